@@ -1,0 +1,100 @@
+"""Kinds of file that are not text: recognised by their first bytes, so that the error can say what a file really is."""
+
+from pathlib import Path
+
+from saccade.errors import DataError
+
+# (first bytes, what it is, what to do); the longest necessary prefix, so that no real text is taken for one of them.
+SIGNATURES: tuple[tuple[bytes, str, str], ...] = (
+    (b"\x89PNG\r\n\x1a\n", "a PNG picture", ""),
+    (b"\xff\xd8\xff", "a JPEG picture", ""),
+    (b"GIF87a", "a GIF picture", ""),
+    (b"GIF89a", "a GIF picture", ""),
+    (b"%PDF-", "a PDF document", "extract its text first, for example with pdftotext"),
+    (b"\x93NUMPY", "a NumPy array", "write it as csv or jsonl"),
+    (b"\x89HDF\r\n\x1a\n", "an HDF5 file", "write it as csv or jsonl"),
+    (b"PAR1\x15", "a Parquet file", "write it as jsonl, for example with pandas or pyarrow"),
+    (b"ARROW1\x00\x00", "an Arrow file", "write it as jsonl, for example with pandas or pyarrow"),
+    (b"Obj\x01", "an Avro file", "write it as jsonl"),
+    (b"SQLite format 3\x00", "an SQLite database", "export the table as csv"),
+    (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "an old Office document", "save it as csv or plain text"),
+    (b"{\\rtf", "a rich text document", "save it as plain text"),
+    (b"BZh91AY&SY", "a bzip2 file", "unpack it with bunzip2"),
+    (b"\xfd7zXZ\x00", "an xz file", "unpack it with unxz"),
+    (b"\x28\xb5\x2f\xfd", "a zstd file", "unpack it with unzstd"),
+    (b"7z\xbc\xaf\x27\x1c", "a 7z archive", "unpack it with 7z"),
+    (b"Rar!\x1a\x07", "a RAR archive", "unpack it with unrar"),
+    (b"\x7fELF", "a program", ""),
+    (b"OggS\x00", "an Ogg sound file", ""),
+    (b"ID3\x03", "an MP3 sound file", ""),
+    (b"ID3\x04", "an MP3 sound file", ""),
+    (b"fLaC\x00", "a FLAC sound file", ""),
+    (b"GGUF\x03", "a GGUF model", ""),
+    (
+        b"version https://git-lfs.github.com/spec/",
+        "a Git LFS pointer, not the file itself",
+        "fetch it with git lfs pull",
+    ),
+)
+# Only for tables: a page of HTML may be what somebody wants to train a language model on.
+PAGES = (b"<!doctype html", b"<html", b"<?xml")
+
+
+def foreign_kind(head: bytes) -> tuple[str, str] | None:
+    """What a file that is not text looks like and what to do with it, or None for what may be text."""
+    for signature, name, step in SIGNATURES:
+        if head.startswith(signature):
+            return name, step
+    if head.startswith((b"PK\x03\x04", b"PK\x05\x06")):
+        return _zip_kind(head)
+    if head[257:262] == b"ustar":
+        return "a tar archive", "unpack it with tar xf and name the folder"
+    if head[:4] == b"RIFF" and head[8:12] in (b"WAVE", b"AVI ", b"WEBP"):
+        return f"a {head[8:12].decode().strip()} file", ""
+    if len(head) > 2 and head[0] == 0x80 and 2 <= head[1] <= 5:
+        return "a Python pickle, which can run code when it is opened", "write it as csv or jsonl"
+    if len(head) > 10 and head[8:10] == b'{"' and head[4:8] == b"\x00\x00\x00\x00":
+        return "a safetensors file", ""
+    return None
+
+
+def _zip_kind(head: bytes) -> tuple[str, str]:
+    if b"word/" in head:
+        return "a Word document", "save it as plain text"
+    if b"xl/" in head:
+        return "an Excel workbook", "save it as csv"
+    if b"data.pkl" in head:
+        return "a PyTorch checkpoint", ""
+    return "a zip archive", "unpack it with unzip and name the file or folder"
+
+
+def nul_pattern(head: bytes) -> str | None:
+    """The UTF-16 that a file without a byte order mark seems to be, judged by where its zero bytes stand."""
+    even, odd = head[0::2].count(0), head[1::2].count(0)
+    half = max(len(head) // 2, 1)
+    if odd > 0.4 * half and even < 0.05 * half:
+        return "utf-16-le"
+    if even > 0.4 * half and odd < 0.05 * half:
+        return "utf-16-be"
+    return None
+
+
+def refuse_binary(path: Path, head: bytes, encoding: str | None) -> None:
+    """Raise the error that names what a file really is, when it is not text."""
+    found = foreign_kind(head)
+    if found is not None:
+        name, step = found
+        message = f"{path}:1:1: looks like {name}, expected text, csv, tsv or jsonl"
+        raise DataError(f"{message}; {step or 'name another file'}")
+    if encoding is None:
+        wide = nul_pattern(head[:4096])
+        if wide is not None:
+            message = f"{path}:1:1: looks like {wide} text without a byte order mark, expected utf-8"
+            raise DataError(f"{message}; pass --encoding {wide}")
+
+
+def refuse_page(path: Path, head: bytes, format: str) -> None:
+    """Raise an error for a web page where a table was promised: most often an error page saved as the data."""
+    if head[:256].lstrip().lower().startswith(PAGES):
+        message = f"{path}:1:1: looks like a web page or XML, expected {format}"
+        raise DataError(f"{message}; the download may have failed: open it in a browser")

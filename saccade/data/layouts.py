@@ -1,0 +1,133 @@
+"""Layouts of tables: the delimiter, the quoting and the header of a csv, tsv or jsonl file, judged by its first rows."""
+
+import csv
+import json
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+SAMPLE = 200  # rows
+DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
+NAME = re.compile(r"[^\W\d][\w .#()/+-]{0,79}")
+WORD = re.compile(r"[^\W\d]\w{0,39}")
+# Names people give to columns; one of them in the first row settles that it is a header.
+USUAL = frozenset(
+    ("text", "sentence", "content", "document", "body", "message", "label", "class", "category", "source", "target")
+    + ("title", "question", "answer", "context", "id", "name", "summary", "input", "output", "score", "url", "date")
+    + ("review", "comment", "tweet", "smiles", "words", "tags", "sentence1", "sentence2", "premise", "hypothesis")
+    + ("query", "response", "prompt", "completion", "src", "tgt")
+)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How the rows of a table are written, and what the columns are called."""
+
+    columns: tuple[str, ...] = ()
+    delimiter: str = ""
+    quoted: bool = False
+    header: bool = False
+    notes: tuple[str, ...] = ()
+
+
+def sniff_layout(format: str, text: str, whole: bool, header: bool | None) -> Layout:
+    """The layout of a table, from the text at its start."""
+    if format == "jsonl":
+        return Layout(columns=_json_keys(text))
+    lines = text.split("\n")
+    sample = "\n".join(lines if whole else lines[:-1] or lines)
+    delimiter, quoted, notes = "\t", _tab_quoting(sample), []
+    if format == "csv":
+        delimiter, quoted = _delimiter(sample), True
+        if delimiter != ",":
+            notes.append(f"columns are separated by {DELIMITERS[delimiter]}")
+    rows = sample_rows(sample, delimiter, quoted)
+    decided = is_header(rows) if header is None else header
+    columns = tuple(rows[0]) if decided and rows else ()
+    notes.append("the first row is the header" if decided else "no header")
+    return Layout(columns=columns, delimiter=delimiter, quoted=quoted, header=decided, notes=tuple(notes))
+
+
+def sample_rows(text: str, delimiter: str, quoted: bool) -> list[list[str]]:
+    """The first rows of a table, bad ones left out: reading will report them with their lines."""
+    quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
+    reader = csv.reader(text.split("\n"), delimiter=delimiter, quoting=quoting, strict=False)
+    rows: list[list[str]] = []
+    try:
+        for row in reader:
+            if row and len(rows) < SAMPLE:
+                rows.append(row)
+    except csv.Error:  # a field over the limit
+        pass
+    return rows
+
+
+def _json_keys(text: str) -> tuple[str, ...]:
+    first = next((line for line in text.split("\n") if line.strip()), "")
+    try:
+        row = json.loads(first)
+    except (ValueError, RecursionError):
+        return ()
+    return tuple(row) if isinstance(row, dict) else ()
+
+
+def _delimiter(sample: str) -> str:
+    """The comma, unless only another separator gives all rows the same width of at least two."""
+    widths = {}
+    for delimiter in DELIMITERS:
+        rows = sample_rows(sample, delimiter, True)
+        if rows and len(rows[0]) > 1:
+            widths[delimiter] = sum(len(row) == len(rows[0]) for row in rows) / len(rows)
+    if widths.get(",", 0.0) > 0.5 or not widths:
+        return ","
+    best = max(widths, key=lambda delimiter: widths[delimiter])
+    return best if widths[best] == 1.0 else ","
+
+
+def _tab_quoting(sample: str) -> bool:
+    """Whether quotes enclose fields of a tsv; in most such files a quote is only a quote."""
+    lines = [line for line in sample.split("\n") if line]
+    if not lines or '"' not in sample:
+        return False
+    first = lines[0].split("\t")
+    if all(len(cell) > 1 and cell[0] == cell[-1] == '"' for cell in first):
+        return True
+    plain = {line.count("\t") for line in lines}
+    enclosed = {len(row) for row in sample_rows(sample, "\t", True)}
+    return len(plain) > 1 and len(enclosed) == 1
+
+
+def is_header(rows: list[list[str]]) -> bool:
+    """Whether the first row names the columns: short different names, unlike what stands below them."""
+    if not rows:
+        return False
+    first, rest = [cell.strip() for cell in rows[0]], rows[1:]
+    # An index column written by pandas has no name.
+    named = first[1:] if len(first) > 1 and not first[0] else first
+    if any(cell.lower() in USUAL for cell in named) and all(NAME.fullmatch(cell) for cell in named if cell):
+        return True
+    if not named or not all(NAME.fullmatch(cell) for cell in named) or len(set(named)) < len(named):
+        return False
+    same = [row for row in rest if len(row) == len(first)]
+    if not same:
+        return False
+    return any(_unlike(name, [row[index].strip() for row in same]) for index, name in enumerate(first) if name)
+
+
+def _unlike(name: str, values: list[str]) -> bool:
+    """Whether a name is a single word above values that mostly are not, or any name above numbers."""
+    if name in values:
+        return False
+    numbers = sum(_is_number(value) for value in values)
+    if numbers > 0.9 * len(values):
+        return True
+    words = sum(bool(WORD.fullmatch(value)) for value in values)
+    return bool(WORD.fullmatch(name)) and words < 0.5 * len(values)
+
+
+def _is_number(value: str) -> bool:
+    try:
+        float(value)
+    except ValueError:
+        return False
+    return True
