@@ -1,0 +1,191 @@
+"""Attention: the one layer in which tokens look at each other.
+
+Shapes: B rows, H heads, G key/value heads, Q queries, K keys, T tokens, D width, E head width.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from saccade.nn.cache import LayerCache
+from saccade.nn.masks import Lowered, Mask
+from saccade.nn.probe import notify
+
+Rotate = Callable[[Tensor, int | Tensor], Tensor]
+
+
+class Dot(nn.Module):
+    """Fit of a query and a key: q.k, times 1/sqrt(E) unless another scale is given (1.0: the plain dot product)."""
+
+    def __init__(self, scale: float | None = None) -> None:
+        super().__init__()
+        self.scale = scale
+
+    def prepare(self, x: Tensor) -> Tensor:
+        """What is done to each query and key alone, before keys are cached."""
+        return x
+
+    def factor(self, width: int) -> float:
+        return 1 / math.sqrt(width) if self.scale is None else self.scale
+
+    def forward(self, q: Tensor, k: Tensor) -> Tensor:
+        return torch.matmul(q, k.transpose(-2, -1)) * self.factor(q.shape[-1])  # (B, H, Q, K)
+
+
+class Cosine(Dot):
+    """The dot product of queries and keys brought to length sqrt(E) (https://arxiv.org/abs/2010.04245)."""
+
+    def prepare(self, x: Tensor) -> Tensor:
+        return F.rms_norm(x, x.shape[-1:])
+
+
+class Additive(nn.Module):
+    """Fit by a small network, w.tanh(q + k) (Bahdanau et al., https://arxiv.org/abs/1409.0473)."""
+
+    def __init__(self, head_dim: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(head_dim).uniform_(-1, 1) / math.sqrt(head_dim))
+
+    def prepare(self, x: Tensor) -> Tensor:
+        return x
+
+    def forward(self, q: Tensor, k: Tensor) -> Tensor:
+        return torch.tanh(q[..., :, None, :] + k[..., None, :, :]) @ self.weight  # (B, H, Q, K)
+
+
+Score = Dot | Additive
+
+
+def softmax(scores: Tensor, allowed: Tensor | None) -> Tensor:
+    """Weights that sum to 1 over the allowed keys; exactly 0 elsewhere, and all 0 where nothing is allowed."""
+    if allowed is None:
+        return scores.softmax(-1)
+    empty = ~allowed.any(-1, keepdim=True)
+    return scores.masked_fill(~(allowed | empty), -math.inf).softmax(-1).masked_fill(empty, 0.0)
+
+
+def repeat_heads(x: Tensor, heads: int) -> Tensor:
+    """Give each query head its own view of the key/value head it shares: (B, G, K, E) -> (B, H, K, E)."""
+    return x if x.shape[1] == heads else x.repeat_interleave(heads // x.shape[1], dim=1)
+
+
+class Attention(nn.Module):
+    """Each query takes a weighted mean of the values, weighted by the fit of query and key.
+
+    y = softmax(score(q, k)) v. Which keys: `mask`. Position: `rotate`. Fit: `score`. Past calls: `cache`.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        *,
+        memory_dim: int | None = None,
+        kv_heads: int | None = None,
+        score: Score | None = None,
+        rotate: Rotate | None = None,
+        bias: bool = True,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.heads, self.kv_heads = heads, kv_heads or heads
+        if dim % heads:
+            raise ValueError(f"dim must be a multiple of heads, but {dim} is not a multiple of {heads}")
+        if heads % self.kv_heads:
+            raise ValueError(f"heads must be a multiple of kv_heads, but {heads} is not a multiple of {kv_heads}")
+        self.head_dim, self.dropout = dim // heads, dropout
+        self.rotate = rotate
+        self.score: Score = score or Dot()
+        shared = 2 * self.kv_heads * self.head_dim
+        if memory_dim is None:  # q, k and v of one input: one product
+            self.qkv = nn.Linear(dim, dim + shared, bias=bias)
+        else:
+            self.q = nn.Linear(dim, dim, bias=bias)
+            self.kv = nn.Linear(memory_dim, shared, bias=bias)
+        self.cross = memory_dim is not None
+        self.out = nn.Linear(dim, dim, bias=bias)
+
+    def forward(
+        self,
+        x: Tensor,
+        memory: Tensor | None = None,
+        *,
+        mask: Mask | Lowered | None = None,
+        cache: LayerCache | None = None,
+    ) -> Tensor:
+        if self.cross != (memory is not None):
+            raise ValueError("a memory goes with memory_dim, and memory_dim with a memory")
+        past = cache is not None and cache.used
+        if memory is None:
+            start = cache.owner.start if cache else 0
+            q, k, v = self._self(x, start)
+            if cache is not None:
+                k, v = cache.extend(k, v)
+        else:
+            start = 0
+            q = self._place(self.q(x), self.heads, start)  # (B, H, Q, E)
+            k, v = self._memory(memory) if cache is None else cache.remember(lambda: self._memory(memory))
+        lowered = mask.lower(q.shape[2], k.shape[2], start, x.device) if isinstance(mask, Mask) else mask
+        notify(self, q, k, lowered, past)
+        y = self._mix(q, k, v, lowered)  # (B, H, Q, E)
+        result: Tensor = self.out(y.transpose(1, 2).flatten(2))  # (B, Q, D)
+        return result
+
+    @property
+    def share(self) -> int:
+        """Query heads to a key head."""
+        return self.heads // self.kv_heads
+
+    def _self(self, x: Tensor, start: int | Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """q, k and v of the input itself."""
+        width, shared = self.heads * self.head_dim, self.kv_heads * self.head_dim
+        q, k, v = self.qkv(x).split((width, shared, shared), dim=-1)
+        return (
+            self._place(q, self.heads, start),
+            self._place(k, self.kv_heads, start),
+            v.unflatten(-1, (self.kv_heads, self.head_dim)).transpose(1, 2),  # (B, G, T, E)
+        )
+
+    def _memory(self, memory: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values of what is looked at from outside."""
+        k, v = self.kv(memory).chunk(2, dim=-1)
+        v = v.unflatten(-1, (self.kv_heads, self.head_dim)).transpose(1, 2)
+        return self._place(k, self.kv_heads, 0), v  # (B, G, K, E) each
+
+    def _place(self, x: Tensor, heads: int, start: int | Tensor) -> Tensor:
+        """Split into heads, make ready for the score and turn by the position: (B, T, D) -> (B, H, T, E)."""
+        x = self.score.prepare(x.unflatten(-1, (heads, self.head_dim)))  # (B, T, H, E)
+        if self.rotate is not None:
+            x = self.rotate(x, start)
+        return x.transpose(1, 2)
+
+    def _mix(self, q: Tensor, k: Tensor, v: Tensor, lowered: Lowered | None) -> Tensor:
+        """The weighted means, by the fused kernel where the score allows it."""
+        dropout = self.dropout if self.training else 0.0
+        tensor, causal = (None, False) if lowered is None else (lowered.tensor, lowered.causal)
+        if isinstance(self.score, Dot):
+            y = F.scaled_dot_product_attention(
+                q,
+                k,
+                v,
+                attn_mask=tensor,
+                dropout_p=dropout,
+                is_causal=causal,
+                scale=self.score.factor(self.head_dim),
+                enable_gqa=self.share > 1,
+            )
+        else:
+            weights = self.weights(q, k, None if lowered is None else lowered.allowed(0, q.shape[2]))
+            y = F.dropout(weights, dropout) @ repeat_heads(v, self.heads)
+        if lowered is not None and lowered.empty is not None:
+            y = y.masked_fill(lowered.empty, 0.0)
+        return y
+
+    def weights(self, q: Tensor, k: Tensor, allowed: Tensor | None) -> Tensor:
+        """The attention weights in the open, as the fused kernel never shows them: (B, H, Q, K)."""
+        return softmax(self.score(q, repeat_heads(k, q.shape[1])), allowed)

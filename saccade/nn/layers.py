@@ -1,0 +1,105 @@
+"""Layers that act on each vector alone: norms, feed-forward, the residual connection; and how weights begin.
+
+Shapes: B rows, T tokens, D width, F inner width.
+"""
+
+import math
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from saccade.nn.kernels import squared_relu
+
+
+def gelu_tanh(x: Tensor) -> Tensor:
+    """GELU in the tanh form of the GPT-2 release; slower than the exact one on a CPU."""
+    return F.gelu(x, approximate="tanh")
+
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": F.relu,
+    "squared_relu": squared_relu,
+    "gelu": F.gelu,
+    "gelu_tanh": gelu_tanh,
+    "silu": F.silu,
+    "sigmoid": torch.sigmoid,
+    "tanh": torch.tanh,
+}
+
+
+class RMSNorm(nn.Module):
+    """Brings a vector to root mean square 1, with a learned gain or none (https://arxiv.org/abs/1910.07467)."""
+
+    def __init__(self, dim: int, *, gain: bool = True, epsilon: float = 1e-6) -> None:
+        super().__init__()
+        self.shape, self.epsilon = (dim,), epsilon
+        self.weight = nn.Parameter(torch.ones(dim)) if gain else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.rms_norm(x, self.shape, self.weight, self.epsilon)
+
+
+def make_norm(kind: str, dim: int, *, bias: bool = True) -> nn.Module:
+    """'layer' (mean 0, deviation 1), 'rms' (root mean square 1) or 'plain_rms' (the same without a gain)."""
+    if kind == "layer":
+        return nn.LayerNorm(dim, bias=bias)
+    return RMSNorm(dim, gain=kind == "rms")
+
+
+class FeedForward(nn.Module):
+    """Two linear layers with an activation between them, the same for every token.
+
+    'swiglu' multiplies two linear images of the input (https://arxiv.org/abs/2002.05202).
+    """
+
+    def __init__(self, dim: int, hidden: int, activation: str = "gelu", *, bias: bool = True, dropout: float = 0.0):
+        super().__init__()
+        self.gated = activation == "swiglu"
+        self.activation = F.silu if self.gated else ACTIVATIONS[activation]
+        self.up = nn.Linear(dim, 2 * hidden if self.gated else hidden, bias=bias)
+        self.down = nn.Linear(hidden, dim, bias=bias)
+        self.dropout = dropout
+
+    def forward(self, x: Tensor) -> Tensor:
+        inner = self.up(x)  # (B, T, F or 2F)
+        if self.gated:
+            gate, value = inner.chunk(2, dim=-1)
+            inner = self.activation(gate) * value  # (B, T, F)
+        else:
+            inner = self.activation(inner)
+        if self.dropout:
+            inner = F.dropout(inner, self.dropout, self.training)
+        out: Tensor = self.down(inner)  # (B, T, D)
+        return out
+
+
+class Residual(nn.Module):
+    """x + f(norm(x)), or norm(x + f(x)): the way past a block, with its norm inside (pre) or after (post)."""
+
+    def __init__(self, norm: nn.Module, *, norm_first: bool = True, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.norm, self.norm_first, self.dropout = norm, norm_first, dropout
+
+    def forward(self, x: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
+        change = function(self.norm(x) if self.norm_first else x)
+        if self.dropout:
+            change = F.dropout(change, self.dropout, self.training)
+        if self.norm_first:
+            return x + change
+        result: Tensor = self.norm(x + change)
+        return result
+
+
+def initialise(model: nn.Module, depth: int, *, deviation: float = 0.02) -> None:
+    """Begin as GPT-2 does: normal weights, zero biases, and outputs of blocks scaled down by depth.
+
+    The last linear layer of each residual block, called `out` or `down`, adds to the stream 2 x depth times.
+    """
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Linear | nn.Embedding):
+            last = name.rpartition(".")[2] in ("out", "down")
+            nn.init.normal_(module.weight, std=deviation / math.sqrt(2 * depth) if last else deviation)
+        if isinstance(module, nn.Linear) and module.bias is not None:
+            nn.init.zeros_(module.bias)

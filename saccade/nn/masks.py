@@ -1,0 +1,148 @@
+"""Mask: a value that says which query may see which key; combined with `&`, lowered once for the kernel.
+
+Shapes: B rows, Q queries, K keys. Positions count from the start of the row, cached tokens included.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import reduce
+
+import torch
+from torch import Tensor
+
+
+class Mask:
+    """Who may see whom. True always means: may be seen."""
+
+    def __and__(self, other: Mask) -> Mask:
+        return Both(self, other)
+
+    def allow(self, query: Tensor, key: Tensor) -> Tensor:
+        """Positions (B or 1, Q) and (K,) -> bool, broadcastable to (B, Q, K)."""
+        raise NotImplementedError(f"{type(self).__name__} must define allow(query, key)")
+
+    def lower(self, queries: int, keys: int, start: int | Tensor, device: torch.device) -> Lowered:
+        """What the kernel likes best: nothing, its own causal mode, or a tensor."""
+        return Lowered(self, positions(start, queries, device), torch.arange(keys, device=device))
+
+
+class Everything(Mask):
+    """No restriction."""
+
+    def allow(self, query: Tensor, key: Tensor) -> Tensor:
+        return torch.ones(1, 1, 1, dtype=torch.bool, device=key.device)
+
+    def lower(self, queries: int, keys: int, start: int | Tensor, device: torch.device) -> Lowered:
+        return Lowered(self, positions(start, queries, device), torch.arange(keys, device=device), kernel="none")
+
+
+class Causal(Mask):
+    """No look-ahead: a query sees itself and what came before."""
+
+    def allow(self, query: Tensor, key: Tensor) -> Tensor:
+        return key <= query[..., None]  # (B, Q, K)
+
+    def lower(self, queries: int, keys: int, start: int | Tensor, device: torch.device) -> Lowered:
+        kernel = "tensor"
+        if isinstance(start, int) and keys == start + queries:
+            kernel = "causal" if start == 0 else "none" if queries == 1 else "tensor"
+        return Lowered(self, positions(start, queries, device), torch.arange(keys, device=device), kernel=kernel)
+
+
+@dataclass(frozen=True)
+class Window(Mask):
+    """A query sees only keys less than `size` positions away, on both sides; `& Causal()` leaves the past ones."""
+
+    size: int
+
+    def allow(self, query: Tensor, key: Tensor) -> Tensor:
+        return (query[..., None] - key).abs() < self.size  # (B, Q, K)
+
+
+@dataclass(frozen=True, eq=False)
+class Padding(Mask):
+    """Keys that are padding are seen by nobody; `keep` is (B, K), True for a real token."""
+
+    keep: Tensor
+
+    def allow(self, query: Tensor, key: Tensor) -> Tensor:
+        return self.keep[:, None, key]  # (B, 1, K)
+
+
+@dataclass(frozen=True, eq=False)
+class Prefix(Mask):
+    """The first `length` (B,) keys of a row are seen by all its queries, the rest causally."""
+
+    length: Tensor
+
+    def allow(self, query: Tensor, key: Tensor) -> Tensor:
+        return (key <= query[..., None]) | (key < self.length[:, None, None])  # (B, Q, K)
+
+
+@dataclass(frozen=True, eq=False)
+class Segments(Mask):
+    """Only tokens of the same segment see each other; `segment` is (B, T), for packed rows."""
+
+    segment: Tensor
+
+    def allow(self, query: Tensor, key: Tensor) -> Tensor:
+        rows = self.segment.shape[0]
+        mine = self.segment.gather(1, query.expand(rows, -1))  # (B, Q)
+        return mine[..., None] == self.segment[:, None, key]  # (B, Q, K)
+
+
+@dataclass(frozen=True, eq=False)
+class Graph(Mask):
+    """Node i sees node j where `adjacency` (N, N) or (B, N, N) is True."""
+
+    adjacency: Tensor
+
+    def allow(self, query: Tensor, key: Tensor) -> Tensor:
+        adjacency = self.adjacency if self.adjacency.dim() == 3 else self.adjacency[None]  # (B, N, N)
+        rows = torch.arange(adjacency.shape[0], device=key.device)[:, None]
+        return adjacency[rows, query][..., key]  # (B, Q, K)
+
+
+@dataclass(frozen=True, eq=False)
+class Both(Mask):
+    """What two masks allow together."""
+
+    first: Mask
+    second: Mask
+
+    def allow(self, query: Tensor, key: Tensor) -> Tensor:
+        return self.first.allow(query, key) & self.second.allow(query, key)
+
+
+class Lowered:
+    """A mask made ready for one call of the kernel, or of a whole stack of them."""
+
+    def __init__(self, mask: Mask, query: Tensor, key: Tensor, *, kernel: str = "tensor") -> None:
+        self.mask = mask
+        self.query = query  # (B or 1, Q)
+        self.key = key  # (K,)
+        self.causal = kernel == "causal"
+        self.tensor: Tensor | None = None
+        self.empty: Tensor | None = None
+        if kernel == "tensor":
+            allowed = mask.allow(query, key)[:, None]  # (B, 1, Q, K)
+            # A query that may see nothing: let the kernel look anywhere, then put its output to zero.
+            self.empty = ~allowed.any(-1, keepdim=True)  # (B, 1, Q, 1)
+            self.tensor = allowed | self.empty
+
+    def allowed(self, first: int, last: int) -> Tensor:
+        """The rows first..last of the mask itself, whatever the kernel was given: (B, 1, last - first, K)."""
+        return self.mask.allow(self.query[:, first:last], self.key)[:, None]
+
+
+def positions(start: int | Tensor, count: int, device: torch.device) -> Tensor:
+    """Positions of `count` tokens that follow `start` earlier ones: (1, T), or (B, T) if rows start apart."""
+    steps = torch.arange(count, device=device)
+    return (steps + start)[None] if isinstance(start, int) else start[:, None] + steps
+
+
+def combine(*masks: Mask | None) -> Mask | None:
+    """All the masks that are given, together."""
+    given = [mask for mask in masks if mask is not None]
+    return reduce(Both, given) if given else None

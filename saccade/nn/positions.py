@@ -1,0 +1,79 @@
+"""Where a token stands: added to the embedding (sinusoidal, learned) or turned into q and k (rotary).
+
+Shapes: B rows, T tokens, D width, H heads, E head width. `start` is the number of tokens before this call,
+one for all rows or (B,), so a result is (1, T, ...) or (B, T, ...).
+"""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from saccade.nn.kernels import turn
+from saccade.nn.masks import positions
+
+
+class Sinusoidal(nn.Module):
+    """Fixed waves of falling frequency: sines in the left half, cosines in the right.
+
+    Attention Is All You Need, section 3.5 (https://arxiv.org/abs/1706.03762).
+    """
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        if dim % 2:
+            raise ValueError(f"dim must be even for sinusoidal positions, but is {dim}")
+        self.dim = dim
+
+    def forward(self, start: int | Tensor, count: int, device: torch.device) -> Tensor:
+        half = self.dim // 2
+        steps = torch.arange(half, device=device, dtype=torch.float32)
+        angle = positions(start, count, device)[..., None] * torch.exp(steps * (-math.log(10000.0) / half))
+        return torch.cat((angle.sin(), angle.cos()), dim=-1)  # (B or 1, T, D)
+
+
+class Learned(nn.Module):
+    """A table with one learned vector a position."""
+
+    def __init__(self, capacity: int, dim: int) -> None:
+        super().__init__()
+        self.table = nn.Embedding(capacity, dim)
+
+    def forward(self, start: int | Tensor, count: int, device: torch.device) -> Tensor:
+        if isinstance(start, int):  # a slice: its gradient is cheaper than a lookup's
+            if start + count > self.table.num_embeddings:
+                raise ValueError(f"position {start + count} is beyond the {self.table.num_embeddings} learned ones")
+            return self.table.weight[None, start : start + count]  # (1, T, D)
+        vectors: Tensor = self.table(positions(start, count, device))  # (B, T, D)
+        return vectors
+
+
+class Rotary(nn.Module):
+    """Turns each pair of q and k features by an angle that grows with the position.
+
+    RoFormer (https://arxiv.org/abs/2104.09864); feature i is paired with feature i + E/2, as Llama does.
+    """
+
+    def __init__(self, head_dim: int, base: float = 10000.0) -> None:
+        super().__init__()
+        if head_dim % 2:
+            raise ValueError(f"the head width must be even for rotary positions, but is {head_dim}")
+        self.head_dim, self.base = head_dim, base
+        self._known: tuple[Tensor, Tensor] | None = None  # cos and sin of the positions met so far: (T, 1, E/2)
+
+    def angles(self, start: int | Tensor, count: int, device: torch.device) -> tuple[Tensor, Tensor]:
+        """cos and sin for these positions, ready to spread over heads: (B or 1, T, 1, E/2)."""
+        needed = count + (start if isinstance(start, int) else int(start.max()))
+        if self._known is None or self._known[0].shape[0] < needed or self._known[0].device != device:
+            steps = torch.arange(self.head_dim // 2, device=device, dtype=torch.float32) * (2 / self.head_dim)
+            angle = torch.arange(needed, device=device)[:, None, None] * self.base**-steps  # (T, 1, E/2)
+            self._known = (angle.cos(), angle.sin())
+        cos, sin = self._known
+        if isinstance(start, int):
+            return cos[None, start:needed], sin[None, start:needed]
+        where = positions(start, count, device)
+        return cos[where], sin[where]
+
+    def forward(self, x: Tensor, start: int | Tensor) -> Tensor:
+        """(B, T, H, E) -> the same, turned."""
+        return turn(x, *self.angles(start, x.shape[1], x.device))

@@ -1,0 +1,129 @@
+"""The probe: watch(model) keeps q and k beside the fused kernel; weights are computed on demand, row by row.
+
+Shapes: B rows, H heads, G key/value heads, Q queries, K keys, E head width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from fnmatch import fnmatchcase
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from saccade.nn.masks import Lowered
+
+
+class Weighing(Protocol):
+    """What the probe needs of an attention: its weights for given q and k."""
+
+    @property
+    def share(self) -> int:
+        """Query heads to a key head."""
+
+    def weights(self, q: Tensor, k: Tensor, allowed: Tensor | None) -> Tensor: ...
+
+
+class AttentionMap:
+    """The weights of one attention: nothing is computed until rows are asked for."""
+
+    def __init__(self, attention: Weighing, heads: Sequence[int] | None) -> None:
+        self._attention, self._heads = attention, None if heads is None else list(heads)
+        self._chunks: list[tuple[Tensor, Lowered | None]] = []  # queries of one call, with their mask
+        self._k: Tensor | None = None  # (B, G, K, E), all keys met so far
+
+    def record(self, q: Tensor, k: Tensor, mask: Lowered | None, past: bool) -> None:
+        """Keep q (B, H, Q, E) and k; `past` says that this call goes on where the last one stopped."""
+        if not past:
+            self._chunks = []
+        q = q.detach()
+        self._chunks.append((_own(q if self._heads is None else q[:, self._heads]), mask))
+        self._k = k.detach() if past else _own(k.detach())
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        """(B, H, Q, K) of the whole map; all 0 as long as the model has not run."""
+        if self._k is None:
+            return 0, 0, 0, 0
+        first = self._chunks[0][0]
+        return first.shape[0], first.shape[1], sum(q.shape[2] for q, _ in self._chunks), self._k.shape[2]
+
+    def rows(self, first: int = 0, last: int | None = None) -> Tensor:
+        """Exactly the weights of the queries first..last: (B, H, last - first, K); unseen keys weigh 0."""
+        rows, heads, queries, keys = self.shape
+        if self._k is None:
+            raise ValueError("no attention to read: run the model inside the watch(...) block")
+        first, last = max(0, first), queries if last is None else min(last, queries)
+        k = self._k
+        if self._heads is not None:
+            k = k[:, [head // self._attention.share for head in self._heads]]
+        out = k.new_zeros(rows, heads, max(0, last - first), keys)
+        done = 0
+        for q, mask in self._chunks:
+            begin, end = max(first - done, 0), min(last - done, q.shape[2])
+            if begin < end:
+                seen = keys if mask is None else len(mask.key)
+                allowed = None if mask is None else mask.allowed(begin, end)
+                with torch.no_grad():
+                    weights = self._attention.weights(q[:, :, begin:end], k[:, :, :seen], allowed)
+                out[:, :, done + begin - first : done + end - first, :seen] = weights
+            done += q.shape[2]
+        return out
+
+
+class Maps(Mapping[str, AttentionMap]):
+    """The watched attentions by name, in the order of the model."""
+
+    def __init__(self, maps: dict[int, tuple[str, AttentionMap]]) -> None:
+        self._by_module = maps
+        self._by_name = dict(maps.values())
+
+    def __getitem__(self, name: str) -> AttentionMap:
+        if name not in self._by_name:
+            raise KeyError(f"no watched attention '{name}'; watched: {', '.join(self._by_name)}")
+        return self._by_name[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._by_name)
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def record(self, attention: nn.Module, q: Tensor, k: Tensor, mask: Lowered | None, past: bool) -> None:
+        """Hand q and k to the map of this attention, if it is watched."""
+        if id(attention) in self._by_module:
+            self._by_module[id(attention)][1].record(q, k, mask, past)
+
+
+# A ContextVar, so that two requests served by one model never see each other's maps.
+_watching: ContextVar[tuple[Maps, ...]] = ContextVar("watching", default=())
+
+
+@contextmanager
+def watch(model: nn.Module, layers: str | Sequence[str] = "*", heads: Sequence[int] | None = None) -> Iterator[Maps]:
+    """Keep q and k of the attentions whose names match `layers` (shell patterns) while the block runs."""
+    patterns = [layers] if isinstance(layers, str) else list(layers)
+    known = {name: module for name, module in model.named_modules() if hasattr(module, "weights")}
+    chosen = {name: module for name, module in known.items() if any(fnmatchcase(name, p) for p in patterns)}
+    if not chosen:
+        raise ValueError(f"no attention matches {patterns}; the model has: {', '.join(known) or 'none'}")
+    maps = Maps({id(module): (name, AttentionMap(module, heads)) for name, module in chosen.items()})  # type: ignore[arg-type]
+    token = _watching.set((*_watching.get(), maps))
+    try:
+        yield maps
+    finally:
+        _watching.reset(token)
+
+
+def notify(attention: nn.Module, q: Tensor, k: Tensor, mask: Lowered | None, past: bool) -> None:
+    """Tell whoever watches in this context; called by every attention once a call."""
+    for maps in _watching.get():
+        maps.record(attention, q, k, mask, past)
+
+
+def _own(x: Tensor) -> Tensor:
+    """The tensor itself, or a copy where it is a view that would keep a larger one alive (v beside q and k)."""
+    return x.clone() if x.untyped_storage().nbytes() > x.numel() * x.element_size() else x

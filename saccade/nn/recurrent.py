@@ -1,0 +1,87 @@
+"""Recurrent layers: a state carried from token to token (RNN, GRU, LSTM).
+
+Shapes: B rows, T tokens, D input width, S state width.
+"""
+
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+Cell = Literal["rnn", "gru", "lstm"]
+State = tuple[Tensor, ...]
+"""(h,) for RNN and GRU, (h, c) for LSTM; each (layers x directions, B, S)."""
+
+_KERNELS: dict[str, type[nn.RNNBase]] = {"rnn": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}
+
+
+class Recurrent(nn.Module):
+    """Reads a sequence and returns every output and the last state: (y_t, s_t) = f(x_t, s_t-1).
+
+    The whole sequence goes through torch's fused kernel; `step` is the same function written out, for decoding.
+    """
+
+    def __init__(self, cell: Cell, dim: int, state_dim: int, *, depth: int = 1, both_ways: bool = False) -> None:
+        super().__init__()
+        if cell not in _KERNELS:
+            raise ValueError(f"cell must be one of {', '.join(_KERNELS)}, but is '{cell}'")
+        self.cell, self.depth, self.both_ways = cell, depth, both_ways
+        self.kernel = _KERNELS[cell](dim, state_dim, num_layers=depth, bidirectional=both_ways, batch_first=True)
+
+    def forward(self, x: Tensor, state: State | None = None, *, keep: Tensor | None = None) -> tuple[Tensor, State]:
+        """(B, T, D) -> outputs (B, T, S or 2S), 0 where `keep` is False, and the state after the last real token."""
+        given = None if state is None else state if self.cell == "lstm" else state[0]
+        if keep is None:
+            out, last = self.kernel(x, given)
+        else:
+            packed = pack_padded_sequence(x, keep.sum(1).cpu(), batch_first=True, enforce_sorted=False)
+            out, last = self.kernel(packed, given)
+            out, _ = pad_packed_sequence(out, batch_first=True, total_length=x.shape[1])
+        return out, last if self.cell == "lstm" else (last,)
+
+    def start(self, rows: int) -> State:
+        """The state before the first token: zeros."""
+        like = self.kernel.weight_hh_l0
+        assert isinstance(like, Tensor)
+        count = self.depth * (2 if self.both_ways else 1)
+        zeros = like.new_zeros(count, rows, like.shape[1])
+        return (zeros, zeros) if self.cell == "lstm" else (zeros,)
+
+    def step(self, x: Tensor, state: State) -> tuple[Tensor, State]:
+        """One token x (B, D) for each row: the output (B, S) and the next state."""
+        if self.both_ways:
+            raise ValueError("a recurrent layer that reads both ways cannot go step by step")
+        after: list[State] = []
+        for layer in range(self.depth):
+            names = (f"weight_ih_l{layer}", f"weight_hh_l{layer}", f"bias_ih_l{layer}", f"bias_hh_l{layer}")
+            w_in, w_state, b_in, b_state = (getattr(self.kernel, name) for name in names)
+            own = tuple(part[layer] for part in state)
+            after.append(CELLS[self.cell](F.linear(x, w_in, b_in), F.linear(own[0], w_state, b_state), own))
+            x = after[-1][0]
+        return x, tuple(torch.stack(parts) for parts in zip(*after, strict=True))
+
+
+def rnn_cell(new: Tensor, old: Tensor, state: State) -> State:
+    """h' = tanh(Wx + Uh)."""
+    return (torch.tanh(new + old),)
+
+
+def gru_cell(new: Tensor, old: Tensor, state: State) -> State:
+    """h' = (1 - z) n + z h, with reset gate r and update gate z (https://arxiv.org/abs/1406.1078)."""
+    reset_new, update_new, value_new = new.chunk(3, -1)
+    reset_old, update_old, value_old = old.chunk(3, -1)
+    reset, update = torch.sigmoid(reset_new + reset_old), torch.sigmoid(update_new + update_old)
+    value = torch.tanh(value_new + reset * value_old)
+    return ((1 - update) * value + update * state[0],)
+
+
+def lstm_cell(new: Tensor, old: Tensor, state: State) -> State:
+    """c' = f c + i g, h' = o tanh(c') (Hochreiter and Schmidhuber, 1997)."""
+    enter, forget, value, leave = (new + old).chunk(4, -1)
+    cell = torch.sigmoid(forget) * state[1] + torch.sigmoid(enter) * torch.tanh(value)
+    return torch.sigmoid(leave) * torch.tanh(cell), cell
+
+
+CELLS = {"rnn": rnn_cell, "gru": gru_cell, "lstm": lstm_cell}

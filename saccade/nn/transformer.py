@@ -1,0 +1,153 @@
+"""Transformer: every encoder and decoder of the house, from one config.
+
+Attention Is All You Need (https://arxiv.org/abs/1706.03762). Shapes: B rows, T tokens, S memory tokens, D width.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import Tensor, nn
+
+from saccade.nn.attention import Attention, Cosine, Dot
+from saccade.nn.cache import KVCache
+from saccade.nn.layers import FeedForward, Residual, make_norm
+from saccade.nn.masks import Lowered, Mask, Window, combine
+from saccade.nn.positions import Learned, Rotary, Sinusoidal
+
+
+@dataclass(frozen=True)
+class TransformerConfig:
+    """The shape of one stack; its role (causal, with memory) is said by the model that uses it."""
+
+    dim: int = 128
+    """width of the residual stream"""
+    depth: int = 4
+    """number of layers"""
+    heads: int = 4
+    """query heads; dim must be a multiple"""
+    kv_heads: int = 0
+    """key/value heads (grouped-query attention); 0: as many as heads"""
+    hidden: int = 512
+    """inner width of the feed-forward"""
+    activation: Literal["relu", "squared_relu", "gelu", "gelu_tanh", "silu", "swiglu"] = "squared_relu"
+    """activation of the feed-forward"""
+    norm: Literal["layer", "rms", "plain_rms"] = "plain_rms"
+    """layer: mean 0, deviation 1; rms: root mean square 1; plain_rms: the same without a learned gain"""
+    norm_first: bool = True
+    """pre-norm (stable at any depth) or, false, post-norm as published in 2017"""
+    position: Literal["rotary", "learned", "sinusoidal", "none"] = "rotary"
+    """how a token knows where it stands"""
+    capacity: int = 256
+    """longest sequence that learned positions can number; the context of a language model"""
+    rotary_base: float = 10000.0
+    """slowest wavelength of rotary positions, in positions"""
+    score: Literal["scaled_dot", "cosine"] = "cosine"
+    """fit of query and key; cosine: both brought to one length first (QK-norm)"""
+    window: int = 0
+    """a token sees only this many nearest ones; 0: all"""
+    bias: bool = False
+    """biases in linear layers and norms"""
+    dropout: float = 0.0
+    """share of values dropped in training, in attention, feed-forward and residual"""
+
+    def __post_init__(self) -> None:
+        if self.dim % self.heads:
+            raise ValueError(f"dim must be a multiple of heads, but {self.dim} is not a multiple of {self.heads}")
+        if self.kv_heads and self.heads % self.kv_heads:
+            raise ValueError(f"heads must be a multiple of kv_heads, but {self.heads} is not one of {self.kv_heads}")
+
+
+class Layer(nn.Module):
+    """Attention to itself, to a memory if there is one, then feed-forward; each with its residual."""
+
+    def __init__(self, config: TransformerConfig, memory_dim: int | None = None) -> None:
+        super().__init__()
+        self.self = self._attention(config, None)
+        self.self_residual = self._residual(config)
+        self.memory: Attention | None = None
+        if memory_dim is not None:
+            self.memory = self._attention(config, memory_dim)
+            self.memory_residual = self._residual(config)
+        self.feed = FeedForward(config.dim, config.hidden, config.activation, bias=config.bias, dropout=config.dropout)
+        self.feed_residual = self._residual(config)
+
+    @staticmethod
+    def _attention(config: TransformerConfig, memory_dim: int | None) -> Attention:
+        rotary = config.position == "rotary" and memory_dim is None
+        return Attention(
+            config.dim,
+            config.heads,
+            memory_dim=memory_dim,
+            kv_heads=config.kv_heads or None,
+            score=Cosine() if config.score == "cosine" else Dot(),
+            rotate=Rotary(config.dim // config.heads, config.rotary_base) if rotary else None,
+            bias=config.bias,
+            dropout=config.dropout,
+        )
+
+    @staticmethod
+    def _residual(config: TransformerConfig) -> Residual:
+        norm = make_norm(config.norm, config.dim, bias=config.bias)
+        return Residual(norm, norm_first=config.norm_first, dropout=config.dropout)
+
+    def forward(
+        self,
+        x: Tensor,
+        memory: Tensor | None,
+        mask: Lowered | None,
+        memory_mask: Lowered | None,
+        cache: KVCache | None,
+        name: str,
+    ) -> Tensor:
+        own = cache.layer(f"{name}.self") if cache else None
+        x = self.self_residual(x, lambda y: self.self(y, mask=mask, cache=own))
+        if self.memory is not None:
+            look, fixed = self.memory, cache.layer(f"{name}.memory") if cache else None
+            x = self.memory_residual(x, lambda y: look(y, memory, mask=memory_mask, cache=fixed))
+        x = self.feed_residual(x, self.feed)
+        return x
+
+
+class Transformer(nn.Module):
+    """A stack of layers over (B, T, D); with `memory_dim` each layer also looks at a memory (B, S, that width)."""
+
+    def __init__(self, config: TransformerConfig, memory_dim: int | None = None) -> None:
+        super().__init__()
+        self.config = config
+        self.position: nn.Module | None = None
+        if config.position == "learned":
+            self.position = Learned(config.capacity, config.dim)
+        elif config.position == "sinusoidal":
+            self.position = Sinusoidal(config.dim)
+        for index in range(config.depth):  # named "0", "1", ...: a map is called decoder.3.self
+            self.add_module(str(index), Layer(config, memory_dim))
+        self.norm = make_norm(config.norm, config.dim, bias=config.bias) if config.norm_first else nn.Identity()
+
+    def forward(
+        self,
+        x: Tensor,
+        memory: Tensor | None = None,
+        *,
+        mask: Mask | None = None,
+        memory_mask: Mask | None = None,
+        cache: KVCache | None = None,
+        count: Tensor | None = None,
+    ) -> Tensor:
+        """`count` (B,): how many of these tokens are real, where rows of a cached call end apart."""
+        start = cache.start if cache else 0
+        tokens = x.shape[1]
+        if self.position is not None:
+            x = x + self.position(start, tokens, x.device)
+        mask = combine(mask, Window(self.config.window) if self.config.window else None)
+        keys = tokens + (cache.longest if cache else 0)
+        # Lowered once here; every layer shares the result.
+        lowered = mask.lower(tokens, keys, start, x.device) if mask else None
+        looked = None
+        if memory_mask is not None and memory is not None:
+            looked = memory_mask.lower(tokens, memory.shape[1], start, x.device)
+        for index in range(self.config.depth):
+            x = self._modules[str(index)](x, memory, lowered, looked, cache, str(index))  # type: ignore[misc]
+        if cache is not None:
+            cache.advance(tokens if count is None else count)
+        result: Tensor = self.norm(x)
+        return result
