@@ -1,0 +1,133 @@
+"""The contract: a Task is what one file in tasks/ offers to the only training loop and to everyone else."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+from torch import Tensor, nn
+
+Advance = Callable[[float], None]
+"""Called with the share of a long job that is done, 0 to 1."""
+
+
+def quiet(share: float) -> None:
+    """Tell nobody."""
+
+
+class Split(StrEnum):
+    TRAIN = "train"
+    VALID = "valid"
+
+
+class Batch(Protocol):
+    """A dataclass of tensors that knows how much it weighs and which rows of the data it holds."""
+
+    @property
+    def count(self) -> int:
+        """Number of targets: what the mean loss is a mean over."""
+
+    @property
+    def rows(self) -> Sequence[str]:
+        """Where the rows come from, for a person: said when a loss is not finite."""
+
+    def to(self, device: Any) -> Batch: ...
+
+
+class Batches(Protocol):
+    """The batches of one split; which rows go where depends on (seed, step) alone."""
+
+    @property
+    def per_epoch(self) -> int:
+        """Steps that see every row once."""
+
+    def at(self, step: int) -> list[Batch]:
+        """The batch of a step, in the parts that fit the memory (gradient accumulation)."""
+
+
+@dataclass(frozen=True)
+class Axis:
+    """What an axis of a map means: words, an image grid, audio time, graph nodes, steps."""
+
+    kind: str
+    labels: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class AttentionRead:
+    """One attention of one prediction: weights (heads, queries, keys) with named axes."""
+
+    name: str
+    weights: Tensor
+    queries: Axis
+    keys: Axis
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a model answered, with its scores and what it looked at."""
+
+    input: str
+    output: str
+    scores: dict[str, float] = field(default_factory=dict)
+    maps: tuple[AttentionRead, ...] = ()
+
+
+class Task(abc.ABC):
+    """A kind of problem: how data become batches, losses, scores and answers.
+
+    A task owns no loop, no optimizer, no printing, no device and no run folder.
+    """
+
+    Config: ClassVar[type[Any]]
+    Options: ClassVar[type[Any]]
+    """Settings of `predict`."""
+    summary: ClassVar[str]
+    score: ClassVar[str]
+    """The value of `evaluate` that says which checkpoint is best; lower is better if it ends on 'loss'."""
+
+    config: Any
+    model: nn.Module
+
+    @classmethod
+    @abc.abstractmethod
+    def prepare(cls, config: Any, data: Sequence[Path], assets: Path, advance: Advance = quiet) -> Task:
+        """Learn from the data what must be learnt (vocabulary, labels), leave it in `assets`, build the model."""
+
+    @classmethod
+    @abc.abstractmethod
+    def open(cls, config: Any, assets: Path) -> Task:
+        """The same task from its assets alone: no data needed."""
+
+    @abc.abstractmethod
+    def attach(self, data: Sequence[Path], advance: Advance = quiet) -> list[str]:
+        """Make the data ready for `batches` and `evaluate`; returns what was found, in sentences."""
+
+    @abc.abstractmethod
+    def batches(self, split: Split) -> Batches: ...
+
+    @abc.abstractmethod
+    def losses(self, batch: Any) -> Iterator[tuple[str, Tensor]]:
+        """(player, mean loss) pairs: one for most tasks, two where two networks play against each other."""
+
+    @abc.abstractmethod
+    def evaluate(self, split: Split, advance: Advance = quiet) -> dict[str, float]: ...
+
+    @abc.abstractmethod
+    def predict(self, input: str, options: Any) -> Prediction: ...
+
+    def stream(self, input: str, options: Any) -> Iterator[str]:
+        """The output piece by piece, where it comes that way."""
+        yield self.predict(input, options).output
+
+    def sample(self) -> str:
+        """A line of output to look at while training; nothing where there is none to show."""
+        return ""
+
+    def players(self) -> dict[str, nn.Module]:
+        """The networks that learn, each with its own optimizer."""
+        return {"model": self.model}
