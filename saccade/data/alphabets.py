@@ -1,0 +1,80 @@
+"""Alphabets: the tables between characters, bytes and token numbers that tokenizers stand on."""
+
+import re
+
+import numpy as np
+import numpy.typing as npt
+
+from saccade.errors import DataError
+
+UNKNOWN = "<unk>"
+PART = 1 << 16  # characters handed to one thread of the library
+BREAK = re.compile(r"(?<=\S\n)(?=\S)")
+
+Ids = npt.NDArray[np.uint32]
+
+
+def byte_alphabet() -> dict[str, int]:
+    """The printable character that stands for each byte in a byte-level vocabulary (GPT-2's table), turned round."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in set(printable)]
+    table = {chr(byte): byte for byte in printable}
+    table.update({chr(256 + index): byte for index, byte in enumerate(others)})
+    return table
+
+
+BYTES = byte_alphabet()
+
+
+def token_bytes(token: str) -> bytes:
+    """The bytes that a byte-level token stands for."""
+    if all(character in BYTES for character in token):
+        return bytes(BYTES[character] for character in token)
+    return token.encode()
+
+
+def check_surrogates(text: str) -> None:
+    """Raise DataError for half of a surrogate pair, which no encoding can write."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        code = f"U+{ord(text[error.start]):04X}"
+        message = f"the text must be valid Unicode, but character {error.start + 1:,} is the lone surrogate {code}"
+        raise DataError(f"{message}; remove it") from error
+
+
+def cut_at_breaks(text: str) -> list[str]:
+    """A long text in parts that end in a single newline between two words, where byte-level rules always break."""
+    parts, start = [], 0
+    while len(text) - start > PART:
+        found = BREAK.search(text, start + PART)
+        if found is None:
+            break
+        parts.append(text[start : found.start()])
+        start = found.start()
+    return [*parts, text[start:]]
+
+
+class CharacterTable:
+    """Looks up the ids of characters with one array access for the whole text; the library does the same, slowly."""
+
+    def __init__(self, tokens: dict[int, str], specials: dict[str, int]) -> None:
+        codes = {ord(token): number for number, token in tokens.items() if len(token) == 1}
+        self._unknown = specials.get(UNKNOWN)
+        self._missing = np.uint32(0xFFFFFFFF)
+        self._table = np.full(max(codes, default=0) + 2, self._missing, dtype=np.uint32)
+        self._table[list(codes)] = list(codes.values())
+
+    def encode(self, text: str) -> Ids:
+        """The ids of a text, or an error that names the first character nobody has seen."""
+        codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
+        ids = self._table[np.minimum(codes, len(self._table) - 1)]
+        missing = ids == self._missing
+        if not missing.any():
+            return ids
+        if self._unknown is not None:
+            return np.where(missing, np.uint32(self._unknown), ids)
+        at = int(missing.argmax())
+        shown = repr(text[at])
+        message = f"character {at + 1:,} of the text is {shown} (U+{ord(text[at]):04X}), expected one seen in training"
+        raise DataError(f"{message}; remove it, or train with a tokenizer that knows {UNKNOWN}, or with bpe")
