@@ -55,6 +55,18 @@ def cut_at_breaks(text: str) -> list[str]:
     return [*parts, text[start:]]
 
 
+class UnknownCharacter(DataError):
+    """A text holds a character that the tokenizer has never seen and has no token for."""
+
+    def __init__(self, text: str, position: int) -> None:
+        self.position = position
+        self.what = f"{text[position]!r} (U+{ord(text[position]):04X})"
+        self.expected = "one seen when the tokenizer was trained"
+        self.next_step = f"remove it, or train the tokenizer with the special token {UNKNOWN}, or use bpe"
+        message = f"character {position + 1:,} of the text is {self.what}, expected {self.expected}"
+        super().__init__(f"{message}; {self.next_step}")
+
+
 class CharacterTable:
     """Looks up the ids of characters with one array access for the whole text; the library does the same, slowly."""
 
@@ -74,7 +86,4 @@ class CharacterTable:
             return ids
         if self._unknown is not None:
             return np.where(missing, np.uint32(self._unknown), ids)
-        at = int(missing.argmax())
-        shown = repr(text[at])
-        message = f"character {at + 1:,} of the text is {shown} (U+{ord(text[at]):04X}), expected one seen in training"
-        raise DataError(f"{message}; remove it, or train with a tokenizer that knows {UNKNOWN}, or with bpe")
+        raise UnknownCharacter(text, int(missing.argmax()))

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from saccade.data.encodings import Position, text_blocks
 from saccade.data.problems import BadRows, Problem, Problems
@@ -14,10 +15,11 @@ TEXT_COLUMNS = ("text", "sentence", "content", "document", "body", "message")
 
 @dataclass(frozen=True)
 class Document:
-    """A text and the line of the file on which it starts."""
+    """A text, and the line and file where it starts."""
 
     text: str
     line: int
+    file: Path | None = None
 
 
 def documents(
@@ -34,7 +36,7 @@ def documents(
         ):
             (text,) = row.values
             if text.strip():
-                yield Document(text, row.line)
+                yield Document(text, row.line, found.path)
             else:
                 step = "fill it in or delete the row"
                 collected.add(Problem(found.path, row.line, None, "empty text", "some text in every row", step))
@@ -43,7 +45,7 @@ def documents(
 
 
 def text_column(found: Found) -> str | None:
-    """The column that holds the text when nobody says which: a usual name, or the only one (None when it has no name)."""
+    """The column that holds the text when nobody says which: a usual name, or the only one (None: it has no name)."""
     by_name = {name.lower(): name for name in reversed(found.columns)}
     usual = next((by_name[name] for name in TEXT_COLUMNS if name in by_name), None)
     if usual is not None:
@@ -84,7 +86,7 @@ def _pieces(found: Found, collected: Problems, advance: Advance | None) -> Itera
             cut = safe_cut(carry) if len(carry) >= PIECE else 0
             if cut:
                 piece, carry = carry[:cut], carry[cut:]
-                yield Document(piece, line)
+                yield Document(piece, line, found.path)
                 line += piece.count("\n")
     except BadRows as fatal:
         raise collected.fail(fatal) from fatal
@@ -92,7 +94,7 @@ def _pieces(found: Found, collected: Problems, advance: Advance | None) -> Itera
         what = f"nothing but white space in {position.line:,} line" + ("" if position.line == 1 else "s")
         collected.add(Problem(found.path, 1, None, what, "text", "name a file with data in it"))
     elif carry:
-        yield Document(carry, line)
+        yield Document(carry, line, found.path)
 
 
 def _note_forbidden(found: Found, block: str, position: Position, collected: Problems) -> None:

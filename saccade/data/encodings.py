@@ -1,4 +1,4 @@
-"""Bytes to text: opens plain and gzip files and decodes them in blocks, naming the first bad byte by line and column."""
+"""Bytes to text: decodes plain and gzip files in blocks, and names the first bad byte by line and column."""
 
 import codecs
 import gzip
@@ -109,8 +109,7 @@ def text_blocks(
 
 def raw_position(stream: BinaryIO) -> int:
     """How far into the file on disk a stream has read."""
-    raw = stream.fileobj if isinstance(stream, gzip.GzipFile) else stream
-    return int(raw.tell()) if raw is not None else 0
+    return int(getattr(stream, "fileobj", stream).tell())  # a gzip stream itself counts unpacked bytes
 
 
 class BlockDecoder:

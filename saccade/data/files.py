@@ -58,7 +58,7 @@ def _near(path: Path) -> str:
     parent = path.parent
     if not parent.is_dir():
         return f"; there is no folder '{parent}' either"
-    hint = suggest(path.name, sorted(os.listdir(parent)))
+    hint = suggest(path.name, sorted(entry.name for entry in parent.iterdir()))
     return hint if "did you mean" in hint else f"; name a file or folder that exists (see: ls '{parent}')"
 
 

@@ -15,8 +15,12 @@ LONGEST_LITERAL = 256
 
 MODELS = ("BPE", "WordPiece", "WordLevel", "Unigram")
 PARTS = {
-    "normalizer": "Sequence BertNormalizer NFC NFD NFKC NFKD Lowercase Strip StripAccents Nmt Prepend Replace Precompiled",
-    "pre_tokenizer": "Sequence BertPreTokenizer ByteLevel Whitespace WhitespaceSplit Metaspace Digits Punctuation Split",
+    "normalizer": (
+        "Sequence BertNormalizer NFC NFD NFKC NFKD Lowercase Strip StripAccents Nmt Prepend Replace Precompiled"
+    ),
+    "pre_tokenizer": (
+        "Sequence BertPreTokenizer ByteLevel Whitespace WhitespaceSplit Metaspace Digits Punctuation Split"
+    ),
     "post_processor": "Sequence BertProcessing RobertaProcessing ByteLevel TemplateProcessing",
     "decoder": "Sequence ByteLevel WordPiece Metaspace BPEDecoder ByteFallback Fuse Strip Replace CTC",
 }
@@ -37,9 +41,11 @@ PATTERNS = frozenset(
         r"'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+",
         r"<\|startoftext\|>|<\|endoftext\|>|'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+",
         # GPT-4 and Llama 3
-        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+        r"|\s*[\r\n]+|\s+(?!\S)|\s+",
         # Qwen 2
-        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+        r"|\s*[\r\n]+|\s+(?!\S)|\s+",
     )
 )
 LITERAL = re.compile(r"[^\\^$.|?*+()\[\]{}]{1,32}")

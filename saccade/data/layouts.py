@@ -1,4 +1,4 @@
-"""Layouts of tables: the delimiter, the quoting and the header of a csv, tsv or jsonl file, judged by its first rows."""
+"""Layouts of tables: the delimiter, quoting and header of a csv, tsv or jsonl file, judged by its first rows."""
 
 import csv
 import json
@@ -11,11 +11,11 @@ DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 NAME = re.compile(r"[^\W\d][\w .#()/+-]{0,79}")
 WORD = re.compile(r"[^\W\d]\w{0,39}")
 # Names people give to columns; one of them in the first row settles that it is a header.
-USUAL = frozenset(
-    ("text", "sentence", "content", "document", "body", "message", "label", "class", "category", "source", "target")
-    + ("title", "question", "answer", "context", "id", "name", "summary", "input", "output", "score", "url", "date")
-    + ("review", "comment", "tweet", "smiles", "words", "tags", "sentence1", "sentence2", "premise", "hypothesis")
-    + ("query", "response", "prompt", "completion", "src", "tgt")
+USUAL = re.compile(
+    r"text|sentence|content|document|body|message|label|class|category|source|target|title|"
+    r"question|answer|context|id|name|summary|input|output|score|url|date|review|comment|"
+    r"tweet|smiles|words|tags|sentence1|sentence2|premise|hypothesis|query|response|prompt|"
+    r"completion|src|tgt"
 )
 
 
@@ -104,7 +104,7 @@ def is_header(rows: list[list[str]]) -> bool:
     first, rest = [cell.strip() for cell in rows[0]], rows[1:]
     # An index column written by pandas has no name.
     named = first[1:] if len(first) > 1 and not first[0] else first
-    if any(cell.lower() in USUAL for cell in named) and all(NAME.fullmatch(cell) for cell in named if cell):
+    if any(USUAL.fullmatch(cell.lower()) for cell in named) and all(NAME.fullmatch(cell) for cell in named if cell):
         return True
     if not named or not all(NAME.fullmatch(cell) for cell in named) or len(set(named)) < len(named):
         return False

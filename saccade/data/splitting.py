@@ -2,14 +2,14 @@
 
 import hashlib
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import numpy as np
 
 from saccade.data.documents import Document, count_characters, documents
-from saccade.data.rows import Advance
 from saccade.data.sniffing import Found
 from saccade.errors import DataError
 
@@ -43,27 +43,28 @@ def content_hash(content: str) -> int:
 
 
 def split(
-    found: Sequence[Found], settings: SplitSettings, *, advance: Advance | None = None
+    found: Sequence[Found], settings: SplitSettings, *, advance: Callable[[Found, int], None] | None = None
 ) -> Iterator[tuple[Part, Document]]:
     """Every document with its part: rows by their content; running text by position, its last characters held back.
 
-    `advance` is told how many bytes of the current file have been read.
+    `advance` is told the current file and how many of its bytes have been read.
     """
     texts = [file for file in found if file.format == "text"]
     cut = int(sum(count_characters(file) for file in texts) * (1.0 - settings.fraction))
     done = 0
     for file in found:
-        for document in documents(file, column=settings.column, advance=advance):
+        report = partial(advance, file) if advance is not None else None
+        for document in documents(file, column=settings.column, advance=report):
             if file.format != "text":
                 yield ("valid" if belongs_to_valid(document.text, settings) else "train"), document
                 continue
             before = min(max(cut - done, 0), len(document.text))
             done += len(document.text)
             if before:
-                yield "train", Document(document.text[:before], document.line)
+                yield "train", Document(document.text[:before], document.line, document.file)
             if before < len(document.text):
                 line = document.line + document.text.count("\n", 0, before)
-                yield "valid", Document(document.text[before:], line)
+                yield "valid", Document(document.text[before:], line, document.file)
 
 
 @dataclass(frozen=True)

@@ -94,8 +94,14 @@ class Tokenizer:
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text of some ids; special tokens say nothing, an unknown character shows as U+FFFD."""
-        stream = Stream(self)
-        return "".join([stream.feed(number) for number in ids]) + stream.finish()
+        numbers = [int(number) for number in ids]
+        if self.kind == "characters" or self._byte_level:
+            stream = Stream(self)
+            return "".join([stream.feed(number) for number in numbers]) + stream.finish()
+        for number in numbers:
+            self.token(number)
+        found = guarded(self._name, lambda: self._inner.decode(numbers, skip_special_tokens=True))
+        return str(found)
 
     def token(self, number: int) -> str:
         """The token with this id, as it is written in the vocabulary."""
