@@ -1,0 +1,165 @@
+"""KVCache: with it and without it a model says the same, however the tokens arrive."""
+
+import itertools
+from collections import Counter
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from saccade.models.gpt import GPT, GPTConfig
+from saccade.nn.attention import Additive, Attention
+from saccade.nn.cache import KVCache
+from saccade.nn.masks import Causal, Padding
+from saccade.nn.transformer import Transformer, TransformerConfig
+
+TOKENS, VOCABULARY = 9, 11
+SHAPES = [
+    {"position": position, "kv_heads": kv_heads, "window": window, "norm_first": norm_first, "score": score}
+    for position, kv_heads, window, norm_first, score in itertools.product(
+        ("rotary", "learned", "sinusoidal", "none"), (1, 2, 4), (0, 5), (True, False), ("scaled_dot", "cosine")
+    )
+]
+FEW = [
+    {"position": "rotary", "kv_heads": 2, "window": 5, "score": "cosine"},
+    {"position": "learned", "kv_heads": 1, "window": 0, "score": "scaled_dot"},
+    {"position": "sinusoidal", "kv_heads": 4, "window": 5, "score": "scaled_dot", "norm_first": False},
+    {"position": "none", "kv_heads": 2, "window": 0, "score": "cosine"},
+]
+
+
+def name(shape):
+    return "-".join(str(value) for value in shape.values())
+
+
+def randomised(model):
+    """Weights large enough that every layer and every position matters, in double precision."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(std=0.4)
+    return model.double().eval().requires_grad_(False)
+
+
+def make_gpt(shape):
+    return randomised(GPT(GPTConfig(dim=16, depth=2, heads=4, hidden=24, capacity=16, **shape), VOCABULARY))
+
+
+def assert_same(a, b):
+    torch.testing.assert_close(a, b, atol=1e-10, rtol=1e-10)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=name)
+def test_token_by_token_and_in_chunks_equals_all_at_once(shape):
+    model = make_gpt(shape)
+    ids = torch.randint(VOCABULARY, (2, TOKENS))
+    whole = model(ids)
+    for sizes in ([1] * TOKENS, [4, 1, 3, 1], [TOKENS]):
+        cache = KVCache(TOKENS)
+        parts = [model(chunk, cache=cache) for chunk in ids.split(sizes, dim=1)]
+        assert_same(torch.cat(parts, dim=1), whole)
+        assert (cache.start, cache.longest) == (TOKENS, TOKENS)
+
+
+@given(st.lists(st.integers(1, 5), min_size=1, max_size=5), st.sampled_from(FEW))
+def test_any_chunks_equal_all_at_once(sizes, shape):
+    model, tokens = make_gpt(shape | {"position": "rotary"}), sum(sizes)
+    ids = torch.randint(VOCABULARY, (2, tokens))
+    cache = KVCache(tokens + 3)
+    parts = [model(chunk, cache=cache) for chunk in ids.split(sizes, dim=1)]
+    assert_same(torch.cat(parts, dim=1), model(ids))
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=name)
+def test_rows_of_different_lengths_go_on_each_from_its_own_end(shape):
+    """A padded prompt, `count` real tokens a row, then a chunk with its own counts, then one token each."""
+    model = make_gpt(shape)
+    ids = torch.randint(VOCABULARY, (3, TOKENS))
+    cache = KVCache(TOKENS + 3)
+    done = torch.zeros(3, dtype=torch.long)
+    for width, count in ((5, (5, 3, 1)), (3, (1, 2, 3)), (1, (1, 1, 1))):
+        chunk = torch.randint(VOCABULARY, (3, width))  # what stands beyond `count` is garbage
+        for row, real in enumerate(count):
+            chunk[row, :real] = ids[row, done[row] : done[row] + real]
+        logits = model(chunk, cache=cache, count=torch.tensor(count))
+        for row, real in enumerate(count):
+            end = int(done[row]) + real
+            assert_same(logits[row, :real], model(ids[row : row + 1, :end])[0, end - real :])
+        done += torch.tensor(count)
+    assert torch.equal(cache.start, done)
+    assert cache.longest == int(done.max())
+
+
+@pytest.mark.parametrize("shape", FEW, ids=name)
+@pytest.mark.parametrize("apart", [False, True])
+def test_after_reorder_each_row_goes_on_as_the_row_it_became(shape, apart):
+    """Beams branch, die and change places: row i is then what row rows[i] was."""
+    model = make_gpt(shape)
+    ids, rows = torch.randint(VOCABULARY, (3, 5)), torch.tensor([2, 0, 0, 1])
+    count = torch.tensor([5, 2, 4]) if apart else None
+    cache = KVCache(8)
+    model(ids, cache=cache, count=count)
+    cache.reorder(rows)
+    more = torch.randint(VOCABULARY, (4, 2))
+    logits = model(more, cache=cache)
+    lengths = [5, 5, 5] if count is None else count.tolist()
+    for new, old in enumerate(rows.tolist()):
+        whole = torch.cat((ids[old, : lengths[old]], more[new]))[None]
+        assert_same(logits[new], model(whole)[0, -2:])
+
+
+@pytest.mark.parametrize("shape", FEW, ids=name)
+def test_a_decoder_with_memory_equals_all_at_once_and_projects_the_memory_once(shape):
+    config = TransformerConfig(dim=16, depth=2, heads=4, hidden=24, capacity=16, **shape)
+    decoder = randomised(Transformer(config, memory_dim=6))
+    x, memory = torch.randn(2, TOKENS, 16).double(), torch.randn(2, 4, 6).double()
+    keep = Padding(torch.tensor([[True, True, True, True], [True, True, False, False]]))
+    whole = decoder(x, memory, mask=Causal(), memory_mask=keep)
+    projected = Counter()
+    for path, module in decoder.named_modules():
+        if path.endswith("memory.kv"):
+            module.register_forward_hook(lambda *_, path=path: projected.update([path]))
+    cache = KVCache(TOKENS)
+    parts = [decoder(t, memory, mask=Causal(), memory_mask=keep, cache=cache) for t in x.split([3] + [1] * 6, dim=1)]
+    assert_same(torch.cat(parts, dim=1), whole)
+    assert projected == {"0.memory.kv": 1, "1.memory.kv": 1}
+
+
+def test_reorder_moves_the_memory_too():
+    decoder = randomised(Transformer(TransformerConfig(dim=16, depth=2, heads=4, hidden=24), memory_dim=6))
+    x, memory, rows = torch.randn(2, 4, 16).double(), torch.randn(2, 5, 6).double(), torch.tensor([1, 1, 0])
+    cache = KVCache(4)
+    decoder(x[:, :3], memory, mask=Causal(), cache=cache)
+    cache.reorder(rows)
+    last = decoder(x[rows, 3:], memory[rows], mask=Causal(), cache=cache)
+    assert_same(last[:, 0], decoder(x, memory, mask=Causal())[rows, 3])
+
+
+def test_a_single_attention_can_be_cached_whatever_its_score():
+    attention = Attention(8, 2, score=Additive(4)).double()
+    x, cache = torch.randn(2, 4, 8).double(), KVCache(4)
+    parts = []
+    with torch.no_grad():
+        for token in x.split(1, dim=1):
+            parts.append(attention(token, mask=Causal(), cache=cache.layer("only")))
+            cache.advance(1)
+        assert_same(torch.cat(parts, dim=1), attention(x, mask=Causal()))
+
+
+def test_memory_is_taken_once():
+    """The keys of a growing sequence stay where they are: no copy of the past for each new token."""
+    model, cache = make_gpt(FEW[0]), KVCache(6)
+    model(torch.zeros(1, 2, dtype=torch.long), cache=cache)
+    layer = cache.layer("0.self")
+    place, shape = layer.keys.data_ptr(), layer.keys.shape
+    model(torch.zeros(1, 4, dtype=torch.long), cache=cache)
+    assert (layer.keys.data_ptr(), layer.keys.shape) == (place, shape)
+    assert shape == (1, 2, 6, 4)
+
+
+def test_a_full_cache_says_its_size_and_what_was_asked():
+    model, cache = make_gpt(FEW[0]), KVCache(4)
+    model(torch.zeros(1, 3, dtype=torch.long), cache=cache)
+    with pytest.raises(ValueError, match="a cache of capacity 4 cannot hold 5 tokens"):
+        model(torch.zeros(1, 2, dtype=torch.long), cache=cache)
+    assert cache.start == 3
