@@ -40,9 +40,10 @@ class Learned(nn.Module):
         self.table = nn.Embedding(capacity, dim)
 
     def forward(self, start: int | Tensor, count: int, device: torch.device) -> Tensor:
+        last = count + (start if isinstance(start, int) else int(start.max()))
+        if last > self.table.num_embeddings:
+            raise ValueError(f"position {last} is beyond the {self.table.num_embeddings} learned ones")
         if isinstance(start, int):  # a slice: its gradient is cheaper than a lookup's
-            if start + count > self.table.num_embeddings:
-                raise ValueError(f"position {start + count} is beyond the {self.table.num_embeddings} learned ones")
             return self.table.weight[None, start : start + count]  # (1, T, D)
         vectors: Tensor = self.table(positions(start, count, device))  # (B, T, D)
         return vectors
@@ -65,9 +66,10 @@ class Rotary(nn.Module):
         """cos and sin for these positions, ready to spread over heads: (B or 1, T, 1, E/2)."""
         needed = count + (start if isinstance(start, int) else int(start.max()))
         if self._known is None or self._known[0].shape[0] < needed or self._known[0].device != device:
-            steps = torch.arange(self.head_dim // 2, device=device, dtype=torch.float32) * (2 / self.head_dim)
-            angle = torch.arange(needed, device=device)[:, None, None] * self.base**-steps  # (T, 1, E/2)
-            self._known = (angle.cos(), angle.sin())
+            with torch.inference_mode(False):  # kept, so a later call may need them for a gradient
+                steps = torch.arange(self.head_dim // 2, device=device, dtype=torch.float32) * (2 / self.head_dim)
+                angle = torch.arange(needed, device=device)[:, None, None] * self.base**-steps  # (T, 1, E/2)
+                self._known = (angle.cos(), angle.sin())
         cos, sin = self._known
         if isinstance(start, int):
             return cos[None, start:needed], sin[None, start:needed]

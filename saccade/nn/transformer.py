@@ -137,7 +137,7 @@ class Transformer(nn.Module):
         start = cache.start if cache else 0
         tokens = x.shape[1]
         if self.position is not None:
-            x = x + self.position(start, tokens, x.device)
+            x = x + self.position(start, tokens, x.device).to(x.dtype)
         mask = combine(mask, Window(self.config.window) if self.config.window else None)
         keys = tokens + (cache.longest if cache else 0)
         # Lowered once here; every layer shares the result.
