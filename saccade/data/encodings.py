@@ -44,7 +44,7 @@ class Position:
 def check_encoding(name: str) -> str:
     """The name of a text encoding that Python knows, or an error with some that people need."""
     try:
-        b"".decode(name)
+        " ".encode(name)
     except (LookupError, ValueError) as error:
         message = (
             f"encoding must be a text encoding Python knows, but is '{name}'; try utf-8, utf-16, latin-1 or cp1252"
@@ -77,7 +77,7 @@ def open_bytes(path: Path, packed: bool) -> BinaryIO:
         raise explain(path, error) from error
 
 
-def read_bytes(stream: BinaryIO, path: Path, position: Position, size: int = BLOCK) -> bytes:
+def read_bytes(stream: BinaryIO, path: Path, position: Position, size: int) -> bytes:
     """The next bytes of a file; damage in a gzip file is reported at the line where the good text ends."""
     try:
         return stream.read(size)
@@ -100,7 +100,7 @@ def text_blocks(
     """
     decoder = BlockDecoder(path, encoding)
     with open_bytes(path, packed) as stream:
-        while data := read_bytes(stream, path, decoder.position):
+        while data := read_bytes(stream, path, decoder.position, BLOCK):
             yield from decoder.feed(data)
             if advance is not None:
                 advance(raw_position(stream))

@@ -204,7 +204,7 @@ def _parse_object(path: Path, number: int, line: str, collected: Problems) -> di
     column: int | None = 1
     step = "write one JSON object per line"
     try:
-        row = json.loads(line, object_pairs_hook=_unique)
+        row = json.loads(line.rstrip("\n"), object_pairs_hook=_unique)
     except json.JSONDecodeError as error:
         what, column = f"invalid JSON ({error.msg})", error.colno
         if line.strip() in ("[", "{") or (number == 1 and line.lstrip().startswith("[")):
@@ -216,7 +216,7 @@ def _parse_object(path: Path, number: int, line: str, collected: Problems) -> di
     else:
         if isinstance(row, dict):
             return row
-        what = f"a JSON {_json_kind(row)}"
+        what = f"the JSON is {_json_kind(row)}"
         step = f"convert a list with: jq -c '.[]' '{path}' > rows.jsonl" if isinstance(row, list) else step
     collected.add(Problem(path, number, column, what, "a JSON object", step))
     return None
@@ -235,7 +235,7 @@ def _json_value(path: Path, number: int, line: str, row: dict[str, object], name
     if not isinstance(value, str):
         shown = json.dumps(value)[:40]
         return Problem(
-            path, number, column, f"'{name}' is a {_json_kind(value)} ({shown})", "a string", "put it in quotes"
+            path, number, column, f"'{name}' is {_json_kind(value)} ({shown})", "a string", "put it in quotes"
         )
     bad = FORBIDDEN.search(value)
     if bad is not None:
@@ -247,5 +247,5 @@ def _json_value(path: Path, number: int, line: str, row: dict[str, object], name
 def _json_kind(value: object) -> str:
     if value is None:
         return "null"
-    names = {bool: "true or false", int: "number", float: "number", list: "list", dict: "object", str: "string"}
-    return names[type(value)]
+    names = {bool: "true or false", int: "a number", float: "a number", list: "a list", dict: "an object"}
+    return names.get(type(value), "a string")

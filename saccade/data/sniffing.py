@@ -68,8 +68,8 @@ def sniff(path: Path, *, encoding: str | None = None, header: bool | None = None
     path = Path(path)
     given = check_encoding(encoding) if encoding is not None else None
     head, packed, whole = _read_head(path)
-    refuse_binary(path, head, given)
     marked = marked_encoding(head)
+    refuse_binary(path, head, marked or given)
     codec = marked or given or "utf-8"
     decoder = BlockDecoder(path, codec)
     text = "".join(decoder.feed(head, final=whole))

@@ -1,0 +1,287 @@
+"""Tokenizers: what is encoded comes back, training is repeatable, and files from elsewhere are not trusted."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from saccade.data import guard
+from saccade.data.alphabets import cut_at_breaks
+from saccade.data.tokenizers import BERT, END, Stream, Tokenizer, train_tokenizer
+from saccade.errors import DataError, ModelFileError, UsageError
+
+TEXT = "The quick brown fox jumps over the lazy dog.\n\tIt was — naïvely — 3 times, wasn't it?  \n\n日本語 ok!\n" * 20
+CHARACTERS = train_tokenizer("characters", [TEXT], 500)
+BYTES = train_tokenizer("bpe", [TEXT], 400, [END])
+PIECES = train_tokenizer("wordpiece", TEXT.split("\n"), 300, lowercase=True)
+ANY = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
+
+
+# round trips
+
+
+def test_a_character_vocabulary_is_exactly_the_characters() -> None:
+    assert CHARACTERS.size == len(set(TEXT))
+    assert CHARACTERS.specials == {}
+    assert [CHARACTERS.token(number) for number in range(CHARACTERS.size)] == sorted(set(TEXT))
+    assert train_tokenizer("characters", [TEXT], 500, ["<unk>", END]).size == len(set(TEXT)) + 2
+
+
+@settings(deadline=None)
+@given(st.text(sorted(set(TEXT)), max_size=80))
+def test_characters_come_back_and_agree_with_the_library(text: str) -> None:
+    ids = CHARACTERS.encode(text)
+    assert CHARACTERS.decode(ids) == text
+    assert CHARACTERS._inner.encode(text, add_special_tokens=False).ids == ids
+    assert CHARACTERS._inner.decode(ids) == text
+
+
+@settings(deadline=None)
+@given(ANY)
+def test_byte_pairs_bring_back_any_text(text: str) -> None:
+    ids = BYTES.encode(text)
+    assert BYTES.decode(ids) == text
+    assert END not in BYTES.pieces(ids)
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, BYTES.size - 1), max_size=40))
+def test_streamed_byte_pairs_equal_the_whole_even_when_broken(ids: list[int]) -> None:
+    stream = Stream(BYTES)
+    pieces = [stream.feed(number) for number in ids]
+    whole = "".join(pieces) + stream.finish()
+    assert whole == BYTES.decode(ids) == BYTES._inner.decode(ids, skip_special_tokens=True)
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, PIECES.size - 1), max_size=20))
+def test_streamed_word_pieces_equal_the_whole(ids: list[int]) -> None:
+    stream = Stream(PIECES)
+    assert "".join([stream.feed(number) for number in ids]) + stream.finish() == PIECES.decode(ids)
+
+
+def test_a_stream_never_shows_half_a_character() -> None:
+    stream = Stream(BYTES)
+    shown = [stream.feed(number) for number in BYTES.encode("€ 😀 ü")]
+    assert "".join(shown) == "€ 😀 ü"
+    assert not any("\ufffd" in piece for piece in shown)
+    assert shown[0] == ""
+    assert stream.finish() == ""
+
+
+def test_batches_equal_single_texts() -> None:
+    texts = ["The fox", "", "It was\n"]
+    for tokenizer in (CHARACTERS, BYTES, PIECES):
+        assert tokenizer.encode_batch(texts) == [tokenizer.encode(text) for text in texts]
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.lists(st.sampled_from(["a", " ", "\n", "\n\n", " \n", "it's", "\t", "é", "12"]), max_size=200))
+def test_long_texts_are_cut_where_it_makes_no_difference(parts: list[str]) -> None:
+    text = "".join(parts) * 3
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("saccade.data.alphabets.PART", 10)
+        patch.setattr("saccade.data.tokenizers.PART", 10)
+        assert "".join(cut_at_breaks(text)) == text
+        assert BYTES.encode(text) == BYTES._inner.encode(text, add_special_tokens=False).ids
+
+
+# special tokens and unknown characters
+
+
+def test_special_tokens_in_a_text_are_only_text_unless_marked() -> None:
+    assert BYTES.id(END) == BYTES.specials[END]
+    assert BYTES.specials[END] not in BYTES.encode(f"a{END}b")
+    assert BYTES.decode(BYTES.encode(f"a{END}b")) == f"a{END}b"
+    assert BYTES.encode(f"The{END}fox", marked=True) == [
+        *BYTES.encode("The"),
+        BYTES.specials[END],
+        *BYTES.encode("fox"),
+    ]
+    assert PIECES.pieces(PIECES.encode("the [MASK] dog", marked=True)) == ["the", "[MASK]", "dog"]
+    assert tuple(PIECES.specials) == BERT
+    assert [PIECES.id(token) for token in BERT] == [0, 1, 2, 3, 4]
+
+
+def test_an_unknown_character_is_named_or_becomes_the_unknown_token() -> None:
+    with pytest.raises(DataError, match=r"character 5 of the text is 'ж' \(U\+0436\), expected one seen"):
+        CHARACTERS.encode("The жук")
+    knows = train_tokenizer("characters", [TEXT], 500, ["<unk>"])
+    assert knows.encode("ж") == [knows.id("<unk>")] == knows._inner.encode("ж").ids
+    assert knows.decode(knows.encode("The ж")) == "The \ufffd"
+
+
+def test_rare_characters_give_way_to_the_size() -> None:
+    small = train_tokenizer("characters", ["aaabbc"], 3, ["<unk>"])
+    assert [small.token(number) for number in range(3)] == ["a", "b", "<unk>"]
+    with pytest.raises(DataError, match="the text has 3 different characters, expected at most 2"):
+        train_tokenizer("characters", ["aaabbc"], 2)
+
+
+def test_lone_surrogates_are_refused() -> None:
+    with pytest.raises(DataError, match=r"character 2 is the lone surrogate U\+D800"):
+        BYTES.encode("a\ud800")
+    with pytest.raises(DataError, match=r"U\+D800"):
+        CHARACTERS.encode("\ud800")
+
+
+def test_pieces_are_readable() -> None:
+    assert "".join(BYTES.pieces(BYTES.encode("The fox"))) == "The fox"
+    assert BYTES.pieces(BYTES.encode("ж")) == ["\\xd0", "\\xb6"]
+    with pytest.raises(IndexError, match=f"id must be in the vocabulary of {BYTES.size}, but is 4000"):
+        BYTES.token(4000)
+    assert BYTES.id("no such token") is None
+
+
+def test_word_pieces_can_keep_capitals() -> None:
+    cased = train_tokenizer("wordpiece", ["The The the"], 100)
+    assert cased.decode(cased.encode("The")) == "The"
+    assert PIECES.decode(PIECES.encode("The quick")) == "the quick"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        (("letters", ["a"], 10), UsageError, "tokenizer must be one of characters, bpe, wordpiece, but is 'letters'"),
+        (("bpe", ["a"], 100), UsageError, r"must be at least 256 \(all bytes .*\), but is 100"),
+        (("wordpiece", ["abc"], 8), UsageError, r"must be at least 11 \(each character .*\), but is 8"),
+        (("characters", ["a"], 0), UsageError, "must be at least 1 .*, but is 0"),
+        (("bpe", ["a"], 300, ["<a>", "<a>"]), UsageError, "must be different and not empty"),
+        (("characters", ["abc"], 10, ["a"]), UsageError, "must be longer than a character, but is 'a'"),
+        (("characters", [" "], 10), DataError, "must hold something, but is empty"),
+        (("wordpiece", [], 100), DataError, "must hold something, but is empty"),
+    ],
+)
+def test_bad_wishes_are_refused(arguments: tuple[Any, ...], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        train_tokenizer(*arguments)
+
+
+def test_an_empty_text_for_byte_pairs_is_refused() -> None:
+    with pytest.raises(DataError, match="must hold something, but is empty"):
+        train_tokenizer("bpe", iter([""]), 300)
+
+
+# saving and loading
+
+
+@pytest.mark.parametrize("tokenizer", [CHARACTERS, BYTES, PIECES], ids=lambda tokenizer: str(tokenizer.kind))
+def test_saved_and_loaded_is_the_same(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    tokenizer.save(tmp_path / "tokenizer.json")
+    loaded = Tokenizer.load(tmp_path / "tokenizer.json")
+    loaded.save(tmp_path / "again.json")
+    assert (tmp_path / "again.json").read_bytes() == (tmp_path / "tokenizer.json").read_bytes()
+    assert (loaded.sha256, loaded.kind, loaded.size) == (tokenizer.sha256, tokenizer.kind, tokenizer.size)
+    assert loaded.specials == tokenizer.specials
+    assert loaded.encode("The fox") == tokenizer.encode("The fox")
+
+
+def test_training_gives_the_same_bytes_in_every_process() -> None:
+    script = (
+        "from saccade.data.tokenizers import train_tokenizer as t;"
+        "x = ['the cat and the hat sat on a mat with a bat at ten'] * 3;"
+        "print(*(t(k, iter(x), 270).sha256 for k in ('characters', 'bpe', 'wordpiece')))"
+    )
+    seen = {subprocess.run([sys.executable, "-c", script], capture_output=True, check=True).stdout for _ in range(3)}
+    assert len(seen) == 1
+
+
+def change(path: Path, edit: Callable[[dict[str, Any]], object]) -> Path:
+    content = json.loads(BYTES._saved)
+    edit(content)
+    path.write_text(json.dumps(content))
+    return path
+
+
+def split_by(pattern: dict[str, str]) -> Callable[[dict[str, Any]], object]:
+    step = {"type": "Split", "pattern": pattern, "behavior": "Isolated", "invert": False}
+    return lambda content: content.update(pre_tokenizer={"type": "Sequence", "pretokenizers": [step]})
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (lambda c: c["model"].update(type="Evil"), "the model must be one of BPE, .*, but is 'Evil'"),
+        (lambda c: c.pop("model"), "the model must be one of .*, but is None"),
+        (split_by({"Regex": "(a+)+$"}), r"a pattern must be a known one or a short literal, but is '\(a\+\)\+\$'"),
+        (split_by({"String": "x" * 300}), "a pattern must be a known one"),
+        (lambda c: c.update(normalizer={"type": "Shell"}), "a normalizer must be one of .*, but is 'Shell'"),
+        (lambda c: c["model"]["vocab"].update(a=-1), "token numbers must be whole, .* but 'a' has -1"),
+        (lambda c: c["model"]["vocab"].update(a=10**12), "but 'a' has 1000000000000"),
+        (lambda c: c["model"]["vocab"].update(a=1), "token numbers must be different"),
+        (lambda c: c["model"].update(vocab={}), "the vocabulary must be a table of tokens"),
+        (
+            lambda c: c.update(added_tokens=[{"content": "x" * 999, "id": 1}]),
+            "an added token must have a short content",
+        ),
+        (lambda c: c.update(added_tokens={}), "the tokenizer file cannot be used"),
+        (lambda c: c.update(added_tokens=7), "added_tokens must be a list"),
+        (lambda c: c["model"].update(merges=[["nope", "zz"]]), "the tokenizer file cannot be used"),
+        (lambda c: c.update(version="9.0"), "the tokenizer file cannot be used"),
+    ],
+)
+def test_files_from_elsewhere_are_looked_at(tmp_path: Path, edit: Callable[..., object], message: str) -> None:
+    path = change(tmp_path / "t.json", edit)
+    with pytest.raises(ModelFileError, match=message):
+        Tokenizer.load(path)
+
+
+@pytest.mark.parametrize("pattern", [{"Regex": r"\s+"}, {"Regex": "ab-c"}, {"String": "(a+)+$"}])
+def test_known_and_literal_patterns_are_let_in(tmp_path: Path, pattern: dict[str, str]) -> None:
+    assert Tokenizer.load(change(tmp_path / "t.json", split_by(pattern))).size == BYTES.size
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "must be JSON"),
+        (b"[1]", "must be a JSON object"),
+        (b'{"a": 1, "a": 2}', "keys must be different"),
+        (b"[" * 200_000, "levels deep"),
+        (b"\xff\xfe", "must be utf-8, but byte 0 is 0xFF"),
+        (b"\x80\x04pickle", "must be utf-8"),
+    ],
+)
+def test_what_is_no_tokenizer_file_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
+    (tmp_path / "t.json").write_bytes(content)
+    with pytest.raises(ModelFileError, match=message):
+        Tokenizer.load(tmp_path / "t.json")
+
+
+def test_large_and_missing_files_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ModelFileError, match="cannot be read: No such file"):
+        Tokenizer.load(tmp_path / "gone.json")
+    monkeypatch.setattr(guard, "LARGEST_FILE", 10)
+    with pytest.raises(ModelFileError, match=r"must be at most 10 bytes, but has \d,\d{3};"):
+        Tokenizer.load(change(tmp_path / "t.json", lambda content: None))
+
+
+def test_a_file_cannot_cut_texts_silently(tmp_path: Path) -> None:
+    limits = {"direction": "Right", "max_length": 2, "strategy": "LongestFirst", "stride": 0}
+    loaded = Tokenizer.load(change(tmp_path / "t.json", lambda content: content.update(truncation=limits)))
+    assert len(loaded.encode("The quick brown fox")) > 2
+    assert loaded.sha256 == BYTES.sha256
+
+
+def test_panics_become_errors_and_interrupts_do_not() -> None:
+    class Panic(BaseException):
+        pass
+
+    def fail(error: BaseException) -> Callable[[], None]:
+        def action() -> None:
+            raise error
+
+        return action
+
+    with pytest.raises(
+        ModelFileError, match=r"t.json: the tokenizer file cannot be used \(Panic: index out of range\)"
+    ):
+        guard.guarded("t.json", fail(Panic("index out of range\nmore")))
+    with pytest.raises(KeyboardInterrupt):
+        guard.guarded("t.json", fail(KeyboardInterrupt()))

@@ -1,0 +1,38 @@
+"""Every broken data file is named with its line: through the reading functions, and through the command."""
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+
+@pytest.fixture(scope="module")
+def script() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("broken_files", Path(__file__).with_name("broken_files.py"))
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["broken_files"] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_there_are_many_different_files(script: ModuleType) -> None:
+    files = script.every_file()
+    assert len(files) >= 60
+    assert len({file.content for file in files if file.content}) >= 60
+
+
+def test_readers_name_every_line(script: ModuleType) -> None:
+    right, total, complaints = script.check_all(script.run_reader)
+    assert not complaints, "\n".join(complaints)
+    assert right == total
+
+
+@pytest.mark.slow
+def test_the_command_names_every_line(script: ModuleType) -> None:
+    if importlib.util.find_spec("saccade.cli") is None:
+        pytest.skip("saccade.cli is not there")
+    _, _, complaints = script.check_all(script.run_command, script.SUBPROCESSES)
+    assert not complaints, "\n".join(complaints)
