@@ -49,7 +49,8 @@ class Tokenizer:
         self.size: int = max(self._tokens) + 1
         self._special_ids = frozenset(self.specials.values())
         self._characters = CharacterTable(self._tokens, self.specials) if self.kind == "characters" else None
-        self._byte_level = '"decoder":{"type":"ByteLevel"' in self._saved.decode()
+        self._byte_level = isinstance(inner.decoder, decoders.ByteLevel)
+        self._may_cut = _may_cut(inner)
 
     @classmethod
     def load(cls, path: str | Path) -> "Tokenizer":
@@ -75,7 +76,7 @@ class Tokenizer:
         """The ids of a text as an array: the fast way for long texts."""
         if self._characters is not None:
             return self._characters.encode(text)
-        parts = cut_at_breaks(text) if self.kind == "bpe" and len(text) > PART else [text]
+        parts = cut_at_breaks(text) if self._may_cut and len(text) > PART else [text]
         found = self._run(parts)
         return np.concatenate(found) if len(found) > 1 else found[0]
 
@@ -126,9 +127,23 @@ class Tokenizer:
 
 def _kind(inner: library.Tokenizer) -> str:
     name = type(inner.model).__name__
-    if name == "WordLevel" and CHARACTER in str(inner.pre_tokenizer):
-        return "characters"
+    if name == "WordLevel" and inner.normalizer is None and CHARACTER in str(inner.pre_tokenizer):
+        return "characters" if inner.model.unk_token == UNKNOWN else MODEL_KINDS[name]
     return MODEL_KINDS[name]
+
+
+def _may_cut(inner: library.Tokenizer) -> bool:
+    """Whether a newline between two words always ends a token, so that a long text can go to several threads.
+
+    Not so with rules that put a space before each text, or that take a whole text for one word.
+    """
+    rule = inner.pre_tokenizer
+    return (
+        inner.normalizer is None
+        and isinstance(rule, pre_tokenizers.ByteLevel)
+        and bool(rule.use_regex)
+        and not rule.add_prefix_space
+    )
 
 
 class Stream:

@@ -92,6 +92,25 @@ def test_long_texts_are_cut_where_it_makes_no_difference(parts: list[str]) -> No
         assert BYTES.encode(text) == BYTES._inner.encode(text, add_special_tokens=False).ids
 
 
+@pytest.mark.parametrize("rule", [{"add_prefix_space": True}, {"use_regex": False}])
+def test_texts_are_not_cut_under_rules_that_would_notice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rule: dict[str, bool]
+) -> None:
+    monkeypatch.setattr("saccade.data.alphabets.PART", 10)
+    monkeypatch.setattr("saccade.data.tokenizers.PART", 10)
+    loaded = Tokenizer.load(change(tmp_path / "t.json", lambda content: content["pre_tokenizer"].update(rule)))
+    assert loaded.encode(TEXT) == loaded._inner.encode(TEXT, add_special_tokens=False).ids
+
+
+def test_a_foreign_word_list_is_not_taken_for_characters(tmp_path: Path) -> None:
+    content = json.loads(CHARACTERS._saved)
+    content["normalizer"] = {"type": "Lowercase"}
+    (tmp_path / "t.json").write_text(json.dumps(content))
+    loaded = Tokenizer.load(tmp_path / "t.json")
+    assert loaded.kind == "words"
+    assert loaded.encode("ZEBRA".lower()[1:3]) == loaded.encode("EB")
+
+
 # special tokens and unknown characters
 
 
