@@ -124,14 +124,12 @@ def _adapter(kind: Any) -> Any:
     return pydantic.TypeAdapter(kind, config=pydantic.ConfigDict(strict=False, allow_inf_nan=False))
 
 
-@cache
 def _types(cls: type[Any]) -> dict[str, Any]:
     """Field names and their resolved types, in order."""
     hints = get_type_hints(cls)
     return {field.name: hints[field.name] for field in dataclasses.fields(cls)}
 
 
-@cache
 def _helps(cls: type[Any]) -> dict[str, str]:
     """The string under each field, read from the source; a subclass adds to its parents."""
     found: dict[str, str] = {}
@@ -143,7 +141,11 @@ def _helps(cls: type[Any]) -> dict[str, str]:
         for field, text in zip(body.body, body.body[1:], strict=False):
             if not isinstance(field, ast.AnnAssign) or not isinstance(field.target, ast.Name):
                 continue
-            if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant) and isinstance(text.value.value, str):
+            if (
+                isinstance(text, ast.Expr)
+                and isinstance(text.value, ast.Constant)
+                and isinstance(text.value.value, str)
+            ):
                 found[field.target.id] = " ".join(text.value.value.split())
     return found
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -45,7 +45,7 @@ class Batches(Protocol):
     def per_epoch(self) -> int:
         """Steps that see every row once."""
 
-    def at(self, step: int) -> list[Batch]:
+    def at(self, step: int) -> Sequence[Batch]:
         """The batch of a step, in the parts that fit the memory (gradient accumulation)."""
 
 
@@ -86,6 +86,8 @@ class Task(abc.ABC):
     Config: ClassVar[type[Any]]
     Options: ClassVar[type[Any]]
     """Settings of `predict`."""
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]]
+    """Named settings, as JSON of `Config`."""
     summary: ClassVar[str]
     score: ClassVar[str]
     """The value of `evaluate` that says which checkpoint is best; lower is better if it ends on 'loss'."""
@@ -95,17 +97,17 @@ class Task(abc.ABC):
 
     @classmethod
     @abc.abstractmethod
-    def prepare(cls, config: Any, data: Sequence[Path], assets: Path, advance: Advance = quiet) -> Task:
-        """Learn from the data what must be learnt (vocabulary, labels), leave it in `assets`, build the model."""
+    def prepare(cls, config: Any, data: Path, assets: Path, advance: Advance = quiet) -> list[str]:
+        """Learn from the data what must be learnt (vocabulary, labels) into `assets`; says what it found."""
 
     @classmethod
     @abc.abstractmethod
     def open(cls, config: Any, assets: Path) -> Task:
-        """The same task from its assets alone: no data needed."""
+        """The task with a fresh model, from its assets alone: no data needed."""
 
     @abc.abstractmethod
-    def attach(self, data: Sequence[Path], advance: Advance = quiet) -> list[str]:
-        """Make the data ready for `batches` and `evaluate`; returns what was found, in sentences."""
+    def attach(self, data: Path, advance: Advance = quiet) -> list[str]:
+        """Make the data ready for `batches` and `evaluate`; says what it found."""
 
     @abc.abstractmethod
     def batches(self, split: Split) -> Batches: ...
@@ -115,7 +117,8 @@ class Task(abc.ABC):
         """(player, mean loss) pairs: one for most tasks, two where two networks play against each other."""
 
     @abc.abstractmethod
-    def evaluate(self, split: Split, advance: Advance = quiet) -> dict[str, float]: ...
+    def evaluate(self, split: Split, *, quick: bool = False, advance: Advance = quiet) -> dict[str, float]:
+        """Scores on a split; quick: on a fixed sample of it, to follow a run."""
 
     @abc.abstractmethod
     def predict(self, input: str, options: Any) -> Prediction: ...

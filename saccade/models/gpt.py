@@ -3,14 +3,12 @@
 Shapes: B rows, T tokens, D width, V vocabulary.
 """
 
-import math
 from dataclasses import dataclass
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from saccade.nn.cache import KVCache
-from saccade.nn.layers import RMSNorm, initialise
+from saccade.nn.layers import initialise
 from saccade.nn.masks import Causal
 from saccade.nn.transformer import Transformer, TransformerConfig
 

@@ -35,7 +35,7 @@ def _turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 def turn(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Turn the pairs of features (i, i + E/2) of x (B, T, H, E) by the angles (B or 1, T, 1, E/2)."""
     cos, sin = cos.to(x.dtype), sin.to(x.dtype)
-    turned: Tensor = _Turn.apply(x, cos, sin)
+    turned: Tensor = _Turn.apply(x, cos, sin)  # type: ignore[no-untyped-call]
     return turned
 
 
@@ -56,5 +56,5 @@ class _SquaredReLU(torch.autograd.Function):
 
 def squared_relu(x: Tensor) -> Tensor:
     """max(x, 0)^2: Primer (https://arxiv.org/abs/2109.08668)."""
-    result: Tensor = _SquaredReLU.apply(x)
+    result: Tensor = _SquaredReLU.apply(x)  # type: ignore[no-untyped-call]
     return result

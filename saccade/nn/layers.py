@@ -54,7 +54,9 @@ class FeedForward(nn.Module):
     'swiglu' multiplies two linear images of the input (https://arxiv.org/abs/2002.05202).
     """
 
-    def __init__(self, dim: int, hidden: int, activation: str = "gelu", *, bias: bool = True, dropout: float = 0.0):
+    def __init__(
+        self, dim: int, hidden: int, activation: str = "gelu", *, bias: bool = True, dropout: float = 0.0
+    ) -> None:
         super().__init__()
         self.gated = activation == "swiglu"
         self.activation = F.silu if self.gated else ACTIVATIONS[activation]

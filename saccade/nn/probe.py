@@ -40,6 +40,8 @@ class AttentionMap:
         if not past:
             self._chunks = []
         q = q.detach()
+        if mask is not None:  # the rule of the mask, without the Q x K tensor made for the kernel
+            mask = Lowered(mask.mask, mask.query, mask.key, kernel="none")
         self._chunks.append((_own(q if self._heads is None else q[:, self._heads]), mask))
         self._k = k.detach() if past else _own(k.detach())
 
@@ -110,7 +112,7 @@ def watch(model: nn.Module, layers: str | Sequence[str] = "*", heads: Sequence[i
     chosen = {name: module for name, module in known.items() if any(fnmatchcase(name, p) for p in patterns)}
     if not chosen:
         raise ValueError(f"no attention matches {patterns}; the model has: {', '.join(known) or 'none'}")
-    maps = Maps({id(module): (name, AttentionMap(module, heads)) for name, module in chosen.items()})  # type: ignore[arg-type]
+    maps = Maps({id(module): (name, AttentionMap(module, heads)) for name, module in chosen.items()})
     token = _watching.set((*_watching.get(), maps))
     try:
         yield maps

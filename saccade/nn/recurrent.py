@@ -3,6 +3,7 @@
 Shapes: B rows, T tokens, D input width, S state width.
 """
 
+from collections.abc import Callable
 from typing import Literal
 
 import torch
@@ -14,7 +15,7 @@ Cell = Literal["rnn", "gru", "lstm"]
 State = tuple[Tensor, ...]
 """(h,) for RNN and GRU, (h, c) for LSTM; each (layers x directions, B, S)."""
 
-_KERNELS: dict[str, type[nn.RNNBase]] = {"rnn": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}
+_KERNELS: dict[str, Callable[..., nn.RNNBase]] = {"rnn": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}
 
 
 class Recurrent(nn.Module):

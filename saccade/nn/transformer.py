@@ -104,8 +104,8 @@ class Layer(nn.Module):
         if self.memory is not None:
             look, fixed = self.memory, cache.layer(f"{name}.memory") if cache else None
             x = self.memory_residual(x, lambda y: look(y, memory, mask=memory_mask, cache=fixed))
-        x = self.feed_residual(x, self.feed)
-        return x
+        result: Tensor = self.feed_residual(x, self.feed)
+        return result
 
 
 class Transformer(nn.Module):

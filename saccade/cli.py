@@ -1,0 +1,283 @@
+"""The command line: thin verbs that parse, call the api and print. Data goes to stdout, the rest to stderr."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from saccade import __version__
+from saccade.errors import SaccadeError
+
+EXIT_CODES = """
+Exit codes: 0 ok, 1 failure, 2 usage, 3 bad data, 4 bad or untrusted model file, 5 out of resources
+(disk, memory, a run in use), 130 or 143 after SIGINT or SIGTERM with the checkpoint saved.
+"""
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Verbs(click.Group):
+    """A group that turns our errors into one clear message and their exit code."""
+
+    def invoke(self, context: click.Context) -> Any:
+        try:
+            return super().invoke(context)
+        except SaccadeError as error:
+            click.echo(f"saccade: {error}", err=True)
+            context.exit(error.exit_code)
+        except BrokenPipeError:
+            sys.stderr.close()  # the reader has gone: nothing more to say
+            context.exit(0)
+        except KeyboardInterrupt:
+            click.echo("saccade: interrupted", err=True)
+            context.exit(130)
+        except MemoryError:
+            click.echo("saccade: out of memory; lower batch, or raise parts", err=True)
+            context.exit(5)
+
+
+@click.group(cls=Verbs, epilog=EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__)
+def main() -> None:
+    """Train, run and look inside attention models, on your own data, on your own machine."""
+
+
+def _runs(function: F) -> F:
+    where = click.option("--runs", "root", default="runs", show_default=True, help="Folder of the runs.")
+    return where(function)
+
+
+def _json(function: F) -> F:
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(function)
+
+
+@main.command()
+@click.argument("data", type=click.Path(path_type=Path))
+@click.argument("settings", nargs=-1)
+@click.option("--task", default="language_model", show_default=True, help="What to learn; see `saccade tasks`.")
+@click.option("--preset", default="", help="A named shape; see `saccade tasks TASK`.")
+@click.option("--name", default="", help="Name of the run; default: from the file.")
+@click.option("--steps", type=click.IntRange(1), help="Length in steps.")
+@click.option("--minutes", type=click.FloatRange(0, min_open=True), help="Length in minutes (default 5).")
+@click.option("--epochs", type=click.FloatRange(0, min_open=True), help="Length in passes over the data.")
+@click.option("--seed", type=int, help="Source of all randomness.")
+@click.option("--device", help="auto, cpu, cuda, mps.")
+@click.option("--valid", type=click.Path(), help="File of validation data; default: a tenth is held back.")
+@click.option("--encoding", help="Encoding of the files, where it is not UTF-8.")
+@click.option("--column", help="Column of a table that holds the text.")
+@click.option("--quiet", is_flag=True, help="No progress, only the result.")
+@_runs
+@_json
+def train(
+    data: Path,
+    settings: tuple[str, ...],
+    task: str,
+    preset: str,
+    name: str,
+    root: str,
+    quiet: bool,
+    as_json: bool,
+    **shortcuts: Any,
+) -> None:
+    """Train a model on a file or folder DATA.
+
+    SETTINGS are words such as model.dim=256; `saccade tasks language_model` lists them all.
+
+    \b
+    Examples:
+      saccade train book.txt
+      saccade train book.txt --minutes 10 --preset small
+      saccade train reviews.csv --column text model.dim=256 train.optim.kind=adamw
+      saccade train texts/ --valid held.txt --steps 1000 --name texts
+    """
+    from saccade import api
+
+    words = [*settings, *(f"{SHORTCUTS[key]}={value}" for key, value in shortcuts.items() if value is not None)]
+    report = _report(quiet)
+    with report:
+        trained = api.train(data, words, task=task, preset=preset, name=name, root=root, report=report)
+    _show_trained(trained, as_json)
+
+
+SHORTCUTS = {
+    "steps": "train.steps",
+    "minutes": "train.minutes",
+    "epochs": "train.epochs",
+    "seed": "train.seed",
+    "device": "train.device",
+    "valid": "data.valid",
+    "encoding": "data.encoding",
+    "column": "data.column",
+}
+
+
+@main.command()
+@click.argument("run")
+@click.option("--quiet", is_flag=True, help="No progress, only the result.")
+@_runs
+@_json
+def resume(run: str, root: str, quiet: bool, as_json: bool) -> None:
+    """Go on with a RUN that was stopped or killed, exactly where it was.
+
+    \b
+    Examples:
+      saccade resume book-1
+      saccade resume runs/book-1 --quiet
+    """
+    from saccade import api
+
+    report = _report(quiet)
+    with report:
+        trained = api.resume(run, root=root, report=report)
+    _show_trained(trained, as_json)
+
+
+@main.command()
+@click.argument("run")
+@click.option("--data", type=click.Path(path_type=Path), help="Another file; its validation part is scored.")
+@_runs
+@_json
+def evaluate(run: str, data: Path | None, root: str, as_json: bool) -> None:
+    """Score the best checkpoint of a RUN on all its validation data.
+
+    \b
+    Examples:
+      saccade evaluate book-1
+      saccade evaluate book-1 --json
+    """
+    from saccade import api
+
+    report = _report(False)
+    with report:
+        scores = api.evaluate(run, data=data, root=root, advance=lambda share: report.advance("evaluating", share))
+    _print(scores, as_json)
+
+
+@main.command()
+@click.argument("run")
+@click.argument("text", default="")
+@click.option("--set", "options", multiple=True, metavar="NAME=VALUE", help="Option such as temperature=0.5.")
+@click.option("--file", "file", type=click.File(encoding="utf-8"), help="One input a line; - is stdin.")
+@_runs
+@_json
+def predict(run: str, text: str, options: tuple[str, ...], file: Any, root: str, as_json: bool) -> None:
+    """Let a RUN answer TEXT, or each line of a file.
+
+    \b
+    Examples:
+      saccade predict book-1 "It was a"
+      saccade predict book-1 "It was a" --set temperature=0 --set length=50
+      saccade predict book-1 --file prompts.txt --json
+    """
+    from saccade import api
+
+    opened = api.load(run, root=root)
+    inputs = [line.rstrip("\n") for line in file] if file else [text]
+    for line in inputs:
+        if as_json:
+            found = api.predict(opened, line, options)
+            click.echo(json.dumps({"input": found.input, "output": found.output, "scores": found.scores}))
+            continue
+        click.echo(line, nl=False)
+        for piece in api.stream(opened, line, options):
+            click.echo(piece, nl=False)
+            sys.stdout.flush()
+        click.echo()
+
+
+@main.command()
+@click.argument("name", default="")
+@_json
+def tasks(name: str, as_json: bool) -> None:
+    """List the tasks, or everything that can be set for one.
+
+    \b
+    Examples:
+      saccade tasks
+      saccade tasks language_model
+    """
+    from saccade import api
+
+    if not name:
+        found = api.list_tasks()
+        if as_json:
+            click.echo(json.dumps(found))
+        for row in [] if as_json else found:
+            click.echo(f"{row['name']:20}{row['summary']}")
+        return
+    described = api.describe_task(name)
+    if as_json:
+        click.echo(json.dumps(described))
+        return
+    click.echo(f"{described['name']}: {described['summary']}\npresets: {', '.join(described['presets'])}")
+    for title, rows in (("settings of train", described["settings"]), ("options of predict", described["options"])):
+        click.echo(f"\n{title}:")
+        for row in rows:
+            click.echo(f"  {row['name'] + '=' + str(row['default']):36}{row['help']} ({row['type']})")
+
+
+@main.command()
+@_runs
+@_json
+def runs(root: str, as_json: bool) -> None:
+    """List the runs with their step and best score.
+
+    \b
+    Examples:
+      saccade runs
+      saccade runs --json
+    """
+    from saccade import api
+
+    found = api.list_runs(root)
+    if as_json:
+        click.echo(json.dumps(found))
+        return
+    if not found:
+        click.echo(f"no runs in {root}; train one with `saccade train FILE`", err=True)
+    for run in found:
+        best = "" if run["best"] is None else f"{run['best']:.4f}"
+        state = "training now" if run["running"] else ""
+        click.echo(f"{run['name']:24}{run['task']:18}step {run['step']:<9}loss {best:10}{run['created']}  {state}")
+
+
+@main.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print the completion script of a shell.
+
+    \b
+    Examples:
+      eval "$(saccade completion bash)"
+      saccade completion fish > ~/.config/fish/completions/saccade.fish
+    """
+    from click.shell_completion import get_completion_class
+
+    found = get_completion_class(shell)
+    assert found is not None
+    click.echo(found(main, {}, "saccade", "_SACCADE_COMPLETE").source())
+
+
+def _report(quiet: bool) -> Any:
+    from saccade.screen import Screen
+
+    return Screen(quiet)
+
+
+def _show_trained(trained: Any, as_json: bool) -> None:
+    if not as_json:
+        click.echo(f"run {trained.run.folder}, best step {int(trained.scores['step'])}", err=True)
+    _print({"run": str(trained.run.folder), **trained.scores} if as_json else trained.scores, as_json)
+
+
+def _print(scores: dict[str, Any], as_json: bool) -> None:
+    """Scores as JSON, or a line each."""
+    if as_json:
+        click.echo(json.dumps(scores))
+        return
+    for name, value in scores.items():
+        click.echo(f"{name:16}{value:,.4f}" if isinstance(value, float) else f"{name:16}{value:,}")

@@ -1,0 +1,72 @@
+"""Order of the data: a pure function of (seed, epoch, position), so that seeking is free and resuming exact."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Indices = NDArray[np.uint64]
+
+
+def mix(values: Indices, key: int) -> Indices:
+    """A well-stirred 64-bit hash of each value (the finaliser of SplitMix64)."""
+    with np.errstate(over="ignore"):
+        x = values + np.uint64(key * 0x9E3779B97F4A7C15 & 0xFFFFFFFFFFFFFFFF)
+        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return x ^ (x >> np.uint64(31))
+
+
+def key(*parts: int) -> int:
+    """One 63-bit number from several: (seed, epoch), (seed, step)."""
+    state = np.zeros(1, dtype=np.uint64)
+    for part in parts:
+        state = mix(state ^ np.uint64(part & 0xFFFFFFFFFFFFFFFF), 1)
+    return int(state[0] >> np.uint64(1))
+
+
+def shuffle(positions: Indices, size: int, seed: int) -> Indices:
+    """Where each position 0..size-1 goes in a random order of `size` things, without building that order.
+
+    A Feistel network permutes the next power of four; a value that falls outside goes round again.
+    """
+    half = max(1, (max(size - 1, 1).bit_length() + 1) // 2)
+    low = np.uint64((1 << half) - 1)
+    out, todo = positions.astype(np.uint64), np.arange(len(positions))
+    while len(todo):
+        left, right = out[todo] >> np.uint64(half), out[todo] & low
+        for turn in range(4):
+            left, right = right, left ^ (mix(right, seed + turn) & low)
+        out[todo] = (left << np.uint64(half)) | right
+        todo = todo[out[todo] >= size]
+    return out
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Equal windows over a long row of tokens: every epoch cuts at another place and in another order."""
+
+    tokens: int
+    """length of the row"""
+    width: int
+    """tokens a window predicts; it reads one more"""
+    seed: int
+
+    @property
+    def per_epoch(self) -> int:
+        """Windows that fit whatever the place of the first cut."""
+        return max(1, (self.tokens - self.width) // self.width)
+
+    def starts(self, first: int, count: int) -> NDArray[np.int64]:
+        """Where the windows at positions first, first + 1, ... of the endless stream begin."""
+        positions = np.arange(first, first + count, dtype=np.uint64)
+        epochs = positions // np.uint64(self.per_epoch)
+        out = np.empty(count, dtype=np.int64)
+        for epoch in np.unique(epochs):
+            chosen = epochs == epoch
+            stir = key(self.seed, int(epoch))
+            spare = self.tokens - 1 - self.per_epoch * self.width
+            phase = stir % (min(spare, self.width - 1) + 1)
+            within = positions[chosen] - epoch * np.uint64(self.per_epoch)
+            out[chosen] = shuffle(within, self.per_epoch, stir).astype(np.int64) * self.width + phase
+        return out

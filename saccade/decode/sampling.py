@@ -1,0 +1,68 @@
+"""Sampling: from logits to the next token, greedily or by chance.
+
+Shapes: B rows, V vocabulary, T tokens so far.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How the next token is chosen."""
+
+    temperature: float = 0.8
+    """below 1 plays safe, above 1 dares; 0 always takes the likeliest"""
+    top_k: int = 0
+    """choose among this many likeliest tokens; 0: all"""
+    top_p: float = 1.0
+    """choose among the likeliest tokens that together have this probability"""
+    min_p: float = 0.0
+    """leave out tokens less likely than this share of the likeliest"""
+    repetition_penalty: float = 1.0
+    """above 1 makes tokens that were used already less likely"""
+
+    def __post_init__(self) -> None:
+        if self.temperature < 0:
+            raise ValueError(f"temperature must be 0 or more, but is {self.temperature}")
+        if self.top_k < 0:
+            raise ValueError(f"top_k must be 0 or more, but is {self.top_k}")
+        if not 0 < self.top_p <= 1:
+            raise ValueError(f"top_p must be above 0 and at most 1, but is {self.top_p}")
+        if not 0 <= self.min_p < 1:
+            raise ValueError(f"min_p must be at least 0 and below 1, but is {self.min_p}")
+        if self.repetition_penalty <= 0:
+            raise ValueError(f"repetition_penalty must be above 0, but is {self.repetition_penalty}")
+
+
+def choose(logits: Tensor, used: Tensor, sampling: Sampling, generator: torch.Generator) -> Tensor:
+    """The next token of each row: logits (B, V), tokens so far (B, T) -> (B,)."""
+    if sampling.repetition_penalty != 1:
+        logits = penalise(logits, used, sampling.repetition_penalty)
+    if sampling.temperature == 0:
+        return logits.argmax(-1)
+    probabilities = distribution(logits, sampling)
+    return torch.multinomial(probabilities.cpu(), 1, generator=generator)[:, 0].to(logits.device)
+
+
+def distribution(logits: Tensor, sampling: Sampling) -> Tensor:
+    """The probabilities tokens are drawn from, after temperature and cuts: (B, V); the likeliest always stays."""
+    probabilities = (logits.float() / sampling.temperature).softmax(-1)
+    ranked, order = probabilities.sort(-1, descending=True)
+    cut = torch.zeros_like(ranked, dtype=torch.bool)
+    if sampling.top_k:
+        cut[:, sampling.top_k :] = True
+    if sampling.top_p < 1:
+        cut |= ranked.cumsum(-1) - ranked >= sampling.top_p  # the token that reaches top_p stays
+    if sampling.min_p:
+        cut |= ranked < sampling.min_p * ranked[:, :1]
+    kept = torch.zeros_like(ranked).scatter(-1, order, ranked.masked_fill(cut, 0.0))
+    return kept / kept.sum(-1, keepdim=True)
+
+
+def penalise(logits: Tensor, used: Tensor, penalty: float) -> Tensor:
+    """Divide the positive logits of used tokens by the penalty, multiply the others (https://arxiv.org/abs/1909.05858)."""
+    seen = logits.gather(-1, used)
+    return logits.scatter(-1, used, torch.where(seen > 0, seen / penalty, seen * penalty))

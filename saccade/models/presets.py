@@ -1,0 +1,27 @@
+"""Presets: named shapes, as data. Parameters are counted with each preset's published vocabulary."""
+
+from typing import Any
+
+_GPT2: dict[str, Any] = {
+    "activation": "gelu_tanh",
+    "norm": "layer",
+    "position": "learned",
+    "score": "scaled_dot",
+    "bias": True,
+    "tied": True,
+    "begin": "gpt2",
+}
+_LLAMA: dict[str, Any] = {"activation": "swiglu", "norm": "rms", "position": "rotary", "score": "scaled_dot"}
+
+GPT: dict[str, dict[str, Any]] = {
+    "tiny": {"dim": 128, "depth": 4, "heads": 4, "hidden": 512, "capacity": 64},
+    "small": {"dim": 256, "depth": 6, "heads": 8, "hidden": 1024, "capacity": 256},
+    "medium": {"dim": 384, "depth": 6, "heads": 6, "hidden": 1536, "capacity": 256},
+    "llama-tiny": {"dim": 128, "depth": 4, "heads": 4, "kv_heads": 2, "hidden": 344, "capacity": 256, **_LLAMA},
+    "llama-small": {"dim": 384, "depth": 6, "heads": 6, "kv_heads": 2, "hidden": 1024, "capacity": 512, **_LLAMA},
+    "gpt2-tiny": {"dim": 128, "depth": 4, "heads": 4, "hidden": 512, "capacity": 64, **_GPT2},
+    "gpt2": {"dim": 768, "depth": 12, "heads": 12, "hidden": 3072, "capacity": 1024, **_GPT2},
+    "gpt2-medium": {"dim": 1024, "depth": 24, "heads": 16, "hidden": 4096, "capacity": 1024, **_GPT2},
+    "gpt2-large": {"dim": 1280, "depth": 36, "heads": 20, "hidden": 5120, "capacity": 1024, **_GPT2},
+    "gpt2-xl": {"dim": 1600, "depth": 48, "heads": 25, "hidden": 6400, "capacity": 1024, **_GPT2},
+}

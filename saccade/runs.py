@@ -1,0 +1,143 @@
+"""Runs: the folder that training leaves and everything else reads; plain files only."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import fcntl
+import json
+import os
+import platform
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from saccade import __version__
+from saccade.errors import ModelFileError, ResourceError, UsageError, suggest
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run folder: run.json, assets/, checkpoints/, metrics.jsonl, samples.jsonl."""
+
+    folder: Path
+
+    @property
+    def name(self) -> str:
+        return self.folder.name
+
+    @property
+    def assets(self) -> Path:
+        return self.folder / "assets"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.folder / "checkpoints"
+
+    def describe(self) -> dict[str, Any]:
+        """run.json: task, config, data and where it was made."""
+        path = self.folder / "run.json"
+        try:
+            found: dict[str, Any] = json.loads(path.read_bytes())
+            if found["format"] != FORMAT:
+                raise ModelFileError(f"{path}: format must be {FORMAT}, but is {found['format']}; update saccade")
+            for key in ("task", "config", "train", "data"):
+                found[key]
+        except OSError as error:
+            raise ModelFileError(f"{path} cannot be read: {error.strerror}; is '{self.folder}' a run?") from error
+        except (ValueError, KeyError, TypeError) as error:
+            raise ModelFileError(f"{path} is damaged: {error!r}") from error
+        return found
+
+    def records(self) -> list[dict[str, Any]]:
+        """metrics.jsonl as it stands; the line being written now is left out."""
+        path = self.folder / "metrics.jsonl"
+        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        found = []
+        for line in lines:
+            with contextlib.suppress(json.JSONDecodeError):
+                found.append(json.loads(line))
+        return found
+
+    def running(self) -> bool:
+        """Whether a trainer holds the run now."""
+        try:
+            with self.lock():
+                return False
+        except ResourceError:
+            return True
+
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[None]:
+        """Hold the run: a second trainer is refused; the system lets go when a process dies."""
+        path = self.folder / "run.lock"
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            owner = path.read_text().strip() or "unknown"
+            os.close(descriptor)
+            raise ResourceError(
+                f"run '{self.name}' is being trained by process {owner}; wait for it, stop it, or choose another --name"
+            ) from error
+        try:
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+            yield
+        finally:
+            os.close(descriptor)
+
+
+def create(root: Path, name: str, task: str, settings: dict[str, Any], data: Path) -> Run:
+    """A new run folder; `settings` holds the `config` of the task and of `train`ing. A taken name is refused."""
+    if not re.fullmatch(r"[\w.-]{1,100}", name) or name.startswith("."):
+        raise UsageError(f"a run name must be letters, digits, '-', '_' or '.', but is '{name}'")
+    run = Run(root / name)
+    try:
+        run.folder.mkdir(parents=True)
+        run.assets.mkdir()
+    except FileExistsError as error:
+        raise UsageError(
+            f"run '{name}' exists in {root}; go on with `saccade resume {run.folder}` or choose another --name"
+        ) from error
+    except OSError as error:
+        raise ResourceError(f"cannot make the run folder {run.folder}: {error.strerror}") from error
+    described = {
+        "format": FORMAT,
+        "task": task,
+        **settings,
+        "data": str(data.resolve()),
+        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "saccade": __version__,
+        "python": platform.python_version(),
+    }
+    (run.folder / "run.json").write_text(json.dumps(described, indent=1) + "\n")
+    return run
+
+
+def free_name(root: Path, stem: str) -> str:
+    """A name for a new run: the stem, or with the next free number."""
+    stem = re.sub(r"[^\w-]+", "-", stem).strip("-") or "run"
+    number = 1
+    while (root / f"{stem}-{number}").exists():
+        number += 1
+    return f"{stem}-{number}"
+
+
+def list_runs(root: Path) -> list[Run]:
+    """The runs of a folder, newest last."""
+    found = [Run(path.parent) for path in root.glob("*/run.json")] if root.is_dir() else []
+    return sorted(found, key=lambda run: ((run.folder / "run.json").stat().st_mtime, run.name))
+
+
+def find(root: Path, word: str) -> Run:
+    """The run that a word means: a folder, or a name in the folder of runs."""
+    for folder in (Path(word), root / word):
+        if (folder / "run.json").is_file():
+            return Run(folder)
+    known = [run.name for run in list_runs(root)]
+    raise UsageError(f"no run '{word}' in {root}{suggest(word, known) if known else '; train one first'}")

@@ -1,0 +1,306 @@
+"""Language model: learn from any text to say what comes next; scored in bits per byte and perplexity."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from saccade.data import files, text
+from saccade.data.batches import Windows
+from saccade.data.tokenizers import END, Stream, Tokenizer, train_tokenizer
+from saccade.decode.generate import generate
+from saccade.decode.sampling import Sampling
+from saccade.errors import DataError
+from saccade.models import presets
+from saccade.models.gpt import GPT, GPTConfig
+from saccade.nn.probe import AttentionMap, watch
+from saccade.task import Advance, AttentionRead, Axis, Prediction, Split, quiet
+from saccade.task import Task as Contract
+
+CHARACTERS_BELOW = 5_000_000  # bytes; a smaller text is read by characters, where a vocabulary of words would be rare
+QUICK = 16_384  # tokens of a quick evaluation
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """What is read and how."""
+
+    tokenizer: Literal["auto", "characters", "bpe", "wordpiece"] = "auto"
+    """auto: characters for a text below 5 MB with a small alphabet, else byte-level BPE"""
+    vocabulary: int = 8192
+    """number of tokens that bpe and wordpiece learn"""
+    valid: str = ""
+    """a file of validation text; without it a share of the data is held back"""
+    fraction: float = 0.1
+    """share of the data held back for validation"""
+    column: str = ""
+    """column of a table that holds the text; without it the usual names are tried"""
+    encoding: str = ""
+    """encoding of the files, where it is not UTF-8"""
+
+
+@dataclass(frozen=True)
+class TextConfig:
+    """All settings of a language model but those of the training loop."""
+
+    model: GPTConfig = field(default_factory=GPTConfig)
+    data: DataConfig = field(default_factory=DataConfig)
+    batch: int = 12
+    """rows of one step"""
+    parts: int = 1
+    """parts a step is computed in, one after the other, to save memory; the result is the same"""
+    seed: int = 1
+    """order of the data"""
+
+    def __post_init__(self) -> None:
+        if self.batch % self.parts:
+            raise ValueError(f"batch must be a multiple of parts, but {self.batch} is not a multiple of {self.parts}")
+
+
+@dataclass(frozen=True)
+class TextOptions(Sampling):
+    """How a text is continued."""
+
+    length: int = 200
+    """tokens to add at most"""
+    stop: str = ""
+    """stop before this text"""
+    seed: int = 1
+    """another seed gives another continuation"""
+    maps: bool = False
+    """keep the attention of every layer and head"""
+
+
+@dataclass(frozen=True)
+class TextBatch:
+    """Windows of text: `ids` (B, T + 1), of which the first T are read and the last T predicted."""
+
+    ids: Tensor
+    starts: tuple[int, ...]
+
+    @property
+    def count(self) -> int:
+        return self.ids.shape[0] * (self.ids.shape[1] - 1)
+
+    @property
+    def rows(self) -> list[str]:
+        return [f"token {start}" for start in self.starts]
+
+    def to(self, device: Any) -> TextBatch:
+        return TextBatch(self.ids.to(device), self.starts)
+
+
+@dataclass(frozen=True)
+class TextBatches:
+    """Random windows of a shard; which ones depends on (seed, step) alone."""
+
+    shard: text.Shard
+    windows: Windows
+    batch: int
+    parts: int
+
+    @property
+    def per_epoch(self) -> int:
+        return max(1, self.windows.per_epoch // self.batch)
+
+    def at(self, step: int) -> list[TextBatch]:
+        starts = self.windows.starts(step * self.batch, self.batch)
+        return [self._read(part) for part in np.split(starts, self.parts)]
+
+    def _read(self, starts: Any) -> TextBatch:
+        width = self.windows.width + 1
+        rows = np.stack([self.shard.ids[start : start + width] for start in starts])
+        return TextBatch(torch.from_numpy(rows.astype(np.int64)), tuple(int(start) for start in starts))
+
+
+class Task(Contract):
+    """GPT on one long row of tokens."""
+
+    Config = TextConfig
+    Options = TextOptions
+    presets: ClassVar[dict[str, Any]] = {name: {"model": shape} for name, shape in presets.GPT.items()}
+    summary: ClassVar[str] = "learn from any text to say what comes next"
+    score: ClassVar[str] = "loss"
+
+    def __init__(self, config: TextConfig, tokenizer: Tokenizer) -> None:
+        self.config, self.tokenizer = config, tokenizer
+        self.model: GPT = GPT(config.model, tokenizer.size)
+        self.shards: dict[Split, text.Shard] = {}
+
+    @classmethod
+    def prepare(cls, config: TextConfig, data: Path, assets: Path, advance: Advance = quiet) -> list[str]:
+        found, valid = _find(config.data, data)
+        every, settings = [*found, *(valid or ())], _split(config.data)
+        kind = config.data.tokenizer
+        if kind == "auto":
+            small = sum(file.size for file in every) < CHARACTERS_BELOW
+            kind = "characters" if small and _small_alphabet(_texts(every, settings)) else "bpe"
+        if kind == "characters":  # an alphabet, not something learnt: the held-back part may have a letter of its own
+            tokenizer = train_tokenizer(kind, _texts(every, settings), 1 << 16)
+        else:
+            parts = (document.text for part, document in files.split(found, settings) if part == "train")
+            learnt = parts if valid is None else _texts(found, settings)
+            tokenizer = train_tokenizer(kind, learnt, config.data.vocabulary, (END,))
+        tokenizer.save(assets / "tokenizer.json")
+        notes = [file.describe() for file in every[:3]] + ([f"… {len(every)} files in all"] if len(every) > 3 else [])
+        notes += [note for file in every for note in file.notes]
+        return [*notes, f"vocabulary: {tokenizer.size:,} {'characters' if kind == 'characters' else f'{kind} tokens'}"]
+
+    @classmethod
+    def open(cls, config: TextConfig, assets: Path) -> Task:
+        return cls(config, Tokenizer.load(assets / "tokenizer.json"))
+
+    def attach(self, data: Path, advance: Advance = quiet) -> list[str]:
+        found, valid = _find(self.config.data, data)
+        train, held = text.build_shards(
+            found,
+            valid,
+            self.tokenizer,
+            text.default_cache() / "shards",
+            _split(self.config.data),
+            advance=lambda done, total: advance(done / max(1, total)),
+        )
+        self.shards = {Split.TRAIN: train, Split.VALID: held}
+        needed = self.config.model.capacity + 2
+        for split, shard in self.shards.items():
+            if shard.size < needed:
+                raise DataError(
+                    f"{data}: the {split} part must have at least {needed} tokens for a context of "
+                    f"{self.config.model.capacity}, but has {shard.size}; give more text, or set model.capacity lower"
+                )
+        return [f"tokens: {train.size:,} to train on, {held.size:,} held back", *train.notes]
+
+    def batches(self, split: Split) -> TextBatches:
+        shard, config = self.shards[split], self.config
+        return TextBatches(shard, Windows(shard.size, config.model.capacity, config.seed), config.batch, config.parts)
+
+    def losses(self, batch: TextBatch) -> Iterator[tuple[str, Tensor]]:
+        logits = self.model(batch.ids[:, :-1])  # (B, T, V)
+        yield "model", F.cross_entropy(logits.flatten(0, 1), batch.ids[:, 1:].flatten())
+
+    @torch.no_grad()
+    def evaluate(self, split: Split, *, quick: bool = False, advance: Advance = quiet) -> dict[str, float]:
+        """Every token of the split predicted once, in windows side by side; quick: an even sample of them."""
+        shard, width = self.shards[split], self.config.model.capacity
+        training = self.model.training
+        self.model.eval()
+        total, count, groups = 0.0, 0, _windows(shard, width, quick)
+        for index, group in enumerate(groups):
+            ids = torch.from_numpy(group.astype(np.int64)).to(self._device())
+            logits = self.model(ids[:, :-1])
+            total += F.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten(), reduction="sum").item()
+            count += ids[:, 1:].numel()
+            advance((index + 1) / len(groups))
+        self.model.train(training)
+        loss = total / count
+        per_byte = loss / math.log(2) * shard.size / shard.bytes
+        return {"loss": loss, "perplexity": math.exp(min(loss, 700)), "bits_per_byte": per_byte, "tokens": count}
+
+    def predict(self, input: str, options: TextOptions) -> Prediction:
+        prompt = self._prompt(input)
+        ids, pieces = [*prompt], []
+        watched: AbstractContextManager[Mapping[str, AttentionMap]] = (
+            watch(self.model) if options.maps else nullcontext({})
+        )
+        with watched as maps:
+            for number, piece in self._continue(prompt, options):
+                ids += [] if number is None else [number]
+                pieces.append(piece)
+        reads = tuple(self._map(name, found.rows()[0], ids[:-1]) for name, found in maps.items())
+        return Prediction(input, "".join(pieces), {"tokens": float(len(ids) - len(prompt))}, reads)
+
+    def stream(self, input: str, options: TextOptions) -> Iterator[str]:
+        for _, piece in self._continue(self._prompt(input), options):
+            yield piece
+
+    def sample(self) -> str:
+        return self.predict("", TextOptions(length=160, temperature=0.8)).output
+
+    def _continue(self, prompt: list[int], options: TextOptions) -> Iterator[tuple[int | None, str]]:
+        """Ids and the text each one completes, until the length, the stop text or the end of the text."""
+        training = self.model.training
+        self.model.eval()
+        ids = torch.tensor([prompt], device=self._device())
+        end = self.tokenizer.specials.get(END)
+        decoded, held = Stream(self.tokenizer), ""
+        tokens = generate(self.model, ids, self.config.model.capacity, options, options.seed)
+        for _, chosen in zip(range(options.length), tokens, strict=False):
+            number = int(chosen[0])
+            if number == end:
+                break
+            held += decoded.feed(number)
+            if options.stop and options.stop in held:
+                held, decoded = held[: held.index(options.stop)], Stream(self.tokenizer)
+                break
+            ready = len(held) - _overhang(held, options.stop)
+            yield number, held[:ready]
+            held = held[ready:]
+        self.model.train(training)
+        rest = held + decoded.finish()
+        if rest:
+            yield None, rest
+
+    def _prompt(self, input: str) -> list[int]:
+        """The ids to start from; without a prompt, what stands before the beginning of a text."""
+        end = self.tokenizer.specials.get(END)
+        return self.tokenizer.encode(input) or ([end] if end is not None else text.separator(self.tokenizer) or [0])
+
+    def _map(self, name: str, weights: Tensor, read: list[int]) -> AttentionRead:
+        """A map with its words; after a full context it covers the tokens that were read again."""
+        words = Axis("words", tuple(self.tokenizer.pieces(read[-weights.shape[-1] :])))
+        return AttentionRead(name, weights, words, words)
+
+    def _device(self) -> torch.device:
+        return next(self.model.parameters()).device
+
+
+def _windows(shard: text.Shard, width: int, quick: bool) -> list[Any]:
+    """Groups of windows (rows, width + 1) that cover a shard, its tail included; quick: an even sample."""
+    whole, rows = (shard.size - 1) // width, max(1, 4096 // width)
+    starts = np.arange(whole) * width
+    if quick:
+        starts = starts[:: -(-whole * width // QUICK)]
+    groups = [shard.ids[starts[i : i + rows, None] + np.arange(width + 1)] for i in range(0, len(starts), rows)]
+    tail = shard.ids[whole * width :]
+    return groups if quick or len(tail) < 2 else [*groups, tail[None]]
+
+
+def _texts(found: list[files.Found], settings: files.SplitSettings) -> Iterator[str]:
+    return (document.text for file in found for document in files.documents(file, column=settings.column))
+
+
+def _find(config: DataConfig, data: Path) -> tuple[list[files.Found], list[files.Found] | None]:
+    """What the training path and the validation path turn out to be."""
+    encoding = config.encoding or None
+    found = [files.sniff(path, encoding=encoding) for path in files.find(data)]
+    if not config.valid:
+        return found, None
+    return found, [files.sniff(path, encoding=encoding) for path in files.find(config.valid)]
+
+
+def _split(config: DataConfig) -> files.SplitSettings:
+    return files.SplitSettings(fraction=config.fraction, column=config.column or None)
+
+
+def _small_alphabet(texts: Iterator[str]) -> bool:
+    """Whether characters are few enough to be tokens of their own."""
+    seen: set[str] = set()
+    for piece in texts:
+        seen.update(piece)
+        if len(seen) > 512:
+            return False
+    return True
+
+
+def _overhang(held: str, stop: str) -> int:
+    """How much of the end of `held` may be the beginning of the stop text, and must wait."""
+    return next((size for size in range(min(len(held), len(stop) - 1), 0, -1) if stop.startswith(held[-size:])), 0)

@@ -1,0 +1,203 @@
+"""Checkpoints: written aside, synced, hashed, renamed; verified before they are believed. No pickle."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from saccade.errors import ModelFileError, ResourceError
+
+FORMAT = 1
+Tensors = dict[str, Tensor]
+_NAME = re.compile(r"step-(\d{6,})")
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Everything a run needs to go on as if nothing had happened."""
+
+    step: int
+    parts: dict[str, Tensors]
+    """tensors by file: model, optimizer and, where weights are averaged, average"""
+    state: dict[str, Any]
+
+
+def save(folder: Path, checkpoint: Checkpoint) -> Path:
+    """Write a checkpoint so that it is whole on disk or not there at all."""
+    folder.mkdir(parents=True, exist_ok=True)
+    target = folder / f"step-{checkpoint.step:06d}"
+    aside = folder / f"{target.name}.tmp"
+    try:
+        shutil.rmtree(aside, ignore_errors=True)
+        aside.mkdir()
+        for name, tensors in checkpoint.parts.items():
+            save_file({key: value.detach().cpu().contiguous() for key, value in tensors.items()}, _file(aside, name))
+        (aside / "state.json").write_bytes(_dump(checkpoint.state))
+        files = {path.name: _fingerprint(path, sync=True) for path in sorted(aside.iterdir())}
+        _write_synced(aside / "manifest.json", _seal({"format": FORMAT, "step": checkpoint.step, "files": files}))
+        _sync_folder(aside)
+        if target.exists():  # a damaged one that a resumed run has passed again
+            shutil.rmtree(target)
+        aside.rename(target)
+        _sync_folder(folder)
+    except (OSError, SafetensorError) as error:
+        shutil.rmtree(aside, ignore_errors=True)
+        raise _unsaved(target, error) from error
+    return target
+
+
+def read(path: Path, parts: tuple[str, ...] = ("model", "optimizer")) -> Checkpoint:
+    """A checkpoint, verified byte for byte; raises ModelFileError with the file that is wrong."""
+    manifest = verify(path)
+    try:
+        state = json.loads((path / "state.json").read_bytes())
+        tensors = {name: load_file(_file(path, name)) for name in parts if _file(path, name).exists()}
+    except (OSError, ValueError, SafetensorError) as error:
+        raise ModelFileError(f"{path} cannot be read: {error}") from error
+    return Checkpoint(manifest["step"], tensors, state)
+
+
+def verify(path: Path) -> dict[str, Any]:
+    """The manifest of a checkpoint whose every file has the length and sha256 it names."""
+    manifest = _unseal(path / "manifest.json")
+    if manifest["format"] != FORMAT:
+        raise ModelFileError(f"{path}: format must be {FORMAT}, but is {manifest['format']}; update saccade")
+    for name, expected in manifest["files"].items():
+        file = path / Path(name).name
+        if not file.is_file():
+            raise ModelFileError(f"{file} is missing")
+        if file.stat().st_size != expected["bytes"]:
+            raise ModelFileError(f"{file} must have {expected['bytes']} bytes, but has {file.stat().st_size}")
+        found = _fingerprint(file)
+        if found != expected:
+            raise ModelFileError(f"{file} must have sha256 {expected['sha256'][:12]}…, but has {found['sha256'][:12]}…")
+    return manifest
+
+
+def steps(folder: Path) -> list[int]:
+    """The steps that have a checkpoint, oldest first."""
+    found = (_NAME.fullmatch(path.name) for path in folder.iterdir()) if folder.is_dir() else ()
+    return sorted(int(match[1]) for match in found if match)
+
+
+def at(folder: Path, step: int) -> Path:
+    """Where the checkpoint of a step lies."""
+    return folder / f"step-{step:06d}"
+
+
+def newest(folder: Path, say: Callable[[str], None], parts: tuple[str, ...]) -> Checkpoint | None:
+    """The newest checkpoint that is whole; says which ones are not; None if there never was one."""
+    known = steps(folder)
+    for step in reversed(known):
+        try:
+            return read(at(folder, step), parts)
+        except ModelFileError as error:
+            say(f"checkpoint of step {step} is damaged: {error}; falling back to the one before")
+    if known:
+        raise ModelFileError(f"all {len(known)} checkpoints in {folder} are damaged; train again, or restore a copy")
+    return None
+
+
+def prune(folder: Path, keep: int, best: int | None) -> None:
+    """Leave the newest `keep` checkpoints and the best one; clear what a kill left half written."""
+    for path in folder.glob("*.tmp"):
+        shutil.rmtree(path)
+    for step in steps(folder)[:-keep]:
+        if step != best:
+            shutil.rmtree(at(folder, step))
+
+
+def check_space(folder: Path, tensors: int, copies: int) -> None:
+    """Refuse before the first step if the disk cannot hold the checkpoints to come."""
+    needed, free = tensors * copies, shutil.disk_usage(folder).free
+    if free < needed:
+        raise ResourceError(
+            f"{folder} must have {needed / 1e6:.1f} MB free for {copies} checkpoints, but has {free / 1e6:.1f} MB; "
+            "free some space or choose another folder with --runs"
+        )
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Replace a small JSON file so that it is the old one or the new one, never half of it."""
+    aside = path.with_name(path.name + ".tmp")
+    try:
+        _write_synced(aside, _dump(value))
+        aside.replace(path)
+        _sync_folder(path.parent)
+    except OSError as error:
+        raise _unsaved(path, error) from error
+
+
+def _unsaved(target: Path, error: Exception) -> Exception:
+    number = getattr(error, "errno", None)
+    full = (
+        number in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
+        or "os error 28" in str(error)
+        or "os error 27" in str(error)
+    )
+    if full:
+        return ResourceError(
+            f"no room to save {target}: {error}; the checkpoints before it are whole. Free some space, "
+            "then go on with `saccade resume`"
+        )
+    return ResourceError(f"cannot save {target}: {error}; the checkpoints before it are whole")
+
+
+def _file(folder: Path, part: str) -> Path:
+    return folder / f"{part}.safetensors"
+
+
+def _dump(value: Any) -> bytes:
+    return (json.dumps(value, indent=1, sort_keys=True) + "\n").encode()
+
+
+def _seal(manifest: dict[str, Any]) -> bytes:
+    """A manifest that names its own hash, so that a flipped bit in it shows too."""
+    return _dump({**manifest, "seal": hashlib.sha256(_dump(manifest)).hexdigest()})
+
+
+def _unseal(path: Path) -> dict[str, Any]:
+    try:
+        raw = path.read_bytes()
+        manifest: dict[str, Any] = json.loads(raw)
+        seal = manifest.pop("seal")
+    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
+        raise ModelFileError(f"{path} cannot be read: {error}") from error
+    if seal != hashlib.sha256(_dump(manifest)).hexdigest() or raw != _seal(manifest):
+        raise ModelFileError(f"{path} does not have the hash that it names")
+    return manifest
+
+
+def _fingerprint(path: Path, *, sync: bool = False) -> dict[str, Any]:
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        if sync:
+            os.fsync(file.fileno())
+    return {"bytes": path.stat().st_size, "sha256": digest}
+
+
+def _write_synced(path: Path, data: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync_folder(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

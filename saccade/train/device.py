@@ -1,0 +1,71 @@
+"""Where to compute and how precisely; and signals that ask to stop."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import FrameType
+
+import torch
+
+from saccade.errors import UsageError
+
+
+def choose_device(wish: str) -> torch.device:
+    """The device of that name; auto: the best there is."""
+    if wish == "auto":
+        if torch.cuda.is_available():
+            return torch.device("cuda")
+        return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+    try:
+        device = torch.device(wish)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise UsageError(f"device must be auto, cpu or one this machine has, but is '{wish}': {reason}") from error
+    return device
+
+
+def describe_device(device: torch.device) -> str:
+    """The device as a person knows it."""
+    if device.type == "cuda":
+        return f"{device} ({torch.cuda.get_device_name(device)})"
+    return f"cpu ({torch.get_num_threads()} threads)" if device.type == "cpu" else str(device)
+
+
+def choose_precision(wish: str, device: torch.device) -> str:
+    """float32 on a CPU, where bfloat16 is often ten times slower; bfloat16 on a GPU that has it."""
+    if wish != "auto":
+        return wish
+    return "bfloat16" if device.type == "cuda" and torch.cuda.is_bf16_supported() else "float32"
+
+
+@dataclass
+class Stop:
+    """The signal that came, 0 if none did."""
+
+    number: int = 0
+
+
+@contextlib.contextmanager
+def stop_signals() -> Iterator[Stop]:
+    """Turn SIGINT and SIGTERM into a wish that the loop grants after its step; a second one ends at once."""
+    stop = Stop()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+
+    def wish(number: int, frame: FrameType | None) -> None:
+        if stop.number:
+            raise KeyboardInterrupt
+        stop.number = number
+
+    before = {number: signal.signal(number, wish) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

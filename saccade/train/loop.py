@@ -1,0 +1,310 @@
+"""The only training loop: it drives any task, and a kill at any moment changes no number."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from saccade.errors import Interrupted, SaccadeError
+from saccade.task import Batch, Split, Task
+from saccade.train import checkpoint as checkpoints
+from saccade.train.budget import Budget
+from saccade.train.checkpoint import Checkpoint
+from saccade.train.device import choose_device, choose_precision, describe_device, stop_signals
+from saccade.train.journal import Journal
+from saccade.train.optim import OptimConfig, build, rate
+from saccade.train.state import optimizer_tensors, restore, restore_optimizers, weights
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """How long, how, where, and what is kept."""
+
+    steps: int = 0
+    """length of the run in steps; give one of steps, minutes, epochs"""
+    minutes: float = 0.0
+    """length of the run in minutes; the schedule fits itself to it; default 5"""
+    epochs: float = 0.0
+    """length of the run in passes over the data"""
+    seed: int = 1
+    """the only source of randomness"""
+    device: str = "auto"
+    """auto, cpu, cuda, cuda:1, mps"""
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    """auto: bfloat16 where a GPU computes it fast, else float32"""
+    compile: bool = False
+    """torch.compile; falls back with a message"""
+    average: float = 0.0
+    """decay of a running mean of the weights, used to evaluate and predict; 0: none"""
+    evaluate_every: int = 0
+    """steps between evaluations; 0: about ten a run"""
+    save_every: int = 0
+    """steps between checkpoints; 0: with every evaluation and every five minutes"""
+    keep: int = 2
+    """newest checkpoints kept, beside the best"""
+    optim: OptimConfig = field(default_factory=OptimConfig)
+
+    def __post_init__(self) -> None:
+        if sum(1 for budget in (self.steps, self.minutes, self.epochs) if budget) > 1:
+            raise ValueError("only one of steps, minutes and epochs must be given")
+        if min(self.steps, self.minutes, self.epochs) < 0:
+            raise ValueError("steps, minutes and epochs must be positive")
+        if self.keep < 1:
+            raise ValueError(f"keep must be at least 1, but is {self.keep}")
+
+
+class Report(Protocol):
+    """Who is told how it goes."""
+
+    def say(self, message: str) -> None: ...
+
+    def advance(self, what: str, share: float) -> None: ...
+
+    def step(self, record: dict[str, Any], progress: float, total: int | None) -> None: ...
+
+    def evaluated(self, record: dict[str, Any], sample: str) -> None: ...
+
+
+class Silent:
+    """Tells nobody."""
+
+    def say(self, message: str) -> None: ...
+
+    def advance(self, what: str, share: float) -> None: ...
+
+    def step(self, record: dict[str, Any], progress: float, total: int | None) -> None: ...
+
+    def evaluated(self, record: dict[str, Any], sample: str) -> None: ...
+
+
+class Trainer:
+    """One run of one task in one folder, new or resumed."""
+
+    def __init__(self, task: Task, config: TrainConfig, folder: Path, report: Report) -> None:
+        self.task, self.config, self.folder, self.report = task, config, folder, report
+        self.device = choose_device(config.device)
+        self.precision = choose_precision(config.precision, self.device)
+        report.say(f"device: {describe_device(self.device)}, {self.precision}")
+        self.players = {name: player.to(self.device) for name, player in task.players().items()}
+        self.optimizers = {name: build(config.optim, player) for name, player in self.players.items()}
+        self.batches = task.batches(Split.TRAIN)
+        self.average = {name: value.clone() for name, value in weights(self.players).items()} if config.average else {}
+        self.step, self.elapsed = 0, 0.0
+        self.best: dict[str, float] = {}
+        self.saved: int | None = None
+        self._resume()
+        self.budget = self._budget()
+        self._compile()
+
+    def fit(self) -> dict[str, float]:
+        """Train to the end of the budget; the scores of the best checkpoint."""
+        checkpoints.check_space(self.folder, self._bytes(), self.config.keep + 2)
+        self.metrics = Journal(self.folder / "metrics.jsonl", self.step)
+        self.samples = Journal(self.folder / "samples.jsonl", self.step)
+        began, saved_at = time.perf_counter() - self.elapsed, time.perf_counter()
+        try:
+            with stop_signals() as stop:
+                while not self._over():
+                    record = self._train_step()
+                    self.elapsed = time.perf_counter() - began
+                    self.budget.decide(self.step, self.elapsed)
+                    record["seconds"] = round(self.elapsed, 3)
+                    self.metrics.write(record)
+                    self.report.step(record, self.budget.progress(self.step, self.elapsed), self.budget.total)
+                    due = self._due()
+                    if due:
+                        self._evaluate()
+                    late = not self.config.save_every and time.perf_counter() - saved_at > 300
+                    every = self.config.save_every and self.step % self.config.save_every == 0
+                    if due or late or every or stop.number:
+                        self.save()
+                        saved_at = time.perf_counter()
+                    if stop.number:
+                        raise Interrupted(stop.number, f"stopped at step {self.step}; the checkpoint is saved")
+                self.save()
+        finally:
+            self.metrics.close()
+            self.samples.close()
+        return self.best
+
+    def _train_step(self) -> dict[str, Any]:
+        """One step of every player; what to log of it."""
+        factor = rate(self.config.optim, self.step, self.budget.total)
+        parts = [part.to(self.device) for part in self.batches.at(self.step)]
+        total = sum(part.count for part in parts)
+        # The step's randomness (dropout) depends on nothing but the seed and the step.
+        torch.manual_seed((self.config.seed << 32) + self.step)
+        record: dict[str, Any] = {"step": self.step + 1}
+        rounds = [self.task.losses(part) for part in parts]
+        for player, loss in self._play(parts, rounds, total):
+            norm = self._move(player, factor, parts)
+            suffix = "" if len(self.players) == 1 else f"_{player}"
+            record |= {f"loss{suffix}": loss, f"norm{suffix}": norm}
+        self.step += 1
+        if self.average:
+            # Early on the mean is short, so that it does not remember the first weights.
+            decay = min(self.config.average, self.step / (self.step + 10))
+            torch._foreach_lerp_(list(self.average.values()), list(weights(self.players).values()), 1 - decay)
+        return record | {"rate": factor, "tokens": total}
+
+    def _play(
+        self, parts: Sequence[Batch], rounds: list[Iterator[tuple[str, Tensor]]], total: int
+    ) -> Iterator[tuple[str, float]]:
+        """Gradients of one player after the other, summed over the parts by their weight."""
+        while True:
+            player, value = "", 0.0
+            for part, losses in zip(parts, rounds, strict=True):
+                with self._autocast():
+                    found = next(losses, None)
+                if found is None:
+                    return
+                player, loss = found
+                share = loss * (part.count / total) if len(parts) > 1 else loss
+                share.backward(inputs=list(self.players[player].parameters()) if len(self.players) > 1 else None)
+                value += float(share.detach())
+            if not math.isfinite(value):
+                raise self._broken(f"loss is {value}", player, parts)
+            yield player, value
+
+    def _move(self, player: str, factor: float, parts: Sequence[Batch]) -> float:
+        """Clip, step and clear the gradients of a player; the norm they had."""
+        parameters = list(self.players[player].parameters())
+        limit = self.config.optim.clip
+        norm = float(nn.utils.clip_grad_norm_(parameters, limit or math.inf))
+        if not math.isfinite(norm):
+            raise self._broken(f"the norm of the gradient is {norm}", player, parts)
+        for optimizer in self.optimizers[player]:
+            for group in optimizer.param_groups:
+                group["lr"] = group["peak"] * factor
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+        return norm
+
+    def _broken(self, what: str, player: str, parts: Sequence[Batch]) -> SaccadeError:
+        """The error for a number that is not finite: step, rows and the first parameter that shows it."""
+        named = self.players[player].named_parameters()
+        bad = "none of the parameters or gradients"
+        for name, value in named:
+            if not torch.isfinite(value).all():
+                bad = f"parameter {name}"
+                break
+            if value.grad is not None and not torch.isfinite(value.grad).all():
+                bad = f"the gradient of {name}"
+                break
+        rows = [row for part in parts for row in part.rows]
+        shown = ", ".join(rows[:8]) + (f" and {len(rows) - 8} more" if len(rows) > 8 else "")
+        return SaccadeError(
+            f"step {self.step + 1}: {what}, expected a finite number; rows: {shown}; first not finite: {bad}. "
+            "Lower train.optim.lr and train.optim.matrix_lr, or look at these rows; the last checkpoint is whole"
+        )
+
+    def _evaluate(self) -> None:
+        """Score the model (or its average) on the validation data and remember the best."""
+        with self._averaged():
+            scores = self.task.evaluate(Split.VALID, quick=True)
+            sample = self.task.sample()
+        score = scores[self.task.score]
+        worse = self.task.score.endswith("loss")
+        if not self.best or (score < self.best["score"] if worse else score > self.best["score"]):
+            self.best = {"step": self.step, "score": score, **scores}
+        record = {"step": self.step, "elapsed": round(self.elapsed, 3), **scores}
+        self.metrics.write(record)
+        if sample:
+            self.samples.write({"step": self.step, "text": sample})
+        self.metrics.flush()
+        self.samples.flush()
+        self.report.evaluated(record, sample)
+
+    def _due(self) -> bool:
+        """Whether to evaluate after this step: a function of the step and the decided total alone."""
+        if self._over():
+            return True
+        if self.config.evaluate_every:
+            return self.step % self.config.evaluate_every == 0
+        if self.config.steps or self.config.epochs:
+            return self.step % max(1, -(-(self.budget.total or 1) // 10)) == 0
+        return self.step >= 64 and self.step & (self.step - 1) == 0  # 64, 128, 256, ...
+
+    def _over(self) -> bool:
+        return self.budget.total is not None and self.step >= self.budget.total
+
+    def save(self) -> None:
+        """Write a checkpoint of this step, unless it is there already."""
+        if self.saved == self.step:
+            return
+        self.metrics.flush()
+        self.samples.flush()
+        parts = {"model": weights(self.players), "optimizer": optimizer_tensors(self.players, self.optimizers)}
+        if self.average:
+            parts["average"] = self.average
+        state = {"elapsed": self.elapsed, "best": self.best}
+        folder = self.folder / "checkpoints"
+        checkpoints.save(folder, Checkpoint(self.step, parts, state))
+        self.saved = self.step
+        checkpoints.prune(folder, self.config.keep, int(self.best["step"]) if self.best else None)
+
+    def _resume(self) -> None:
+        """Go on from the newest whole checkpoint, if there is one."""
+        folder = self.folder / "checkpoints"
+        found = checkpoints.newest(folder, self.report.say, ("model", "optimizer", "average"))
+        if found is None:
+            return
+        where = str(checkpoints.at(folder, found.step))
+        restore(self.players, found.parts["model"], where)
+        restore_optimizers(self.players, self.optimizers, found.parts["optimizer"])
+        for name, value in self.average.items():
+            value.copy_(found.parts["average"][name])
+        self.step, self.saved = found.step, found.step
+        self.elapsed, self.best = found.state["elapsed"], found.state["best"]
+        self.report.say(f"going on after step {self.step}")
+
+    def _budget(self) -> Budget:
+        """How long to train; five minutes where nothing is said."""
+        config = self.config
+        steps = config.steps or round(config.epochs * self.batches.per_epoch)
+        return Budget.of(self.folder / "budget.json", steps, 60 * (config.minutes or 5.0), config.optim)
+
+    def _compile(self) -> None:
+        """Compile the networks where asked for; a first step shows whether that works here."""
+        if not self.config.compile:
+            return
+        try:
+            for player in self.players.values():
+                player.compile()
+            for _, loss in self.task.losses(self.batches.at(self.step)[0].to(self.device)):
+                loss.backward()
+        except Exception as error:  # noqa: BLE001 - the compiler may fail in any way; the plain form always works
+            for player in self.players.values():
+                player._compiled_call_impl = None
+            self.report.say(f"torch.compile does not work here ({type(error).__name__}); going on without it")
+        for player in self.players.values():
+            player.zero_grad(set_to_none=True)
+
+    def _autocast(self) -> contextlib.AbstractContextManager[Any]:
+        if self.precision == "float32":
+            return contextlib.nullcontext()
+        return torch.autocast(self.device.type, dtype=torch.bfloat16)
+
+    @contextlib.contextmanager
+    def _averaged(self) -> Iterator[None]:
+        """Put the mean of the weights in the place of the weights for a while, where there is one."""
+        if not self.average:
+            yield
+            return
+        kept = {name: value.clone() for name, value in weights(self.players).items()}
+        restore(self.players, self.average, "average")
+        yield
+        restore(self.players, kept, "weights")
+
+    def _bytes(self) -> int:
+        """Size of a checkpoint: the weights, two moments and the mean."""
+        size = sum(value.numel() * value.element_size() for value in weights(self.players).values())
+        return size * (4 if self.average else 3)

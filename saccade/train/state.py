@@ -1,0 +1,69 @@
+"""What a checkpoint holds of networks and optimizers, as flat tensors by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from saccade.errors import ModelFileError
+
+Players = Mapping[str, nn.Module]
+Optimizers = Mapping[str, list[torch.optim.Optimizer]]
+
+
+def weights(players: Players) -> dict[str, Tensor]:
+    """Parameters and buffers by name; a tied weight once. With several players the name begins with the player."""
+    found: dict[str, Tensor] = {}
+    for player, module in players.items():
+        prefix = "" if len(players) == 1 else f"{player}."
+        found |= {prefix + name: value.detach() for name, value in module.named_parameters()}
+        kept = module.state_dict()
+        found |= {prefix + name: value for name, value in module.named_buffers() if name in kept}
+    return found
+
+
+@torch.no_grad()
+def restore(players: Players, tensors: Mapping[str, Tensor], where: str) -> None:
+    """Copy saved weights into networks of exactly the same shape."""
+    own = weights(players)
+    missing, extra = sorted(own.keys() - tensors.keys()), sorted(tensors.keys() - own.keys())
+    if missing or extra:
+        raise ModelFileError(f"{where} does not fit the model: missing {missing[:3]}, not known {extra[:3]}")
+    for name, value in own.items():
+        if value.shape != tensors[name].shape:
+            raise ModelFileError(
+                f"{where}: {name} must have shape {tuple(value.shape)}, but has {tuple(tensors[name].shape)}"
+            )
+        value.copy_(tensors[name])
+
+
+def optimizer_tensors(players: Players, optimizers: Optimizers) -> dict[str, Tensor]:
+    """Every tensor the optimizers remember, as player/parameter/what."""
+    found: dict[str, Tensor] = {}
+    for player, module in players.items():
+        for name, parameter in module.named_parameters():
+            for optimizer in optimizers[player]:
+                for what, value in optimizer.state.get(parameter, {}).items():
+                    found[f"{player}/{name}/{what}"] = value
+    return found
+
+
+def restore_optimizers(players: Players, optimizers: Optimizers, tensors: Mapping[str, Tensor]) -> None:
+    """Give the optimizers back what `optimizer_tensors` took."""
+    owner = {
+        (player, id(parameter)): optimizer
+        for player, group in optimizers.items()
+        for optimizer in group
+        for parameters in optimizer.param_groups
+        for parameter in parameters["params"]
+    }
+    by_name = {f"{player}/{name}": (player, p) for player, m in players.items() for name, p in m.named_parameters()}
+    for key, value in tensors.items():
+        name, _, what = key.rpartition("/")
+        if name not in by_name:
+            raise ModelFileError(f"the saved optimizer knows '{name}', the model does not")
+        player, parameter = by_name[name]
+        target = value if what == "step" else value.to(parameter.device)
+        owner[player, id(parameter)].state[parameter][what] = target
