@@ -36,3 +36,14 @@ def test_the_command_names_every_line(script: ModuleType) -> None:
         pytest.skip("saccade.cli is not there")
     _, _, complaints = script.check_all(script.run_command, script.SUBPROCESSES)
     assert not complaints, "\n".join(complaints)
+
+
+def test_a_good_file_is_not_called_broken(script: ModuleType, tmp_path: Path) -> None:
+    """The check itself must be able to fail: a good file is read, and a wrong line is noticed."""
+    (tmp_path / "good.txt").write_bytes(script.TEXT)
+    outcome = script.run_reader(tmp_path / "good.txt", tmp_path)
+    assert outcome == (0, "")
+    never = script.Broken("good.txt", script.TEXT, ":1", "anything")
+    assert script.complaint(never, tmp_path / "good.txt", outcome).startswith("exit code 0, expected 3")
+    told = (3, f"error: {tmp_path / 'good.txt'}:2: anything")
+    assert script.complaint(never, tmp_path / "good.txt", told).startswith("no 'good.txt:1' in")
