@@ -7,12 +7,12 @@ import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, cast
 
 from saccade.data.problems import BadRows, Problem
 from saccade.errors import DataError, UsageError
 
 BLOCK = 1 << 20
+DAMAGE = (EOFError, gzip.BadGzipFile, zlib.error)
 
 # utf-32 before utf-16: the little-endian utf-32 mark begins with the utf-16 one.
 MARKS = (
@@ -69,26 +69,40 @@ def explain(path: Path, error: OSError) -> DataError:
     return DataError(f"{path}: cannot be read: {error.strerror or error}; copy it to a local disk and try again")
 
 
-def open_bytes(path: Path, packed: bool) -> BinaryIO:
+def open_bytes(path: Path, packed: bool) -> io.BufferedIOBase:
     """The bytes of a file, unpacked on the way when it is gzip."""
     try:
-        return cast(BinaryIO, gzip.open(path, "rb")) if packed else path.open("rb")
+        return gzip.GzipFile(path, "rb") if packed else path.open("rb")
     except OSError as error:
         raise explain(path, error) from error
 
 
-def read_bytes(stream: BinaryIO, path: Path, position: Position, size: int) -> bytes:
-    """The next bytes of a file; damage in a gzip file is reported at the line where the good text ends."""
-    try:
-        return stream.read(size)
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        ends = isinstance(error, EOFError)
-        what = "the gzip data ends too early" if ends else f"the gzip data is damaged ({error})"
-        step = "download or pack the file again"
-        problem = Problem(path, position.line, position.column, what, "a whole gzip file", step)
-        raise BadRows([problem]) from error
-    except OSError as error:
-        raise explain(path, error) from error
+def byte_blocks(stream: io.BufferedIOBase, path: Path, size: int) -> Iterator[bytes]:
+    """The bytes of a file in blocks; all that can be unpacked of a damaged gzip file comes before the error."""
+    while True:
+        parts: list[bytes] = []
+        missing = size
+        try:
+            while missing and (part := stream.read1(missing)):
+                parts.append(part)
+                missing -= len(part)
+        except DAMAGE:
+            if parts:
+                yield b"".join(parts)
+            raise
+        except OSError as error:
+            raise explain(path, error) from error
+        if not parts:
+            return
+        yield b"".join(parts)
+
+
+def damaged(path: Path, position: Position, error: Exception) -> BadRows:
+    """The error for a damaged gzip file, at the place where its good text ends."""
+    ends = isinstance(error, EOFError)
+    what = "the gzip data ends too early" if ends else f"the gzip data is damaged ({error})"
+    step = "download or pack the file again"
+    return BadRows([Problem(path, position.line, position.column, what, "a whole gzip file", step)])
 
 
 def text_blocks(
@@ -100,14 +114,17 @@ def text_blocks(
     """
     decoder = BlockDecoder(path, encoding)
     with open_bytes(path, packed) as stream:
-        while data := read_bytes(stream, path, decoder.position, BLOCK):
-            yield from decoder.feed(data)
-            if advance is not None:
-                advance(raw_position(stream))
+        try:
+            for data in byte_blocks(stream, path, BLOCK):
+                yield from decoder.feed(data)
+                if advance is not None:
+                    advance(raw_position(stream))
+        except DAMAGE as error:
+            raise damaged(path, decoder.position, error) from error
         yield from decoder.feed(b"", final=True)
 
 
-def raw_position(stream: BinaryIO) -> int:
+def raw_position(stream: io.BufferedIOBase) -> int:
     """How far into the file on disk a stream has read."""
     return int(getattr(stream, "fileobj", stream).tell())  # a gzip stream itself counts unpacked bytes
 

@@ -6,13 +6,15 @@ from pathlib import Path
 from typing import Literal
 
 from saccade.data.encodings import (
+    DAMAGE,
     BlockDecoder,
     Position,
+    byte_blocks,
     check_encoding,
+    damaged,
     explain,
     marked_encoding,
     open_bytes,
-    read_bytes,
 )
 from saccade.data.kinds import refuse_binary, refuse_page
 from saccade.data.layouts import Layout, sniff_layout
@@ -103,8 +105,15 @@ def _read_head(path: Path) -> tuple[bytes, bool, bool]:
     except OSError as error:
         raise explain(path, error) from error
     with open_bytes(path, packed) as unpacked:
-        head = read_bytes(unpacked, path, Position(), HEAD)
-        whole = len(head) < HEAD or not read_bytes(unpacked, path, Position(), 1)
+        blocks = byte_blocks(unpacked, path, HEAD)
+        try:
+            head = next(blocks, b"")
+        except DAMAGE as error:
+            raise damaged(path, Position(), error) from error
+        try:
+            whole = next(blocks, None) is None
+        except DAMAGE:  # reading will report it, with its line
+            whole = False
     if not head:
         what = "the gzip file holds nothing" if packed else "an empty file"
         raise BadRows([Problem(path, 1, None, what, "text, csv, tsv or jsonl", "name a file with data in it")])
