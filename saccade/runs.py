@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import errno
 import fcntl
 import json
 import os
 import platform
 import re
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,16 +98,7 @@ def create(root: Path, name: str, task: str, settings: dict[str, Any], data: Pat
     """A new run folder; `settings` holds the `config` of the task and of `train`ing. A taken name is refused."""
     if not re.fullmatch(r"[\w.-]{1,100}", name) or name.startswith("."):
         raise UsageError(f"a run name must be letters, digits, '-', '_' or '.', but is '{name}'")
-    run = Run(root / name)
-    try:
-        run.folder.mkdir(parents=True)
-        run.assets.mkdir()
-    except FileExistsError as error:
-        raise UsageError(
-            f"run '{name}' exists in {root}; go on with `saccade resume {run.folder}` or choose another --name"
-        ) from error
-    except OSError as error:
-        raise ResourceError(f"cannot make the run folder {run.folder}: {error.strerror}") from error
+    run, aside = Run(root / name), root / f".{name}-{os.getpid()}"
     described = {
         "format": FORMAT,
         "task": task,
@@ -115,7 +108,19 @@ def create(root: Path, name: str, task: str, settings: dict[str, Any], data: Pat
         "saccade": __version__,
         "python": platform.python_version(),
     }
-    (run.folder / "run.json").write_text(json.dumps(described, indent=1) + "\n")
+    try:
+        if run.folder.exists():
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
+        aside.mkdir(parents=True, exist_ok=True)
+        (aside / "run.json").write_text(json.dumps(described, indent=1) + "\n")
+        aside.rename(run.folder)  # a kill before this leaves nothing by that name
+    except OSError as error:
+        shutil.rmtree(aside, ignore_errors=True)
+        if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
+            raise ResourceError(f"cannot make the run folder {run.folder}: {error.strerror}") from error
+        raise UsageError(
+            f"run '{name}' exists in {root}; go on with `saccade resume {run.folder}` or choose another --name"
+        ) from error
     return run
 
 
@@ -130,7 +135,7 @@ def free_name(root: Path, stem: str) -> str:
 
 def list_runs(root: Path) -> list[Run]:
     """The runs of a folder, newest last."""
-    found = [Run(path.parent) for path in root.glob("*/run.json")] if root.is_dir() else []
+    found = [Run(path.parent) for path in root.glob("[!.]*/run.json")] if root.is_dir() else []
     return sorted(found, key=lambda run: ((run.folder / "run.json").stat().st_mtime, run.name))
 
 
