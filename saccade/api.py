@@ -51,9 +51,7 @@ def train(
     run = runs.create(root, name or runs.free_name(root, data.name.split(".")[0]), task, described, data)
     with run.lock():
         try:
-            for note in kind.prepare(config, data, run.assets, lambda share: report.advance("reading", share)):
-                report.say(note)
-            trainer = _trainer(run, report)
+            trainer = _trainer(run, data, report)
         except BaseException:
             shutil.rmtree(run.folder)  # nothing was trained: leave no half-made run behind
             raise
@@ -64,7 +62,7 @@ def resume(word: str | Path, *, root: str | Path = RUNS, report: Report | None =
     """Go on with a run where it stopped; the end is the same as if it had never stopped."""
     run = runs.find(Path(root), str(word))
     with run.lock():
-        return _finish(run, _trainer(run, report or Silent()))
+        return _finish(run, _trainer(run, Path(run.describe()["data"]), report or Silent()))
 
 
 def load(word: str | Path, *, root: str | Path = RUNS, device: str = "auto", which: Which = "best") -> Task:
@@ -128,8 +126,9 @@ def configure(kind: type[Task], words: Sequence[str], preset: str = "") -> tuple
         if preset not in kind.presets:
             raise UsageError(f"no preset '{preset}'{suggest(preset, list(kind.presets))}")
         config = from_json(kind.Config, kind.presets[preset])
-    loop = [word.removeprefix("train.") for word in words if word.startswith("train.")]
-    return override(config, [word for word in words if not word.startswith("train.")]), override(TrainConfig(), loop)
+    loop = [word for word in words if word.startswith("train.")]
+    rest = [word for word in words if not word.startswith("train.")]
+    return override(config, rest), override(TrainConfig(), loop, "train.")
 
 
 def _open(run: Run) -> tuple[Task, TrainConfig]:
@@ -140,10 +139,25 @@ def _open(run: Run) -> tuple[Task, TrainConfig]:
     return kind.open(from_json(kind.Config, described["config"]), run.assets), training
 
 
-def _trainer(run: Run, report: Report) -> Trainer:
+def _prepare(run: Run, data: Path, report: Report) -> None:
+    """Learn from the data what must be learnt, wholly or not at all: a kill on the way is made good by resuming."""
+    if run.assets.is_dir():
+        return
+    described, aside = run.describe(), run.folder / "assets.tmp"
+    kind = load_task(described["task"])
+    shutil.rmtree(aside, ignore_errors=True)
+    aside.mkdir()
+    config = from_json(kind.Config, described["config"])
+    for note in kind.prepare(config, data, aside, lambda share: report.advance("reading", share)):
+        report.say(note)
+    aside.rename(run.assets)
+
+
+def _trainer(run: Run, data: Path, report: Report) -> Trainer:
     """A trainer with its data, at the step where the run stands."""
+    _prepare(run, data, report)
     opened, training = _open(run)
-    for note in opened.attach(Path(run.describe()["data"]), lambda share: report.advance("tokenizing", share)):
+    for note in opened.attach(data, lambda share: report.advance("tokenizing", share)):
         report.say(note)
     return Trainer(opened, training, run.folder, report)
 

@@ -50,14 +50,18 @@ def from_json(cls: type[C], values: Mapping[str, Any], where: str = "") -> C:
         raise UsageError(f"{where}{error}" if where else str(error)) from error
 
 
-def override(config: C, words: Iterable[str]) -> C:
-    """Apply `model.dim=128` words to a config; the last one wins."""
+def override(config: C, words: Iterable[str], where: str = "") -> C:
+    """Apply `model.dim=128` words, which all begin with `where`, to a config; the last one wins.
+
+    Rules between fields are checked at the end, so that the order of the words does not matter.
+    """
+    values = dataclasses.asdict(config)  # type: ignore[call-overload]
     for word in words:
         name, equals, text = word.partition("=")
         if not equals or not name:
             raise UsageError(f"a setting must be written name=value, but is '{word}'; for example model.dim=128")
-        config = _put(config, name.split("."), text, name)
-    return config
+        _put(config, values, name.removeprefix(where).split("."), text, name)
+    return from_json(type(config), values, where)
 
 
 def settings(cls: type[Any], prefix: str = "", default: Any = None) -> list[Setting]:
@@ -74,8 +78,8 @@ def settings(cls: type[Any], prefix: str = "", default: Any = None) -> list[Sett
     return found
 
 
-def _put(config: C, path: list[str], text: str, whole: str) -> C:
-    """The config with one field, found by its dotted path, set from text."""
+def _put(config: Any, values: dict[str, Any], path: list[str], text: str, whole: str) -> None:
+    """Set one field, found by its dotted path, from text in the values of a config."""
     known = _types(type(config))
     if path[0] not in known:
         before = whole[: len(whole) - len(".".join(path))]
@@ -85,14 +89,11 @@ def _put(config: C, path: list[str], text: str, whole: str) -> C:
     if dataclasses.is_dataclass(here):
         if len(path) == 1:
             raise UsageError(f"'{whole}' is a group of settings; name one of them, as in {whole}.{_first(here)}=...")
-        return dataclasses.replace(config, **{path[0]: _put(here, path[1:], text, whole)})  # type: ignore[type-var]
+        return _put(here, values[path[0]], path[1:], text, whole)
     if len(path) > 1:
         raise UsageError(f"no setting '{whole}': '{path[0]}' has no parts")
-    value = _check(known[path[0]], _read(known[path[0]], text), whole)
-    try:
-        return dataclasses.replace(config, **{path[0]: value})  # type: ignore[type-var]
-    except ValueError as error:
-        raise UsageError(f"{whole}={text}: {error}") from error
+    values[path[0]] = _check(known[path[0]], _read(known[path[0]], text), whole)
+    return None
 
 
 def _read(kind: Any, text: str) -> Any:
