@@ -36,10 +36,10 @@ class Checkpoint:
 
 def save(folder: Path, checkpoint: Checkpoint) -> Path:
     """Write a checkpoint so that it is whole on disk or not there at all."""
-    folder.mkdir(parents=True, exist_ok=True)
-    target = folder / f"step-{checkpoint.step:06d}"
+    target = at(folder, checkpoint.step)
     aside = folder / f"{target.name}.tmp"
     try:
+        folder.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(aside, ignore_errors=True)
         aside.mkdir()
         for name, tensors in checkpoint.parts.items():
@@ -110,12 +110,16 @@ def newest(folder: Path, say: Callable[[str], None], parts: tuple[str, ...]) -> 
     return None
 
 
-def prune(folder: Path, keep: int, best: int | None) -> None:
-    """Leave the newest `keep` checkpoints and the best one; clear what a kill left half written."""
+def prune(folder: Path, last: int, keep: int, best: int | None) -> None:
+    """Leave the best checkpoint and the newest `keep` up to the `last` one; clear what a kill left half written.
+
+    A later one is damaged, or the run would have gone on from it; it must not push out those that are whole.
+    """
     for path in folder.glob("*.tmp"):
         shutil.rmtree(path)
-    for step in steps(folder)[:-keep]:
-        if step != best:
+    whole = [step for step in steps(folder) if step <= last]
+    for step in steps(folder):
+        if step not in whole[-keep:] and step != best:
             shutil.rmtree(at(folder, step))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 from typing import Any, TextIO
@@ -14,26 +15,32 @@ class Journal:
 
     def __init__(self, path: Path, step: int) -> None:
         """Go on after `step`: what was written later, by a run that was killed, is taken out."""
+        self._path, aside = path, path.with_name(path.name + ".tmp")
         records = [record for record in read_journal(path) if record["step"] <= step]
-        self._file: TextIO = path.open("w", encoding="utf-8")
-        for record in records:
-            self._file.write(json.dumps(record) + "\n")
-        self._file.flush()
+        with self._told():
+            aside.write_text("".join(map(_line, records)), encoding="utf-8")
+            aside.replace(path)  # a kill now loses no line
+            self._file: TextIO = path.open("a", encoding="utf-8")
 
     def write(self, record: dict[str, Any]) -> None:
-        try:
-            self._file.write(json.dumps(record, ensure_ascii=False) + "\n")
-        except OSError as error:
-            raise ResourceError(f"cannot write {self._file.name}: {error}; the checkpoints are whole") from error
+        with self._told():
+            self._file.write(_line(record))
 
     def flush(self) -> None:
-        try:
+        with self._told():
             self._file.flush()
-        except OSError as error:
-            raise ResourceError(f"cannot write {self._file.name}: {error}; the checkpoints are whole") from error
 
     def close(self) -> None:
-        self._file.close()
+        """Let go of the file; lines that found no room were told of before, and a resumed run writes them again."""
+        with contextlib.suppress(OSError):
+            self._file.close()
+
+    @contextlib.contextmanager
+    def _told(self) -> Any:
+        try:
+            yield
+        except OSError as error:
+            raise ResourceError(f"cannot write {self._path}: {error}; the checkpoints are whole") from error
 
 
 def read_journal(path: Path) -> list[dict[str, Any]]:
@@ -41,10 +48,15 @@ def read_journal(path: Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
     records: list[dict[str, Any]] = []
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+    # Lines end on \n alone: a sample may hold U+2028, at which splitlines() would cut.
+    for line in path.read_text(encoding="utf-8", errors="replace").split("\n"):
         try:
             record = json.loads(line)
         except json.JSONDecodeError:
             break
         records.append(record)
     return records
+
+
+def _line(record: dict[str, Any]) -> str:
+    return json.dumps(record, ensure_ascii=False) + "\n"

@@ -53,10 +53,11 @@ class TrainConfig:
     optim: OptimConfig = field(default_factory=OptimConfig)
 
     def __post_init__(self) -> None:
-        if sum(1 for budget in (self.steps, self.minutes, self.epochs) if budget) > 1:
-            raise ValueError("only one of steps, minutes and epochs must be given")
-        if min(self.steps, self.minutes, self.epochs) < 0:
-            raise ValueError("steps, minutes and epochs must be positive")
+        budgets, said = (self.steps, self.minutes, self.epochs), f"{self.steps}, {self.minutes} and {self.epochs}"
+        if sum(1 for budget in budgets if budget) > 1:
+            raise ValueError(f"steps, minutes and epochs must not be given together, but are {said}; give one of them")
+        if min(budgets) < 0:
+            raise ValueError(f"steps, minutes and epochs must be 0 or more, but are {said}")
         if self.keep < 1:
             raise ValueError(f"keep must be at least 1, but is {self.keep}")
 
@@ -249,7 +250,7 @@ class Trainer:
         folder = self.folder / "checkpoints"
         checkpoints.save(folder, Checkpoint(self.step, parts, state))
         self.saved = self.step
-        checkpoints.prune(folder, self.config.keep, int(self.best["step"]) if self.best else None)
+        checkpoints.prune(folder, self.step, self.config.keep, int(self.best["step"]) if self.best else None)
 
     def _resume(self) -> None:
         """Go on from the newest whole checkpoint, if there is one."""

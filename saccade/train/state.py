@@ -65,5 +65,4 @@ def restore_optimizers(players: Players, optimizers: Optimizers, tensors: Mappin
         if name not in by_name:
             raise ModelFileError(f"the saved optimizer knows '{name}', the model does not")
         player, parameter = by_name[name]
-        target = value if what == "step" else value.to(parameter.device)
-        owner[player, id(parameter)].state[parameter][what] = target
+        owner[player, id(parameter)].state[parameter][what] = value.to(parameter.device)  # fused AdamW: its step too
