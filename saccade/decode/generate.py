@@ -29,7 +29,7 @@ def generate(model: Reads, ids: Tensor, context: int, sampling: Sampling, seed: 
     used, unread, cache = ids, ids[:, -context:], KVCache(context)
     while True:
         if cache.longest + unread.shape[1] > context:
-            cache, unread = KVCache(context), used[:, -(context // 2) :]
+            cache, unread = KVCache(context), used[:, -max(1, context // 2) :]
         logits = model(unread, cache=cache)[:, -1]  # (B, V)
         chosen = choose(logits, used, sampling, generator)  # (B,)
         yield chosen

@@ -215,8 +215,10 @@ class Task(Contract):
             for number, piece in self._continue(prompt, options):
                 ids += [] if number is None else [number]
                 pieces.append(piece)
-        reads = tuple(self._map(name, found.rows()[0], ids[:-1]) for name, found in maps.items())
-        return Prediction(input, "".join(pieces), {"tokens": float(len(ids) - len(prompt))}, reads)
+        count = len(ids) - len(prompt)
+        read = ids[:-1] if count == options.length else ids  # the last one is not read; one that stops is not in ids
+        reads = tuple(self._map(name, found.rows()[0], read) for name, found in maps.items() if found.shape[2])
+        return Prediction(input, "".join(pieces), {"tokens": float(count)}, reads)
 
     def stream(self, input: str, options: TextOptions) -> Iterator[str]:
         for _, piece in self._continue(self._prompt(input), options):
