@@ -1,0 +1,90 @@
+"""A tiny run for the reliability scripts: generated text, the real command in a process, comparing two runs."""
+
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT))
+WORDS = ["the", "a", "cat", "dog", "sat", "on", "mat", "under", "red", "blue", "house", "and", "then", "was", "not"]
+SHAPE = ["model.dim=32", "model.depth=2", "model.heads=2", "model.hidden=64", "model.capacity=32", "model.dropout=0.1"]
+SHAPE += ["batch=4", "train.device=cpu", "train.optim.lr=0.003", "train.optim.matrix_lr=0.01"]
+CLOCKS = ("seconds", "elapsed")  # what may differ between two equal runs
+
+
+class Place:
+    """A temporary folder with a text in it, where commands run with a cache of their own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.runs = folder, folder / "runs"
+        chance = random.Random(7)
+        lines = (" ".join(chance.choice(WORDS) for _ in range(9)) + ".\n" for _ in range(400))
+        (folder / "text.txt").write_text("".join(lines))
+        self.environment = {
+            **os.environ,
+            "OMP_NUM_THREADS": "1",
+            "SACCADE_CACHE": str(folder / "cache"),
+            "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")])),
+        }
+
+    def start(self, *words: str, driver: str = "", preexec: Any = None) -> subprocess.Popen[str]:
+        """The command `saccade WORDS` (or a script that stands before it) as a process."""
+        program = [str(Path(__file__).with_name(driver))] if driver else ["-m", "saccade"]
+        return subprocess.Popen(
+            [sys.executable, *program, *words],
+            cwd=self.folder,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            preexec_fn=preexec,
+        )
+
+    def run(self, *words: str, preexec: Any = None) -> tuple[int, str, str]:
+        """Exit code, stdout and stderr of `saccade WORDS`."""
+        process = self.start(*words, preexec=preexec)
+        out, err = process.communicate(timeout=300)
+        return process.returncode, out, err
+
+    def train(self, name: str, *settings: str) -> list[str]:
+        """The words that train a tiny run."""
+        return ["train", "text.txt", "--name", name, "--quiet", "--json", *SHAPE, *settings]
+
+    def resume(self, name: str) -> list[str]:
+        return ["resume", name, "--quiet", "--json"]
+
+
+def temporary() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="saccade-reliability-", ignore_cleanup_errors=True)
+
+
+def differences(one: Path, other: Path) -> list[str]:
+    """What differs between two finished runs: last step, tensors byte by byte, best score, logs, samples."""
+    from saccade.train import checkpoint
+
+    steps = [checkpoint.steps(run / "checkpoints") for run in (one, other)]
+    if not all(steps) or steps[0][-1] != steps[1][-1]:
+        return [f"checkpoints {steps[0]} and {steps[1]}"]
+    ends = [checkpoint.at(run / "checkpoints", steps[0][-1]) for run in (one, other)]
+    names = [sorted(path.name for path in end.glob("*.safetensors")) for end in ends]
+    found = [] if names[0] == names[1] else [f"files {names[0]} and {names[1]}"]
+    found += [name for name in names[0] if (ends[0] / name).read_bytes() != (ends[1] / name).read_bytes()]
+    found += [] if _best(ends[0]) == _best(ends[1]) else ["best score"]
+    found += [] if log(one) == log(other) else ["metrics.jsonl"]
+    samples = [(run / "samples.jsonl").read_bytes() for run in (one, other)]
+    return found if samples[0] == samples[1] else [*found, "samples.jsonl"]
+
+
+def log(run: Path) -> list[dict[str, Any]]:
+    """The records of a run without the clock: losses, norms, rates and scores."""
+    lines = (run / "metrics.jsonl").read_text().splitlines()
+    return [{key: value for key, value in json.loads(line).items() if key not in CLOCKS} for line in lines]
+
+
+def _best(end: Path) -> Any:
+    return json.loads((end / "state.json").read_bytes())["best"]
