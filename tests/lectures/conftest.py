@@ -6,4 +6,9 @@ import torch
 
 @pytest.fixture(autouse=True)
 def seeded():
+    """One seed, and one thread: tensors this small only wait for a second one."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
     torch.manual_seed(0)
+    yield
+    torch.set_num_threads(threads)
