@@ -97,8 +97,7 @@ def train(
     from saccade import api
 
     words = [*settings, *(f"{SHORTCUTS[key]}={value}" for key, value in shortcuts.items() if value is not None)]
-    report = _report(quiet)
-    with report:
+    with _report(quiet) as report:
         trained = api.train(data, words, task=task, preset=preset, name=name, root=root, report=report)
     _show_trained(trained, as_json)
 
@@ -130,8 +129,7 @@ def resume(run: str, root: str, quiet: bool, as_json: bool) -> None:
     """
     from saccade import api
 
-    report = _report(quiet)
-    with report:
+    with _report(quiet) as report:
         trained = api.resume(run, root=root, report=report)
     _show_trained(trained, as_json)
 
@@ -151,8 +149,7 @@ def evaluate(run: str, data: Path | None, root: str, as_json: bool) -> None:
     """
     from saccade import api
 
-    report = _report(False)
-    with report:
+    with _report(False) as report:
         scores = api.evaluate(run, data=data, root=root, advance=lambda share: report.advance("evaluating", share))
     _print(scores, as_json)
 
@@ -243,6 +240,32 @@ def runs(root: str, as_json: bool) -> None:
         best = "" if run["best"] is None else f"{run['best']:.4f}"
         state = "training now" if run["running"] else ""
         click.echo(f"{run['name']:24}{run['task']:18}step {run['step']:<9}loss {best:10}{run['created']}  {state}")
+
+
+@main.command()
+@click.option("--minutes", type=click.FloatRange(0, min_open=True), default=0.9, show_default=True, help="Length.")
+@_runs
+def demo(minutes: float, root: str) -> None:
+    """Train a small model on text that every Python carries, and let it write.
+
+    \b
+    Examples:
+      saccade demo
+      saccade demo --minutes 5
+    """
+    from saccade import api
+    from saccade.demo import write_text
+
+    data = write_text(Path(root) / "demo.txt")
+    with _report(False) as report:
+        report.say("The demo learns to write like Python's language reference, character by character.")
+        trained = api.train(data, [f"train.minutes={minutes}"], preset="demo", root=root, report=report)
+    _show_trained(trained, False)
+    opened = api.load(trained.run.folder)
+    for prompt in ("The \"for\" statement", "An object", "Changed in version 3."):
+        click.echo(f"\n--- {prompt}", err=True)
+        click.echo(prompt + "".join(api.stream(opened, prompt, ["length=240", "temperature=0.5"])))
+    click.echo(f"\nNow try: saccade predict {trained.run.folder} \"A class\"", err=True)
 
 
 @main.command()

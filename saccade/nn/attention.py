@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from saccade.nn.cache import LayerCache
+from saccade.nn.kernels import level
 from saccade.nn.masks import Lowered, Mask
 from saccade.nn.probe import notify
 
@@ -41,7 +42,7 @@ class Cosine(Dot):
     """The dot product of queries and keys brought to length sqrt(E) (https://arxiv.org/abs/2010.04245)."""
 
     def prepare(self, x: Tensor) -> Tensor:
-        return F.rms_norm(x, x.shape[-1:])
+        return level(x)
 
 
 class Additive(nn.Module):
@@ -142,14 +143,11 @@ class Attention(nn.Module):
         return self.heads // self.kv_heads
 
     def _self(self, x: Tensor, start: int | Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """q, k and v of the input itself."""
-        width, shared = self.heads * self.head_dim, self.kv_heads * self.head_dim
-        q, k, v = self.qkv(x).split((width, shared, shared), dim=-1)
-        return (
-            self._place(q, self.heads, start),
-            self._place(k, self.kv_heads, start),
-            v.unflatten(-1, (self.kv_heads, self.head_dim)).transpose(1, 2),  # (B, G, T, E)
-        )
+        """q, k and v of the input itself; q and k are made ready together."""
+        both = self.heads + self.kv_heads
+        qk, v = self.qkv(x).split((both * self.head_dim, self.kv_heads * self.head_dim), dim=-1)
+        q, k = self._place(qk, both, start).split((self.heads, self.kv_heads), dim=1)
+        return q, k, v.unflatten(-1, (self.kv_heads, self.head_dim)).transpose(1, 2)  # (B, G, T, E)
 
     def _memory(self, memory: Tensor) -> tuple[Tensor, Tensor]:
         """Keys and values of what is looked at from outside."""

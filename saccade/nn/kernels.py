@@ -1,6 +1,6 @@
 """A few element-wise pieces as single autograd nodes: fewer passes over memory than their plain form.
 
-Each is tested against the plain formula, forward and backward.
+Each is tested against the plain formula, forward and backward. Shapes: E is the last axis.
 """
 
 from typing import Any
@@ -10,33 +10,54 @@ from torch import Tensor
 
 
 class _Turn(torch.autograd.Function):
-    """Rotation of the pairs (i, i + E/2): the backward pass turns the other way."""
+    """A complex product turns all pairs of neighbours at once; the backward pass turns the other way."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        ctx.save_for_backward(cos, sin)
-        return _turned(x, cos, sin)
+    def forward(ctx: Any, x: Tensor, angle: Tensor) -> Tensor:
+        ctx.save_for_backward(angle)
+        return _turned(x, angle)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        cos, sin = ctx.saved_tensors
-        return _turned(gradients[0], cos, -sin), None, None
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        (angle,) = ctx.saved_tensors
+        return _turned(gradients[0], angle.conj()), None
 
 
-def _turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    half = x.shape[-1] // 2
-    first, second = x[..., :half], x[..., half:]
-    out = torch.empty_like(x, memory_format=torch.contiguous_format)
-    torch.mul(first, cos, out=out[..., :half]).addcmul_(second, sin, value=-1)
-    torch.mul(second, cos, out=out[..., half:]).addcmul_(first, sin)
-    return out
+def _turned(x: Tensor, angle: Tensor) -> Tensor:
+    pairs = torch.view_as_complex(x.unflatten(-1, (-1, 2)))
+    return torch.view_as_real(pairs * angle).flatten(-2)
 
 
-def turn(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Turn the pairs of features (i, i + E/2) of x (B, T, H, E) by the angles (B or 1, T, 1, E/2)."""
-    cos, sin = cos.to(x.dtype), sin.to(x.dtype)
-    turned: Tensor = _Turn.apply(x, cos, sin)  # type: ignore[no-untyped-call]
+def turn(x: Tensor, angle: Tensor) -> Tensor:
+    """Turn the pairs of features (2i, 2i + 1) of x (..., E) by unit complex numbers (..., E/2)."""
+    if x.dtype in (torch.bfloat16, torch.float16):  # there are no complex numbers that short
+        return turn(x.float(), angle).to(x.dtype)
+    turned: Tensor = _Turn.apply(x, angle.to(torch.complex128 if x.dtype == torch.float64 else torch.complex64))  # type: ignore[no-untyped-call]
     return turned
+
+
+class _Level(torch.autograd.Function):
+    """y = r x with r = 1 / sqrt(mean(x^2) + epsilon). The gradient loses its part along y: r (g - y mean(g y))."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, epsilon: float) -> Tensor:
+        length: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+        inverse = length.square_().div_(x.shape[-1]).add_(epsilon).rsqrt_()
+        y = x * inverse
+        ctx.save_for_backward(y, inverse)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        y, inverse = ctx.saved_tensors
+        along = (gradients[0] * y).sum(-1, keepdim=True).mul_(-1 / y.shape[-1])
+        return torch.addcmul(gradients[0], y, along).mul_(inverse), None
+
+
+def level(x: Tensor, epsilon: float = 1e-6) -> Tensor:
+    """Bring each vector (..., E) to root mean square 1."""
+    result: Tensor = _Level.apply(x, epsilon)  # type: ignore[no-untyped-call]
+    return result
 
 
 class _SquaredReLU(torch.autograd.Function):

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from saccade.nn.kernels import squared_relu
+from saccade.nn.kernels import level, squared_relu
 
 
 def gelu_tanh(x: Tensor) -> Tensor:
@@ -34,11 +34,12 @@ class RMSNorm(nn.Module):
 
     def __init__(self, dim: int, *, gain: bool = True, epsilon: float = 1e-6) -> None:
         super().__init__()
-        self.shape, self.epsilon = (dim,), epsilon
+        self.epsilon = epsilon
         self.weight = nn.Parameter(torch.ones(dim)) if gain else None
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.rms_norm(x, self.shape, self.weight, self.epsilon)
+        y = level(x, self.epsilon)
+        return y if self.weight is None else y * self.weight
 
 
 def make_norm(kind: str, dim: int, *, bias: bool = True) -> nn.Module:

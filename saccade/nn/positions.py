@@ -50,9 +50,9 @@ class Learned(nn.Module):
 
 
 class Rotary(nn.Module):
-    """Turns each pair of q and k features by an angle that grows with the position.
+    """Turns each pair of neighbouring features of q and k by an angle that grows with the position.
 
-    RoFormer (https://arxiv.org/abs/2104.09864); feature i is paired with feature i + E/2, as Llama does.
+    RoFormer (https://arxiv.org/abs/2104.09864).
     """
 
     def __init__(self, head_dim: int, base: float = 10000.0) -> None:
@@ -60,22 +60,19 @@ class Rotary(nn.Module):
         if head_dim % 2:
             raise ValueError(f"the head width must be even for rotary positions, but is {head_dim}")
         self.head_dim, self.base = head_dim, base
-        self._known: tuple[Tensor, Tensor] | None = None  # cos and sin of the positions met so far: (T, 1, E/2)
+        self._known: Tensor | None = None  # the angles of the positions met so far, (T, 1, E/2)
 
-    def angles(self, start: int | Tensor, count: int, device: torch.device) -> tuple[Tensor, Tensor]:
-        """cos and sin for these positions, ready to spread over heads: (B or 1, T, 1, E/2)."""
+    def angles(self, start: int | Tensor, count: int, device: torch.device) -> Tensor:
+        """Unit complex numbers for these positions, ready to spread over heads: (B or 1, T, 1, E/2)."""
         needed = count + (start if isinstance(start, int) else int(start.max()))
-        if self._known is None or self._known[0].shape[0] < needed or self._known[0].device != device:
-            with torch.inference_mode(False):  # kept, so a later call may need them for a gradient
-                steps = torch.arange(self.head_dim // 2, device=device, dtype=torch.float32) * (2 / self.head_dim)
-                angle = torch.arange(needed, device=device)[:, None, None] * self.base**-steps  # (T, 1, E/2)
-                self._known = (angle.cos(), angle.sin())
-        cos, sin = self._known
+        if self._known is None or self._known.shape[0] < needed or self._known.device != device:
+            steps = torch.arange(self.head_dim // 2, device=device, dtype=torch.float32) * (2 / self.head_dim)
+            angle = torch.arange(needed, device=device)[:, None, None] * self.base**-steps  # (T, 1, E/2)
+            self._known = torch.polar(torch.ones_like(angle), angle)
         if isinstance(start, int):
-            return cos[None, start:needed], sin[None, start:needed]
-        where = positions(start, count, device)
-        return cos[where], sin[where]
+            return self._known[None, start:needed]
+        return self._known[positions(start, count, device)]
 
     def forward(self, x: Tensor, start: int | Tensor) -> Tensor:
         """(B, T, H, E) -> the same, turned."""
-        return turn(x, *self.angles(start, x.shape[1], x.device))
+        return turn(x, self.angles(start, x.shape[1], x.device))

@@ -1,0 +1,53 @@
+# Everything runs in .venv, which is made and filled on first use.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: demo test check bench reliability format clean
+
+demo: $(VENV)/demo.stamp
+	$(BIN)/saccade demo
+
+test: $(VENV)/test.stamp
+	$(BIN)/ruff check saccade tests bench
+	$(BIN)/ruff format --check saccade tests bench
+	$(BIN)/mypy
+	$(BIN)/python -m pytest
+
+check: $(VENV)/test.stamp
+	$(BIN)/ruff check saccade tests bench
+	$(BIN)/ruff format --check saccade tests bench
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -m "not slow"
+
+bench: $(VENV)/test.stamp
+	$(BIN)/python bench/train_gpt.py
+	$(BIN)/python bench/probe.py
+	$(BIN)/python bench/time_to_loss.py
+
+# The long forms; `make test` runs short ones.
+reliability: $(VENV)/test.stamp
+	$(BIN)/python tests/reliability/kill.py --kills 200
+	$(BIN)/python tests/reliability/damage.py --count 200
+	$(BIN)/python tests/reliability/disk.py
+	$(BIN)/python tests/reliability/broken_files.py
+
+format: $(VENV)/test.stamp
+	$(BIN)/ruff check --fix saccade tests bench
+	$(BIN)/ruff format saccade tests bench
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+$(BIN)/python:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed, this is " + sys.version.split()[0])'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/demo.stamp: $(BIN)/python pyproject.toml constraints.txt
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable .
+	touch $@
+
+$(VENV)/test.stamp: $(BIN)/python pyproject.toml constraints.txt
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[test]'
+	touch $@ $(VENV)/demo.stamp

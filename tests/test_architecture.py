@@ -1,0 +1,115 @@
+"""The import table and the sizes of DESIGN: who may know whom, and how long a thing may be."""
+
+import ast
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent / "saccade"
+
+# What each part of the house may import of ours. A part that is not here may not exist.
+MAY_IMPORT: dict[str, set[str]] = {
+    "errors": set(),
+    "config": {"errors"},
+    "nn": set(),
+    "models": {"nn"},
+    "data": {"errors"},
+    "task": set(),
+    "decode": {"nn"},
+    "tasks": {"nn", "models", "data", "task", "decode", "config", "errors"},
+    "train": {"task", "config", "errors"},
+    "runs": {"config", "errors"},
+    "api": {"config", "errors", "runs", "task", "tasks", "train"},
+    "screen": set(),
+    "demo": set(),
+    "cli": {"api", "config", "demo", "errors", "screen"},
+    "__main__": {"cli"},
+    "__init__": set(),
+}
+
+LONGEST_FILE, LONGEST_FUNCTION, MOST_PARAMETERS = 400, 60, 8
+LONGEST_CORE = 2000  # lines of nn and models together
+
+
+def modules():
+    return sorted(ROOT.rglob("*.py"))
+
+
+def part(path: Path) -> str:
+    return path.relative_to(ROOT).with_suffix("").parts[0]
+
+
+def imported_parts(tree: ast.Module) -> set[str]:
+    """Parts of saccade that a module imports anywhere, also inside functions."""
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"relative import in line {node.lineno}"
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        else:
+            continue
+        found |= {name.split(".")[1] for name in names if name.startswith("saccade.")}
+    return found - {"__version__"}
+
+
+def test_every_part_is_in_the_table():
+    assert {part(path) for path in modules()} == MAY_IMPORT.keys()
+
+
+def test_imports_follow_the_table():
+    wrong = [
+        f"{path.relative_to(ROOT)} imports {other}"
+        for path in modules()
+        for other in sorted(imported_parts(ast.parse(path.read_text())))
+        if other != part(path) and other not in MAY_IMPORT[part(path)]
+    ]
+    assert not wrong
+
+
+def test_nn_knows_tensors_only():
+    allowed = {"torch", "saccade", "typing", "collections", "dataclasses", "functools", "math", "contextlib"}
+    allowed |= {"contextvars", "fnmatch", "__future__"}
+    for path in (ROOT / "nn").glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
+            assert {name.split(".")[0] for name in names} <= allowed, path
+
+
+def test_files_and_functions_stay_short():
+    wrong = []
+    for path in modules():
+        text = path.read_text()
+        if len(text.splitlines()) > LONGEST_FILE:
+            wrong.append(f"{path.relative_to(ROOT)} has {len(text.splitlines())} lines")
+        for node in ast.walk(ast.parse(text)):
+            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                continue
+            if node.end_lineno - node.lineno + 1 > LONGEST_FUNCTION:
+                wrong.append(f"{path.relative_to(ROOT)}: {node.name} has {node.end_lineno - node.lineno + 1} lines")
+            named = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+            count = len([argument for argument in named if argument.arg not in ("self", "cls")])
+            if count > MOST_PARAMETERS:
+                wrong.append(f"{path.relative_to(ROOT)}: {node.name} has {count} parameters")
+    assert not wrong
+
+
+def test_the_core_stays_small():
+    core = [path for path in modules() if part(path) in ("nn", "models")]
+    assert sum(len(path.read_text().splitlines()) for path in core) <= LONGEST_CORE
+
+
+def test_no_module_is_named_for_nothing():
+    names = {path.stem for path in modules()} | {path.parent.name for path in modules()}
+    assert not names & {"utils", "helpers", "common", "base", "misc", "manager"}
+
+
+def test_every_module_says_what_it_is_for():
+    silent = [path for path in modules() if path.read_text().strip() and not ast.get_docstring(ast.parse(path.read_text()))]
+    assert not silent
+
+
+def test_no_pickle_anywhere():
+    for path in modules():
+        text = path.read_text()
+        assert "import pickle" not in text and "torch.load(" not in text and "torch.save(" not in text, path
