@@ -24,6 +24,7 @@ class _Turn(torch.autograd.Function):
 
 
 def _turned(x: Tensor, angle: Tensor) -> Tensor:
+    x = x if x.stride(-1) == 1 else x.contiguous()  # the gradient of a sum is one number spread out
     pairs = torch.view_as_complex(x.unflatten(-1, (-1, 2)))
     return torch.view_as_real(pairs * angle).flatten(-2)
 

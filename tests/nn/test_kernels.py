@@ -5,39 +5,59 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.autograd import gradcheck
 
-from saccade.nn.kernels import squared_relu, turn
+from saccade.nn.kernels import level, squared_relu, turn
 
 
-def plain_turn(x, cos, sin):
-    first, second = x.chunk(2, dim=-1)
-    return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
+def unit(*shape):
+    """Random complex numbers of length 1."""
+    angle = torch.randn(shape, dtype=torch.double)
+    return torch.polar(torch.ones_like(angle), angle)
+
+
+def plain_turn(x, angle):
+    first, second = x[..., 0::2], x[..., 1::2]
+    cos, sin = angle.real, angle.imag
+    return torch.stack((first * cos - second * sin, second * cos + first * sin), dim=-1).flatten(-2)
 
 
 @given(rows=st.integers(1, 2), tokens=st.integers(1, 3), heads=st.integers(1, 2), half=st.integers(1, 3))
 def test_turn_equals_its_formula_and_its_numerical_gradient(rows, tokens, heads, half):
     x = torch.randn(rows, tokens, heads, 2 * half, dtype=torch.double, requires_grad=True)
-    angle = torch.randn(1, tokens, 1, half, dtype=torch.double)
-    cos, sin = angle.cos(), angle.sin()
-    torch.testing.assert_close(turn(x, cos, sin), plain_turn(x, cos, sin), atol=1e-14, rtol=1e-14)
-    assert gradcheck(lambda x: turn(x, cos, sin), x)
+    angle = unit(1, tokens, 1, half)
+    torch.testing.assert_close(turn(x, angle), plain_turn(x, angle), atol=1e-14, rtol=1e-14)
+    assert gradcheck(lambda x: turn(x, angle), x)
 
 
 def test_turn_takes_a_view_with_gaps_and_leaves_it_unchanged():
     """q and k are slices of one product of q, k and v."""
     wide = torch.randn(2, 3, 2, 12, dtype=torch.double)
-    before, view = wide.clone(), wide[..., 2:6].requires_grad_()
-    angle = torch.randn(1, 3, 1, 2, dtype=torch.double)
-    turned = turn(view, angle.cos(), angle.sin())
-    assert turned.is_contiguous()
-    torch.testing.assert_close(turned, plain_turn(view, angle.cos(), angle.sin()))
+    before, view, angle = wide.clone(), wide[..., 2:6], unit(1, 3, 1, 2)
+    torch.testing.assert_close(turn(view, angle), plain_turn(view, angle))
     assert torch.equal(wide, before)
-    assert gradcheck(lambda x: turn(x, angle.cos(), angle.sin()), view)
+
+
+def test_turn_takes_a_gradient_that_is_one_number_spread_out():
+    """The gradient of a sum is such a tensor."""
+    x, angle = torch.randn(2, 3, 1, 4, dtype=torch.double, requires_grad=True), unit(1, 3, 1, 2)
+    (gradient,) = torch.autograd.grad(turn(x, angle).sum(), x)
+    torch.testing.assert_close(gradient, torch.autograd.grad(plain_turn(x, angle).sum(), x)[0])
 
 
 def test_turn_keeps_the_precision_of_its_input():
-    angle = torch.randn(1, 3, 1, 2)
     for dtype in (torch.float16, torch.float32, torch.float64):
-        assert turn(torch.randn(1, 3, 2, 4).to(dtype), angle.cos(), angle.sin()).dtype == dtype
+        assert turn(torch.randn(1, 3, 2, 4).to(dtype), unit(1, 3, 1, 2)).dtype == dtype
+
+
+@given(rows=st.integers(1, 3), width=st.integers(1, 6), scale=st.sampled_from([1e-3, 1.0, 100.0]))
+def test_level_equals_its_formula_and_its_numerical_gradient(rows, width, scale):
+    x = (scale * torch.randn(rows, width, dtype=torch.double)).requires_grad_()
+    expected = x / (x.square().mean(-1, keepdim=True) + 1e-6).sqrt()
+    torch.testing.assert_close(level(x), expected, atol=1e-13, rtol=1e-13)
+    direction = torch.randn_like(x)
+    (ours,), (theirs,) = (torch.autograd.grad((y * direction).sum(), x) for y in (level(x), expected))
+    torch.testing.assert_close(ours, theirs, atol=1e-10, rtol=1e-10)
+    if scale >= 1:  # where a finite difference is smooth enough
+        assert gradcheck(level, x)
 
 
 @given(st.lists(st.floats(-4, 4).filter(lambda value: abs(value) > 1e-3), min_size=1, max_size=8))

@@ -52,13 +52,13 @@ def eager_weights(attention, x, memory, rule):
         q, k = attention.q(x), attention.kv(memory).chunk(2, dim=-1)[0]
     q, k = q.unflatten(-1, (-1, width)), k.unflatten(-1, (-1, width))  # (B, T, H, E)
     if isinstance(attention.score, Cosine):
-        q, k = (z / z.square().mean(-1, keepdim=True).sqrt() for z in (q, k))
+        q, k = (z / (z.square().mean(-1, keepdim=True) + 1e-6).sqrt() for z in (q, k))
     if attention.rotate is not None:
         speed = torch.tensor([10000 ** (-2 * i / width) for i in range(width // 2)])
         angle = torch.arange(q.shape[1])[:, None, None] * speed
         circle = torch.polar(torch.ones_like(angle), angle)
-        q, k = (torch.complex(*z.chunk(2, dim=-1)) * circle for z in (q, k))
-        q, k = (torch.cat((z.real, z.imag), dim=-1) for z in (q, k))
+        q, k = (torch.complex(z[..., 0::2], z[..., 1::2]) * circle for z in (q, k))
+        q, k = (torch.cat((z.real, z.imag), dim=-1) for z in (q, k))  # the order of features does not matter to q.k
     k = k.repeat_interleave(HEADS // attention.kv_heads, dim=2)
     scores = torch.einsum("bqhe,bkhe->bhqk", q, k) / width**0.5
     hidden = [[[not rule(b, i, j) for j in range(k.shape[1])] for i in range(q.shape[1])] for b in range(len(x))]
@@ -213,7 +213,7 @@ def test_the_last_call_counts():
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("sizes", [[1] * TOKENS, [4, 1, 1, 1], [3, 3, 1]], ids=["tokens", "prompt", "chunks"])
 def test_rows_grow_with_a_cache_and_equal_the_uncached_map(shape, sizes):
-    model, ids = make_gpt(shape), some_ids()
+    model, ids = make_gpt(shape).double(), some_ids()
     with torch.no_grad(), watch(model) as whole:
         model(ids)
     cache, done = KVCache(12), 0
@@ -224,9 +224,9 @@ def test_rows_grow_with_a_cache_and_equal_the_uncached_map(shape, sizes):
             for name, grown in maps.items():
                 assert grown.shape == (2, HEADS, done, done)
                 expected = whole[name].rows(0, done)[..., :done]
-                torch.testing.assert_close(grown.rows(), expected, atol=1e-6, rtol=0)
+                torch.testing.assert_close(grown.rows(), expected, atol=1e-10, rtol=0)
                 newest = grown.rows(done - 1, done)
-                torch.testing.assert_close(newest, expected[:, :, -1:], atol=1e-6, rtol=0)
+                torch.testing.assert_close(newest, expected[:, :, -1:], atol=1e-10, rtol=0)
 
 
 def test_heads_and_cross_attention_grow_with_a_cache_too():
