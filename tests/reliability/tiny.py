@@ -28,6 +28,7 @@ class Place:
         self.environment = {
             **os.environ,
             "OMP_NUM_THREADS": "1",
+            "PYTHONDONTWRITEBYTECODE": "1",
             "SACCADE_CACHE": str(folder / "cache"),
             "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")])),
         }

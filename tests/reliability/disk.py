@@ -1,0 +1,197 @@
+"""Full disks, second trainers, signals and broken numbers: each ends with one clear message and loses nothing.
+
+python tests/reliability/disk.py
+"""
+
+import contextlib
+import random
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from tiny import Place, differences, log, temporary
+
+STEPS = 60
+SETTINGS = [f"train.steps={STEPS}", "train.save_every=5", "train.evaluate_every=25", "train.average=0.9"]
+Check = Callable[[Place], list[str]]
+
+
+def expect(what: str, found: bool, shown: object) -> list[str]:
+    """Nothing, or a complaint with what was seen."""
+    return [] if found else [f"{what}: {shown}"]
+
+
+def clear(err: str) -> bool:
+    """Whether a command ended with one message of ours and no traceback."""
+    return "Traceback" not in err and len(re.findall("^saccade: ", err, re.MULTILINE)) == 1
+
+
+def newest(run: Path) -> int:
+    """The step of the newest checkpoint, by its name alone."""
+    folder = run / "checkpoints"
+    names = [path.name for path in folder.iterdir()] if folder.exists() else []
+    return max((int(name[5:]) for name in names if re.fullmatch(r"step-\d+", name)), default=0)
+
+
+def begin(place: Place, name: str, step: int, *words: str) -> subprocess.Popen[str]:
+    """A training process that has passed a step."""
+    process = place.start(*place.train(name, *SETTINGS, *words))
+    while process.poll() is None and newest(place.runs / name) < step:
+        time.sleep(0.002)
+    return process
+
+
+def whole_and_same(place: Place, name: str) -> list[str]:
+    """After trouble: the old checkpoint can be used, and resuming ends as if there had been no trouble."""
+    code, out, err = place.run("evaluate", name, "--json")
+    complaints = expect("evaluate after trouble", code == 0 and '"loss"' in out, err)
+    code, _, err = place.run(*place.resume(name))
+    complaints += expect("resume after trouble", code == 0, err)
+    return complaints + expect("same end", not (found := differences(place.runs / name, place.runs / "whole")), found)
+
+
+def limited(place: Place, name: str, limit: Callable[[Path], int], says: str) -> list[str]:
+    """Kill a run, let it go on with a limit on the size of files, then without."""
+    process = begin(place, name, 20)
+    process.kill()
+    process.communicate()
+    size = limit(place.runs / name)
+    preexec = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))  # noqa: E731
+    code, _, err = place.run(*place.resume(name), preexec=preexec)
+    complaints = expect(f"{name}: exit 5 and a message", code == 5 and clear(err) and says in err, (code, err))
+    complaints += expect("nothing half written", not list((place.runs / name).rglob("*.tmp/*")), name)
+    return complaints + whole_and_same(place, name)
+
+
+def full_disk_while_saving(place: Place) -> list[str]:
+    """No room for the optimizer, which is larger than the model."""
+
+    def size(run: Path) -> int:
+        return (run / "checkpoints" / f"step-{newest(run):06d}" / "model.safetensors").stat().st_size + 512
+
+    return limited(place, "limit-save", size, "no room to save")
+
+
+def full_disk_while_logging(place: Place) -> list[str]:
+    """No room for another line of the log."""
+    return limited(place, "limit-log", lambda run: (run / "metrics.jsonl").stat().st_size, "cannot write")
+
+
+@contextlib.contextmanager
+def small_disk(folder: Path) -> Iterator[bool]:
+    """A disk of a few megabytes; False where that is not allowed."""
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(folder)]
+    mounted = shutil.which("mount") is not None and subprocess.run(mount, capture_output=True).returncode == 0
+    try:
+        yield mounted
+    finally:
+        if mounted:
+            subprocess.run(["umount", str(folder)], check=True, capture_output=True)
+
+
+def full_disk_for_real(place: Place) -> list[str]:
+    """A real small disk fills up while training; and too little space is refused before the first step."""
+    disk = place.folder / "disk"
+    with small_disk(disk) as mounted:
+        if not mounted:
+            print("a small disk cannot be mounted here: only limits on file sizes are checked", file=sys.stderr)
+            return []
+        place.runs.rename(place.folder / "kept")
+        place.runs.symlink_to(disk)
+        shutil.copytree(place.folder / "kept" / "whole", disk / "whole")
+        process, filler = begin(place, "full", 20), disk / "filler"
+        with contextlib.suppress(OSError), filler.open("wb", buffering=0) as stream:
+            while True:
+                stream.write(bytes(4096))
+        _, err = process.communicate()
+        right = process.returncode == 5 and clear(err) and ("no room to save" in err or "cannot write" in err)
+        complaints = expect("a full disk", right, (process.returncode, err))
+        code, _, err = place.run(*place.resume("full"))
+        refused = re.search(r"must have ([\d.]+) MB free for 4 checkpoints, but has ([\d.]+) MB", err)
+        right = code == 5 and clear(err) and refused is not None and float(refused[1]) > float(refused[2])
+        complaints += expect("too little space is refused with both numbers", right, (code, err))
+        filler.unlink()
+        complaints += whole_and_same(place, "full")
+        place.runs.unlink()
+        (place.folder / "kept").rename(place.runs)
+    return complaints
+
+
+def second_trainer(place: Place) -> list[str]:
+    """A run that is being trained is refused to another trainer, by the number of the first."""
+    process = begin(place, "held", 5, "train.steps=100000")
+    code, _, err = place.run(*place.resume("held"))
+    right = code == 5 and clear(err) and f"process {process.pid};" in err
+    complaints = expect("a second trainer is refused", right, (code, err))
+    code, _, err = place.run(*place.train("held", *SETTINGS))
+    complaints += expect("a taken name is refused", code == 2 and clear(err) and "'held' exists" in err, (code, err))
+    code, out, _ = place.run("runs", "--json")
+    complaints += expect("runs shows that it is being trained", '"running": true' in out, out)
+    complaints += expect("the first one goes on", process.poll() is None, process.returncode)
+    process.kill()
+    process.communicate()
+    return complaints
+
+
+def stopped(place: Place, number: signal.Signals) -> list[str]:
+    """A signal stops after the step at hand, which is saved; resuming ends the same."""
+    name, chance = f"stopped-{number.name}", random.Random(number)
+    process = begin(place, name, chance.randint(5, 40))
+    time.sleep(chance.uniform(0, 0.1))
+    process.send_signal(number)
+    _, err = process.communicate()
+    run, said = place.runs / name, re.search(r"stopped at step (\d+); the checkpoint is saved", err)
+    right = process.returncode == 128 + number and clear(err) and said is not None
+    complaints = expect(f"{number.name}: exit {128 + number} and a message", right, (process.returncode, err))
+    steps = {newest(run), log(run)[-1]["step"], int(said[1]) if said else -1}
+    complaints += expect("the checkpoint of that very step", len(steps) == 1, steps)
+    return complaints + whole_and_same(place, name)
+
+
+def not_a_number(place: Place) -> list[str]:
+    """A learning rate far too high: the first loss that is not finite stops the run, with where and what."""
+    code, _, err = place.run(*place.train("broken", *SETTINGS, "train.optim.lr=3e38", "train.optim.warmup=0"))
+    says = r"step \d+: (loss|the norm of the gradient) is (nan|inf), .* rows: token \d+, .*"
+    said = re.search(says + r"first not finite: (parameter|the gradient of) [\w.]+", err)
+    complaints = expect("a loss that is not finite", code == 1 and clear(err) and said is not None, (code, err))
+    lines = len(log(place.runs / "broken")) if (place.runs / "broken" / "metrics.jsonl").exists() else 0
+    return complaints + expect("it stops at once", lines < 10, lines)
+
+
+CHECKS: list[tuple[str, Check]] = [
+    ("full disk while saving", full_disk_while_saving),
+    ("full disk while logging", full_disk_while_logging),
+    ("a small disk, full", full_disk_for_real),
+    ("second trainer", second_trainer),
+    ("SIGTERM", lambda place: stopped(place, signal.SIGTERM)),
+    ("SIGINT", lambda place: stopped(place, signal.SIGINT)),
+    ("not a number", not_a_number),
+]
+
+
+def main() -> int:
+    good = 0
+    with temporary() as folder:
+        place = Place(Path(folder))
+        code, _, err = place.run(*place.train("whole", *SETTINGS))
+        if code:
+            raise SystemExit(f"the run without trouble failed: {err}")
+        for name, check in CHECKS:
+            complaints = check(place)
+            good += not complaints
+            for line in complaints:
+                print(f"{name}: {line}")
+    names = ", ".join(name for name, _ in CHECKS)
+    print(f"{good}/{len(CHECKS)} troubles ended with one message and lost nothing ({names})")
+    return 0 if good == len(CHECKS) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,45 @@
+"""Short forms of the reliability scripts: kills, damage, full disks; each ends on a line with its figure."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+
+
+def figure(script: str, *words: str) -> str:
+    """The last line of a script that must succeed."""
+    done = subprocess.run(
+        [sys.executable, str(HERE / script), *words],
+        cwd=HERE.parents[1],
+        env=os.environ,
+        capture_output=True,
+        text=True,
+        timeout=500,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout.splitlines()[-1]
+
+
+@pytest.mark.slow
+def test_killed_runs_end_the_same() -> None:
+    line = figure("kill.py", "--kills", "8")
+    found = re.fullmatch(r"(\d+)/(\d+) kills survived, weights, optimizer and losses bit-identical", line)
+    assert found is not None
+    assert found[1] == found[2]
+    assert int(found[1]) >= 8
+
+
+@pytest.mark.slow
+def test_damaged_checkpoints_are_noticed() -> None:
+    line = figure("damage.py", "--count", "200")
+    assert line == "200/200 damaged checkpoints noticed, 200/200 fell back"
+
+
+@pytest.mark.slow
+def test_trouble_ends_with_one_message() -> None:
+    assert figure("disk.py").startswith("7/7 troubles ended with one message and lost nothing")
