@@ -34,6 +34,8 @@ def to_json(config: Any) -> dict[str, Any]:
 def from_json(cls: type[C], values: Mapping[str, Any], where: str = "") -> C:
     """Build and check a config; an unknown key or a wrong value raises with its dotted name, value and rule."""
     known = _types(cls)
+    if not isinstance(values, Mapping):
+        raise UsageError(f"{where.rstrip('.') or 'a config'} must be a group of settings, but is {values!r}")
     for key in values:
         if key not in known:
             raise UsageError(f"no setting '{where}{key}'{suggest(where + key, [where + name for name in known])}")
@@ -113,8 +115,9 @@ def _check(kind: Any, value: Any, name: str) -> Any:
     try:
         return _adapter(kind).validate_python(value)
     except pydantic.ValidationError as error:
-        rule = error.errors()[0]["msg"].removeprefix("Input should be ").removeprefix("a valid ")
-        rule = rule.split(", unable to")[0].split(", got")[0]
+        rule = error.errors()[0]["msg"].removeprefix("Input should be ").split(", unable to")[0].split(", got")[0]
+        for theirs, ours in (("valid integer", "whole number"), ("a valid boolean", "true or false"), ("valid ", "")):
+            rule = rule.replace(theirs, ours)
         raise UsageError(f"{name} must be {rule}, but is {value!r}") from error
 
 
