@@ -301,7 +301,7 @@ def test_a_loss_that_is_not_finite_names_step_rows_and_parameter(tmp_path: Path)
 def test_a_score_that_is_not_finite_stops_before_it_is_taken_for_the_best(tmp_path: Path) -> None:
     task = Lines()
     task.scores = iter([1.0, math.nan])
-    with pytest.raises(SaccadeError, match="step 2: loss on the validation data is nan.*first not finite: none of the"):
+    with pytest.raises(SaccadeError, match=r"step 2: loss on the validation data is nan.*not finite: none of the"):
         trainer(task, tmp_path, evaluate_every=1).fit()
     assert checkpoint.steps(tmp_path / "checkpoints") == [1]
 
