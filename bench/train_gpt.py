@@ -72,6 +72,8 @@ GPT2 = (
     "model.score=scaled_dot",
     "model.bias=true",
     "model.tied=true",
+    "model.embedding_norm=false",
+    "model.begin=gpt2",
     "train.optim.kind=adamw",
 )
 

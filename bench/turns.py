@@ -56,5 +56,9 @@ def race(script, contestants, rounds, threads=2):
 
 def tell(name, ours, peer, **more):
     """Print one result; `ratio` above 1 means that we are better, as `ours` and `peer` are speeds."""
-    print(json.dumps({"name": name, "ours": round(ours, 4), "peer": round(peer, 4), "ratio": round(ours / peer, 3), **more}))
+    print(
+        json.dumps(
+            {"name": name, "ours": round(ours, 4), "peer": round(peer, 4), "ratio": round(ours / peer, 3), **more}
+        )
+    )
     sys.stdout.flush()

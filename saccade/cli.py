@@ -262,10 +262,10 @@ def demo(minutes: float, root: str) -> None:
         trained = api.train(data, [f"train.minutes={minutes}"], preset="demo", root=root, report=report)
     _show_trained(trained, False)
     opened = api.load(trained.run.folder)
-    for prompt in ("The \"for\" statement", "An object", "Changed in version 3."):
+    for prompt in ('The "for" statement', "An object", "Changed in version 3."):
         click.echo(f"\n--- {prompt}", err=True)
         click.echo(prompt + "".join(api.stream(opened, prompt, ["length=240", "temperature=0.5"])))
-    click.echo(f"\nNow try: saccade predict {trained.run.folder} \"A class\"", err=True)
+    click.echo(f'\nNow try: saccade predict {trained.run.folder} "A class"', err=True)
 
 
 @main.command()

@@ -1,14 +1,15 @@
-"""GPT: a decoder-only language model (https://cdn.openai.com/better-language-models/, Radford et al. 2019).
+"""GPT: a decoder-only language model (Radford et al. 2019, https://cdn.openai.com/better-language-models/).
 
 Shapes: B rows, T tokens, D width, V vocabulary.
 """
 
 from dataclasses import dataclass
+from typing import Literal
 
 from torch import Tensor, nn
 
 from saccade.nn.cache import KVCache
-from saccade.nn.layers import initialise
+from saccade.nn.layers import RMSNorm, initialise, initialise_gpt2
 from saccade.nn.masks import Causal
 from saccade.nn.transformer import Transformer, TransformerConfig
 
@@ -19,8 +20,10 @@ class GPTConfig(TransformerConfig):
 
     tied: bool = False
     """the output layer re-uses the embedding"""
-    begin: str = "zero"
-    """zero: outputs of blocks start at 0, so depth does not matter at first; gpt2: normal, scaled by depth"""
+    embedding_norm: bool = True
+    """bring every embedding to root mean square 1"""
+    begin: Literal["silent", "gpt2"] = "silent"
+    """first weights; silent: every block begins as the identity; gpt2: small normal numbers, scaled by depth"""
 
 
 class GPT(nn.Module):
@@ -30,14 +33,18 @@ class GPT(nn.Module):
         super().__init__()
         self.config = config
         self.embedding = nn.Embedding(vocabulary, config.dim)
+        self.norm = RMSNorm(config.dim, gain=False) if config.embedding_norm else nn.Identity()
         self.decoder = Transformer(config)
         self.head = nn.Linear(config.dim, vocabulary, bias=False)
-        initialise(self, config.depth)
+        if config.begin == "gpt2":
+            initialise_gpt2(self, config.depth)
+        else:
+            initialise(self)
         if config.tied:
             self.head.weight = self.embedding.weight
 
     def forward(self, ids: Tensor, *, cache: KVCache | None = None, count: Tensor | None = None) -> Tensor:
-        x = self.embedding(ids)  # (B, T, D)
+        x = self.norm(self.embedding(ids))  # (B, T, D)
         x = self.decoder(x, mask=Causal(), cache=cache, count=count)
         logits: Tensor = self.head(x)  # (B, T, V)
         return logits

@@ -9,11 +9,19 @@ _GPT2: dict[str, Any] = {
     "score": "scaled_dot",
     "bias": True,
     "tied": True,
+    "embedding_norm": False,
     "begin": "gpt2",
 }
-_LLAMA: dict[str, Any] = {"activation": "swiglu", "norm": "rms", "position": "rotary", "score": "scaled_dot"}
+_LLAMA: dict[str, Any] = {
+    "activation": "swiglu",
+    "norm": "rms",
+    "position": "rotary",
+    "score": "scaled_dot",
+    "embedding_norm": False,
+}
 
 GPT: dict[str, dict[str, Any]] = {
+    "demo": {"dim": 128, "depth": 4, "heads": 4, "hidden": 512, "capacity": 128},
     "tiny": {"dim": 128, "depth": 4, "heads": 4, "hidden": 512, "capacity": 64},
     "small": {"dim": 256, "depth": 6, "heads": 8, "hidden": 1024, "capacity": 256},
     "medium": {"dim": 384, "depth": 6, "heads": 6, "hidden": 1536, "capacity": 256},

@@ -39,10 +39,13 @@ class Dot(nn.Module):
 
 
 class Cosine(Dot):
-    """The dot product of queries and keys brought to length sqrt(E) (https://arxiv.org/abs/2010.04245)."""
+    """Ten times the cosine of query and key: their length does not count (https://arxiv.org/abs/2010.04245)."""
 
     def prepare(self, x: Tensor) -> Tensor:
-        return level(x)
+        return level(x)  # length sqrt(E)
+
+    def factor(self, width: int) -> float:
+        return 10 / width if self.scale is None else self.scale
 
 
 class Additive(nn.Module):

@@ -95,14 +95,27 @@ class Residual(nn.Module):
         return result
 
 
-def initialise(model: nn.Module, depth: int, *, deviation: float = 0.02) -> None:
-    """Begin as GPT-2 does: normal weights, zero biases, and outputs of blocks scaled down by depth.
+def initialise(model: nn.Module) -> None:
+    """Begin so that the first output is 0 and every layer passes on what it gets.
 
-    The last linear layer of each residual block, called `out` or `down`, adds to the stream 2 x depth times.
+    Embeddings have variance 1, matrices 1 / their input width; an output layer (`head`) and the last layer of a
+    residual block (`out`, `down`) are 0, so that at first each block is the identity and depth does not matter.
     """
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Embedding):
+            nn.init.normal_(module.weight)
+        elif isinstance(module, nn.Linear):
+            silent = name.rpartition(".")[2] in ("out", "down", "head")
+            nn.init.normal_(module.weight, std=0.0 if silent else 1 / math.sqrt(module.in_features))
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
+
+
+def initialise_gpt2(model: nn.Module, depth: int) -> None:
+    """Begin as GPT-2 does: deviation 0.02, and 0.02 / sqrt(2 depth) for the last layer of a residual block."""
     for name, module in model.named_modules():
         if isinstance(module, nn.Linear | nn.Embedding):
             last = name.rpartition(".")[2] in ("out", "down")
-            nn.init.normal_(module.weight, std=deviation / math.sqrt(2 * depth) if last else deviation)
+            nn.init.normal_(module.weight, std=0.02 / math.sqrt(2 * depth) if last else 0.02)
         if isinstance(module, nn.Linear) and module.bias is not None:
             nn.init.zeros_(module.bias)

@@ -17,19 +17,23 @@ class OptimConfig:
 
     kind: Literal["muon", "adamw"] = "muon"
     """muon: orthogonal steps for the matrices of linear layers, AdamW for the rest; adamw: for all"""
-    lr: float = 0.01
-    """peak learning rate of AdamW"""
-    matrix_lr: float = 0.04
+    matrix_lr: float = 0.03
     """peak learning rate of Muon"""
+    embedding_lr: float = 0.15
+    """peak learning rate of embeddings, beside Muon"""
+    head_lr: float = 0.02
+    """peak learning rate of an output layer 128 wide, beside Muon; it falls as the width grows"""
+    lr: float = 0.001
+    """peak learning rate of AdamW for everything else"""
     beta1: float = 0.9
     """decay of AdamW's mean of gradients"""
-    beta2: float = 0.95
+    beta2: float = 0.99
     """decay of AdamW's mean of squared gradients"""
-    momentum: float = 0.95
+    momentum: float = 0.85
     """momentum of Muon"""
     weight_decay: float = 0.0
-    """decay of matrices and embeddings by AdamW, and of matrices by Muon, relative to the learning rate"""
-    clip: float = 1.0
+    """decay of matrices and embeddings, relative to their learning rate"""
+    clip: float = 0.0
     """largest norm of the gradient; 0: no limit"""
     warmup: int = 10
     """steps over which the learning rate rises from 0"""
@@ -61,83 +65,101 @@ def rate(config: OptimConfig, step: int, total: int | None) -> float:
 
 def build(config: OptimConfig, player: nn.Module) -> list[torch.optim.Optimizer]:
     """The optimizers of one player; each group keeps its peak rate as `peak`."""
-    matrices = matrix_names(player) if config.kind == "muon" else set()
-    named = [(name, value) for name, value in player.named_parameters() if value.requires_grad]
-    chosen = [value for name, value in named if name in matrices]
-    rest = [value for name, value in named if name not in matrices]
-    betas = (config.beta1, config.beta2)
-    groups = [
-        {"params": [value for value in rest if value.dim() >= 2], "weight_decay": config.weight_decay},
-        {"params": [value for value in rest if value.dim() < 2], "weight_decay": 0.0},
-    ]
+    matrices: list[Tensor] = []
+    groups: dict[tuple[float, float], list[Tensor]] = {}  # by learning rate and weight decay
+    roles = _roles(player) if config.kind == "muon" else {}
+    for name, weight in player.named_parameters():
+        role = roles.get(name)
+        if role == "matrix":
+            matrices.append(weight)
+            continue
+        lr = {"embedding": config.embedding_lr, "head": config.head_lr * 128 / weight.shape[-1]}.get(
+            role or "", config.lr
+        )
+        groups.setdefault((lr, config.weight_decay if weight.dim() > 1 else 0.0), []).append(weight)
     optimizers: list[torch.optim.Optimizer] = []
-    if rest:
-        groups = [group for group in groups if group["params"]]
-        optimizers.append(torch.optim.AdamW(groups, lr=config.lr, betas=betas, eps=1e-10, fused=True))
-    if chosen:
-        optimizers.append(Muon(chosen, config.matrix_lr, config.momentum, config.weight_decay))
+    if groups:
+        listed = [{"params": found, "lr": lr, "weight_decay": decay} for (lr, decay), found in groups.items()]
+        optimizers.append(torch.optim.AdamW(listed, betas=(config.beta1, config.beta2), fused=True))
+    if matrices:
+        optimizers.append(Muon(matrices, config.matrix_lr, config.momentum, config.weight_decay))
     for optimizer in optimizers:
         for group in optimizer.param_groups:
             group["peak"] = group["lr"]
     return optimizers
 
 
-def matrix_names(player: nn.Module) -> set[str]:
-    """Weights of linear layers, but for an output layer, which by the custom of the house is called `head`."""
-    return {
-        f"{name}.weight" if name else "weight"
-        for name, module in player.named_modules()
-        if isinstance(module, nn.Linear) and name.rpartition(".")[2] != "head"
-    }
+def _roles(player: nn.Module) -> dict[str, str]:
+    """What Muon needs to know: matrix, embedding or head (by the custom of the house, the output layer's name)."""
+    found: dict[str, str] = {}
+    for name, module in player.named_modules():
+        weight = f"{name}.weight" if name else "weight"
+        if isinstance(module, nn.Embedding):
+            found[weight] = "embedding"
+        elif isinstance(module, nn.Linear):
+            found[weight] = "head" if name.rpartition(".")[2] == "head" else "matrix"
+    return found
 
 
 class Muon(torch.optim.Optimizer):
     """Momentum made orthogonal: every direction of a matrix moves by the same amount.
 
     Keller Jordan, https://kellerjordan.github.io/posts/muon. The Newton-Schulz iteration runs in float32 on a CPU
-    (bfloat16 is slow there) over all matrices of one shape at once.
+    (bfloat16 is slow there) over all matrices of one shape at once, whose momenta lie in one tensor.
     """
 
     def __init__(self, params: Iterable[Tensor], lr: float, momentum: float, weight_decay: float) -> None:
         super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
+        self._momenta: dict[torch.Size, Tensor] = {}
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
         for group in self.param_groups:
             shapes: dict[torch.Size, list[Tensor]] = {}
             for weight in group["params"]:
-                if weight.grad is not None:
-                    shapes.setdefault(weight.shape, []).append(weight)
+                shapes.setdefault(weight.shape, []).append(weight)
             for weights in shapes.values():
                 self._move(weights, group)
 
     def _move(self, weights: list[Tensor], group: dict[str, Any]) -> None:
         """One step of all the matrices of one shape."""
-        gradients = [weight.grad for weight in weights if weight.grad is not None]
-        for weight in weights:
-            if "momentum" not in self.state[weight]:
-                self.state[weight]["momentum"] = torch.zeros_like(weight)
-        means = [self.state[weight]["momentum"] for weight in weights]
-        torch._foreach_lerp_(means, gradients, 1 - group["momentum"])
-        ahead = torch._foreach_lerp(gradients, means, group["momentum"])  # Nesterov
-        steps = orthogonalise(torch.stack(tuple(ahead)))
+        ahead = torch.stack([torch.zeros_like(w) if w.grad is None else w.grad for w in weights])
+        momentum = self._momentum(weights).lerp_(ahead, 1 - group["momentum"])
+        steps = orthogonalise(ahead.lerp_(momentum, group["momentum"]))  # Nesterov
         rows, columns = weights[0].shape
-        size = group["lr"] * math.sqrt(max(1.0, rows / columns))
         if group["weight_decay"]:
             torch._foreach_mul_(weights, 1 - group["lr"] * group["weight_decay"])
-        torch._foreach_add_(weights, list(steps.unbind()), alpha=-size)
+        torch._foreach_add_(weights, list(steps.unbind()), alpha=-group["lr"] * math.sqrt(max(1.0, rows / columns)))
+
+    def _momentum(self, weights: list[Tensor]) -> Tensor:
+        """The momenta of one shape; each weight's state is a view of its part."""
+        shape = weights[0].shape
+        if shape not in self._momenta:
+            known = [self.state[weight].get("momentum", torch.zeros_like(weight)) for weight in weights]
+            self._momenta[shape] = torch.stack(known)
+            for weight, part in zip(weights, self._momenta[shape], strict=True):
+                self.state[weight]["momentum"] = part
+        return self._momenta[shape]
+
+
+QUINTIC = (3.4445, -4.7750, 2.0315)  # coefficients that drive singular values towards 1 in few steps
 
 
 def orthogonalise(matrices: Tensor, iterations: int = 5) -> Tensor:
     """The nearest matrices (N, R, C) with singular values near 1, by a quintic Newton-Schulz iteration."""
-    low = matrices.device.type == "cuda"
-    x = matrices.bfloat16() if low else matrices.float()
+    x = matrices.bfloat16() if matrices.device.type == "cuda" else matrices
     tall = x.shape[1] > x.shape[2]
     if tall:
         x = x.transpose(1, 2)
-    x = x / (x.norm(dim=(1, 2), keepdim=True) + 1e-7)
-    for _ in range(iterations):
-        gram = x @ x.transpose(1, 2)
-        gram = torch.baddbmm(gram, gram, gram, beta=-4.7750, alpha=2.0315)
-        x = torch.baddbmm(x, gram, x, beta=3.4445)
-    return (x.transpose(1, 2) if tall else x).to(matrices.dtype)
+    x = x / (1.01 * x.norm(dim=(1, 2), keepdim=True) + 1e-7)
+    a, b, c = QUINTIC
+    gram = product = torch.bmm(x, x.transpose(1, 2))
+    for done in range(iterations):
+        # Everything happens in the small square: p = aI + bG + cG^2, x <- p x, G <- p G p.
+        factor = torch.baddbmm(gram, gram, gram, beta=b, alpha=c)
+        factor.diagonal(dim1=1, dim2=2).add_(a)
+        product = torch.bmm(factor, product) if done else factor
+        if done < iterations - 1:
+            gram = torch.bmm(torch.bmm(factor, gram), factor)
+    out = torch.bmm(product, x)
+    return (out.transpose(1, 2) if tall else out).to(matrices.dtype)
