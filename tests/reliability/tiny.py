@@ -14,6 +14,7 @@ sys.path.insert(0, str(ROOT))
 WORDS = ["the", "a", "cat", "dog", "sat", "on", "mat", "under", "red", "blue", "house", "and", "then", "was", "not"]
 SHAPE = ["model.dim=32", "model.depth=2", "model.heads=2", "model.hidden=64", "model.capacity=32", "model.dropout=0.1"]
 SHAPE += ["batch=4", "train.device=cpu", "train.optim.lr=0.003", "train.optim.matrix_lr=0.01"]
+SHAPE += ["train.optim.clip=1", "train.optim.warmup=2"]
 CLOCKS = ("seconds", "elapsed")  # what may differ between two equal runs
 
 

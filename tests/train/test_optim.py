@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from saccade.train.optim import Muon, OptimConfig, build, matrix_names, orthogonalise, rate
+from saccade.train.optim import Muon, OptimConfig, build, orthogonalise, rate
 
 
 class Net(nn.Module):
@@ -104,9 +104,12 @@ def test_muon_decays_relative_to_its_rate_and_skips_what_has_no_gradient() -> No
     assert (still == 1).all()
 
 
-def test_matrices_are_linear_weights_but_for_the_head() -> None:
-    assert matrix_names(Net()) == {"inner.0.weight", "inner.1.weight"}
-    assert matrix_names(nn.Linear(2, 2)) == {"weight"}
+def test_muon_gets_linear_weights_but_for_the_head() -> None:
+    net = Net()
+    _, muon = build(OptimConfig(kind="muon"), net)
+    owned = {id(p) for group in muon.param_groups for p in group["params"]}
+    assert {name for name, p in net.named_parameters() if id(p) in owned} == {"inner.0.weight", "inner.1.weight"}
+    assert isinstance(build(OptimConfig(kind="muon"), nn.Linear(2, 2, bias=False))[0], Muon)
 
 
 def test_every_parameter_has_exactly_one_optimizer() -> None:
@@ -120,13 +123,21 @@ def test_every_parameter_has_exactly_one_optimizer() -> None:
         )
 
 
-def test_a_frozen_parameter_has_no_optimizer() -> None:
+@pytest.mark.parametrize("kind", ["muon", "adamw"])
+def test_frozen_parameters_stay_where_they_are(kind: str) -> None:
     net = Net()
-    net.embedding.weight.requires_grad_(False)
-    owned = [
-        id(p) for optimizer in build(OptimConfig(), net) for group in optimizer.param_groups for p in group["params"]
-    ]
-    assert id(net.embedding.weight) not in owned
+    frozen = {"embedding.weight", "inner.1.weight", "norm.bias"}
+    for name, parameter in net.named_parameters():
+        parameter.requires_grad_(name not in frozen)
+    before = {name: parameter.detach().clone() for name, parameter in net.named_parameters()}
+    optimizers = build(OptimConfig(kind=kind, weight_decay=0.5), net)
+    for _ in range(3):
+        for parameter in net.parameters():
+            parameter.grad = torch.randn_like(parameter) if parameter.requires_grad else None
+        for optimizer in optimizers:
+            optimizer.step()
+    still = {name for name, parameter in net.named_parameters() if torch.equal(parameter.detach(), before[name])}
+    assert still == frozen
 
 
 def test_only_matrices_decay_and_groups_know_their_peak() -> None:
