@@ -9,12 +9,15 @@ from typing import Literal
 
 import pytest
 from hypothesis import given
+from hypothesis import settings as chosen
 from hypothesis import strategies as st
 
 from saccade.config import from_json, override, settings, to_json
 from saccade.errors import UsageError
 from saccade.tasks import load_task, task_names
 from saccade.train.loop import TrainConfig
+
+fair = chosen(deadline=None, derandomize=True, max_examples=50)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,6 +58,7 @@ class More(Outer):
     """one more"""
 
 
+@fair
 @given(
     st.integers(1, 9).flatmap(lambda share: st.tuples(st.integers(0, 9).map(lambda n: n * share), st.just(share))),
     st.floats(allow_nan=False, allow_infinity=False),

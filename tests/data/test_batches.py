@@ -1,11 +1,12 @@
 """Order of the data: a permutation, a pure function, the same by seeking as by walking."""
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from saccade.data.batches import Windows, key, mix, shuffle
 
+fair = settings(deadline=None, derandomize=True, max_examples=60)
 SEEDS = st.integers(0, 2**63 - 1)
 
 
@@ -13,11 +14,13 @@ def order(size: int, seed: int) -> list[int]:
     return [int(place) for place in shuffle(np.arange(size, dtype=np.uint64), size, seed)]
 
 
+@fair
 @given(st.integers(1, 3000), SEEDS)
 def test_a_shuffle_is_a_permutation(size: int, seed: int) -> None:
     assert sorted(order(size, seed)) == list(range(size))
 
 
+@fair
 @given(st.integers(1, 10**12), SEEDS, st.lists(st.integers(0, 10**12), max_size=20))
 def test_a_shuffle_of_a_huge_size_stays_inside_and_does_not_collide(size: int, seed: int, wishes: list[int]) -> None:
     positions = np.array(sorted({wish % size for wish in wishes}), dtype=np.uint64)
@@ -26,6 +29,7 @@ def test_a_shuffle_of_a_huge_size_stays_inside_and_does_not_collide(size: int, s
     assert len(set(found.tolist())) == len(positions)
 
 
+@fair
 @given(st.integers(30, 500), SEEDS)
 def test_a_shuffle_stirs_and_follows_its_seed(size: int, seed: int) -> None:
     first, second = order(size, seed), order(size, seed + 7)
@@ -61,6 +65,7 @@ windows = st.builds(
 )
 
 
+@fair
 @given(windows, st.integers(0, 5))
 def test_every_epoch_covers_every_window_once(data: Windows, epoch: int) -> None:
     starts = np.sort(data.starts(epoch * data.per_epoch, data.per_epoch))
@@ -70,12 +75,14 @@ def test_every_epoch_covers_every_window_once(data: Windows, epoch: int) -> None
     assert starts[-1] + data.width + 1 <= data.tokens
 
 
+@fair
 @given(windows, st.integers(0, 10_000), st.integers(1, 50))
 def test_seeking_equals_walking(data: Windows, first: int, count: int) -> None:
     walked = [int(data.starts(position, 1)[0]) for position in range(first, first + count)]
     assert data.starts(first, count).tolist() == walked
 
 
+@fair
 @given(windows, st.integers(0, 1000))
 def test_starts_are_a_pure_function(data: Windows, first: int) -> None:
     before = data.starts(first, 9).tolist()
@@ -84,6 +91,7 @@ def test_starts_are_a_pure_function(data: Windows, first: int) -> None:
     assert Windows(data.tokens, data.width, data.seed).starts(first, 9).tolist() == before
 
 
+@fair
 @given(st.integers(2, 20), SEEDS)
 def test_two_epochs_differ_and_so_do_two_seeds(width: int, seed: int) -> None:
     data, other = Windows(60 * width, width, seed), Windows(60 * width, width, seed + 1)

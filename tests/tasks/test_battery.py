@@ -1,0 +1,118 @@
+"""The battery: what every task in the folder must do, on generated data; a new task is tested by existing."""
+
+import dataclasses
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from saccade import api
+from saccade.config import from_json, override, to_json
+from saccade.task import Split, Task
+from saccade.tasks import load_task, task_names
+
+STEPS = 20
+TINY: dict[str, list[str]] = {  # a task not named here is tested with its own defaults
+    "language_model": [
+        "model.dim=32",
+        "model.depth=1",
+        "model.heads=2",
+        "model.hidden=64",
+        "model.capacity=32",
+        "batch=8",
+    ],
+}
+LOOP = ["train.device=cpu", f"train.steps={STEPS}", "train.evaluate_every=10"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Made:
+    """A trained run and where its data lie."""
+
+    name: str
+    data: Path
+    root: Path
+
+    @property
+    def run(self) -> str:
+        return str(self.root / self.name)
+
+
+@pytest.fixture(scope="module", params=task_names())
+def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    folder, name = tmp_path_factory.mktemp(request.param), request.param
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SACCADE_CACHE", str(folder / "cache"))
+        data = folder / "text.txt"
+        chance = random.Random(3)
+        words = ["red", "blue", "cat", "dog", "sat", "ran", "the", "a"]
+        data.write_text("".join(" ".join(chance.choices(words, k=8)) + ".\n" for _ in range(300)))
+        api.train(data, [*TINY.get(name, []), *LOOP], task=name, name=name, root=folder / "runs")
+        yield Made(name, data, folder / "runs")
+
+
+def opened(made: Made) -> Task:
+    task = api.load(made.run, device="cpu")
+    task.attach(made.data)
+    return task
+
+
+def test_the_config_survives_json(made: Made) -> None:
+    kind = load_task(made.name)
+    config = override(kind.Config(), TINY.get(made.name, []))
+    assert from_json(kind.Config, json.loads(json.dumps(to_json(config)))) == config
+
+
+def test_a_batch_is_counted_named_and_the_same_each_time(made: Made) -> None:
+    batches = opened(made).batches(Split.TRAIN)
+    assert batches.per_epoch >= 1
+    for one, other in zip(batches.at(3), batches.at(3), strict=True):
+        assert one.count > 0
+        assert len(one.rows) > 0
+        assert list(one.rows) == list(other.rows)
+        for field in dataclasses.fields(one):  # type: ignore[arg-type]
+            first, second = getattr(one, field.name), getattr(other, field.name)
+            assert torch.equal(first, second) if isinstance(first, torch.Tensor) else first == second
+    assert [row for part in batches.at(3) for row in part.rows] != [row for part in batches.at(4) for row in part.rows]
+
+
+def test_losses_are_finite_scalars_of_known_players(made: Made) -> None:
+    task = opened(made)
+    found = list(task.losses(task.batches(Split.TRAIN).at(0)[0]))
+    assert {player for player, _ in found} <= set(task.players())
+    assert all(loss.dim() == 0 and bool(loss.isfinite()) and loss.requires_grad for _, loss in found)
+
+
+def test_the_loss_falls_in_twenty_steps(made: Made) -> None:
+    lines = (Path(made.run) / "metrics.jsonl").read_text().splitlines()
+    losses = [record["loss"] for record in map(json.loads, lines) if "rate" in record]
+    assert len(losses) == STEPS
+    assert sum(losses[-3:]) / 3 < 0.9 * losses[0]
+
+
+def test_what_is_saved_opens_and_predicts_the_same(made: Made) -> None:
+    first, second = api.load(made.run, device="cpu"), api.load(made.run, device="cpu")
+    for name, value in first.model.state_dict().items():
+        assert torch.equal(value, second.model.state_dict()[name]), name
+    answers = [api.predict(task, "the cat") for task in (first, second)]
+    assert answers[0].output
+    assert (answers[0].output, answers[0].scores) == (answers[1].output, answers[1].scores)
+    assert "".join(api.stream(first, "the cat")) == answers[0].output
+
+
+def test_evaluation_is_deterministic_and_knows_its_score(made: Made) -> None:
+    task = opened(made)
+    mode = task.model.training
+    first, again = task.evaluate(Split.VALID), task.evaluate(Split.VALID)
+    assert first == again == api.evaluate(made.run)
+    assert task.score in first
+    assert task.score in task.evaluate(Split.VALID, quick=True)
+    assert task.model.training == mode
+
+
+def test_opening_needs_no_data(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Task, "attach", lambda *_: pytest.fail("the data were asked for"))
+    assert api.predict(api.load(made.run, device="cpu"), "a").output is not None
