@@ -179,8 +179,9 @@ def predict(run: str, text: str, options: tuple[str, ...], file: Any, root: str,
             found = api.predict(opened, line, options)
             click.echo(json.dumps({"input": found.input, "output": found.output, "scores": found.scores}))
             continue
-        click.echo(line, nl=False)
-        for piece in api.stream(opened, line, options):
+        pieces = api.stream(opened, line, options)
+        click.echo(line + next(pieces, ""), nl=False)  # a mistake shows before anything is printed
+        for piece in pieces:
             click.echo(piece, nl=False)
             sys.stdout.flush()
         click.echo()
