@@ -1,0 +1,331 @@
+"""The command line: exit codes, messages with their values, data alone on stdout, and a quick --help."""
+
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from saccade.cli import main
+
+ROOT = Path(__file__).parents[2]
+TINY = ["model.dim=16", "model.depth=1", "model.heads=2", "model.hidden=32", "model.capacity=16", "batch=4"]
+TINY += ["train.device=cpu", "train.evaluate_every=4"]
+VERBS = sorted(main.commands)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder with a text and a trained run `done`."""
+    folder = tmp_path_factory.mktemp("cli")
+    (folder / "book.txt").write_text("".join(f"line {number * 37 % 101} says so\n" for number in range(200)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setenv("SACCADE_CACHE", str(folder / "cache"))
+        result = call("train", "book.txt", "--name", "done", "--steps", "8", "--json", *TINY)
+        assert result.exit_code == 0, result.stderr
+        yield folder
+
+
+def call(*words: str, stdin: str | None = None) -> Result:
+    return CliRunner().invoke(main, words, input=stdin)
+
+
+def process(place: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
+    return subprocess.run(
+        [sys.executable, "-m", "saccade", *words],
+        cwd=place,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths, **environment},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        (["train", "none.txt"], 3, r"none\.txt"),
+        (["train", "book.txt", "model.dmi=64"], 2, r"no setting 'model\.dmi'; did you mean 'model\.dim'\?"),
+        (["train", "book.txt", "train.stepz=6"], 2, r"no setting 'train\.stepz'; did you mean 'train\.steps'\?"),
+        (["train", "book.txt", "model.dim=wide"], 2, r"model\.dim must be a whole number, but is 'wide'"),
+        (["train", "book.txt", "model.dim=33"], 2, r"model\.dim must be a multiple of heads, but 33 is not"),
+        (["train", "book.txt", "train.optim.kind=adam"], 2, r"train\.optim\.kind must be .*, but is 'adam'"),
+        (["train", "book.txt", "wide"], 2, r"a setting must be written name=value, but is 'wide'"),
+        (
+            ["train", "book.txt", "--task", "languag_model"],
+            2,
+            r"no task 'languag_model'; did you mean 'language_model'\?",
+        ),
+        (["train", "book.txt", "--task", "no.such"], 2, r"no task 'no\.such'"),
+        (["train", "book.txt", "--preset", "smal"], 2, r"no preset 'smal'; did you mean 'small'\?"),
+        (["train", "book.txt", "--name", "done"], 2, r"run 'done' exists in runs; go on with `saccade resume"),
+        (["train", "book.txt", "--name", "a/b"], 2, r"a run name must be .*, but is 'a/b'"),
+        (
+            ["train", "book.txt", "--steps", "3", "--minutes", "2"],
+            2,
+            r"train\.steps, minutes .* but are 3, 2\.0 and 0\.0",
+        ),
+        (["train", "book.txt", "--steps", "0"], 2, r"--steps.*0 is not in the range x>=1"),
+        (["train", "book.txt", "--device", "gpu", "--steps", "2"], 2, r"device must be auto, .* but is 'gpu'"),
+        (["train", "book.txt", "model.capacity=9999", "--steps", "2"], 3, r"at least 10001 tokens .* but has \d+"),
+        (["train", "book.txt", "--encoding", "utf-99"], 2, r"utf-99"),
+        (["resume", "dne"], 2, r"no run 'dne' in runs; did you mean 'done'\?"),
+        (["evaluate", "dne"], 2, r"no run 'dne' in runs; did you mean 'done'\?"),
+        (["evaluate", "done", "--data", "none.txt"], 3, r"none\.txt"),
+        (["predict", "done", "--runs", "elsewhere"], 2, r"no run 'done' in elsewhere; train one first"),
+        (
+            ["predict", "done", "line", "--set", "temprature=1"],
+            2,
+            r"no setting 'temprature'; did you mean 'temperature'\?",
+        ),
+        (["predict", "done", "line", "--set", "top_p=2"], 2, r"top_p must be above 0 and at most 1, but is 2"),
+        (["predict", "done", "line €"], 3, r"character 6 of the text is '€' \(U\+20AC\)"),
+        (["predict", "done", "--file", "none.txt"], 2, r"none\.txt"),
+        (["tasks", "nope"], 2, r"no task 'nope'; known: .*language_model"),
+        (["completion", "csh"], 2, r"'csh' is not one of"),
+        (["tran"], 2, r"No such command 'tran'"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_mistakes_end_with_their_code_and_one_message(place: Path, words: list[str], code: int, says: str) -> None:
+    before = sorted(path.name for path in (place / "runs").iterdir())
+    result = call(*words)
+    assert result.exit_code == code, result.output
+    assert re.search(says, result.stderr), result.stderr
+    assert result.stdout == ""
+    assert "Traceback" not in result.stderr
+    assert sorted(path.name for path in (place / "runs").iterdir()) == before  # no half-made run
+
+
+def test_json_is_all_there_is_on_stdout(place: Path) -> None:
+    for words in (["evaluate", "done"], ["runs"], ["tasks"], ["tasks", "language_model"], ["resume", "done"]):
+        result = call(*words, "--json")
+        assert result.exit_code == 0, result.stderr
+        assert result.stdout.count("\n") == 1
+        assert json.loads(result.stdout)
+
+
+def test_training_prints_scores_and_says_the_rest_elsewhere(place: Path) -> None:
+    result = call("train", "book.txt", "--name", "plain", "--steps", "4", *TINY)
+    assert result.exit_code == 0
+    names = [line.split()[0] for line in result.stdout.splitlines()]
+    assert names == ["step", "loss", "perplexity", "bits_per_byte", "tokens"]
+    for said in (
+        "book.txt",
+        "vocabulary: ",
+        "tokens: ",
+        "device: cpu",
+        "step 4  valid loss",
+        "run runs/plain, best step 4",
+    ):
+        assert said in result.stderr
+
+
+def test_quiet_says_only_the_result(place: Path) -> None:
+    result = call("train", "book.txt", "--name", "hush", "--steps", "2", "--quiet", "--json", *TINY)
+    assert result.exit_code == 0
+    assert result.stderr == ""
+    assert json.loads(result.stdout)["run"] == "runs/hush"
+
+
+def test_a_run_is_named_after_its_file(place: Path) -> None:
+    names = [
+        json.loads(call("train", "book.txt", "--steps", "1", "--quiet", "--json", *TINY).stdout)["run"]
+        for _ in range(2)
+    ]
+    assert names == ["runs/book-1", "runs/book-2"]
+
+
+def test_shortcuts_set_what_their_words_set(place: Path) -> None:
+    words = ["--seed", "7", "--steps", "1", "--name", "short", "--quiet"]
+    assert call("train", "book.txt", *words, *TINY).exit_code == 0
+    described = json.loads((place / "runs" / "short" / "run.json").read_text())
+    assert (described["train"]["seed"], described["train"]["steps"]) == (7, 1)
+    assert described["config"]["model"]["dim"] == 16
+
+
+def test_evaluating_gives_the_scores_of_training(place: Path) -> None:
+    trained, scored = (json.loads(call(verb, "done", "--json").stdout) for verb in ("resume", "evaluate"))
+    assert {name: trained[name] for name in scored} == scored
+    assert scored["loss"] > 0
+
+
+def test_resuming_a_finished_run_changes_nothing(place: Path) -> None:
+    folder = place / "runs" / "done"
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.name != "run.lock"}
+    result = call("resume", "done")
+    assert result.exit_code == 0
+    assert "going on after step 8" in result.stderr
+    after = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.name != "run.lock"}
+    assert after == before
+
+
+def test_runs_are_listed(place: Path) -> None:
+    found = {run["name"]: run for run in json.loads(call("runs", "--json").stdout)}
+    assert (found["done"]["step"], found["done"]["task"], found["done"]["running"]) == (8, "language_model", False)
+    assert found["done"]["best"] > 0
+    assert re.search(r"^done +language_model +step 8 +loss \d", call("runs").stdout, re.MULTILINE)
+    empty = call("runs", "--runs", "elsewhere")
+    assert (empty.exit_code, empty.stdout) == (0, "")
+    assert "no runs in elsewhere; train one with `saccade train FILE`" in empty.stderr
+
+
+def test_tasks_show_every_setting_with_its_help(place: Path) -> None:
+    shown = call("tasks", "language_model").stdout
+    described = json.loads(call("tasks", "language_model", "--json").stdout)
+    for row in [*described["settings"], *described["options"]]:
+        assert row["help"]
+        assert f"{row['name']}={row['default']}" in shown
+    assert "train.optim.kind" in shown
+    assert "language_model" in call("tasks").stdout
+
+
+def test_predicting_from_an_argument_stdin_and_a_file(place: Path) -> None:
+    words = ["predict", "done", "--set", "length=10", "--set", "temperature=0"]
+    (place / "prompts.txt").write_text("line 3\nline\n")
+    one = json.loads(call(*words[:2], "line 3", *words[2:], "--json").stdout)
+    assert (one["input"], len(one["output"]), one["scores"]["tokens"]) == ("line 3", 10, 10.0)
+    for result in (
+        call(*words, "--file", "-", "--json", stdin="line 3\nline\n"),
+        call(*words, "--file", "prompts.txt", "--json"),
+    ):
+        rows = [json.loads(line) for line in result.stdout.splitlines()]
+        assert [row["input"] for row in rows] == ["line 3", "line"]
+        assert rows[0] == one
+    assert call(*words[:2], "line 3", *words[2:]).stdout == f"line 3{one['output']}\n"
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_the_help_of_every_verb_has_examples(verb: str) -> None:
+    result = call(verb, "--help")
+    assert result.exit_code == 0
+    assert "Examples:" in result.stdout
+    assert re.search(rf"^ +(eval \"\$\()?saccade {verb}", result.stdout, re.MULTILINE)
+    command = main.commands[verb]
+    assert all(option.help for option in command.params if isinstance(option, click.Option))
+
+
+def test_the_help_names_verbs_and_exit_codes() -> None:
+    shown = call("--help").stdout
+    assert all(re.search(rf"^  {verb}  +\w", shown, re.MULTILINE) for verb in VERBS)
+    assert "Exit codes: 0 ok, 1 failure, 2 usage, 3 bad data, 4 bad" in " ".join(shown.split())
+    assert call("-h").stdout == shown
+
+
+def test_help_does_not_load_torch(place: Path) -> None:
+    code = (
+        "import sys; from saccade.cli import main; main(['--help'], standalone_mode=False); "
+        "sys.exit(bool({'torch', 'numpy', 'rich', 'tokenizers', 'pydantic'} & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_help_is_quick(place: Path) -> None:
+    taken = []
+    for _ in range(5):  # the quickest counts: the machine may be busy
+        began = time.perf_counter()
+        assert process(place, "--help").returncode == 0
+        taken.append(time.perf_counter() - began)
+        if min(taken) < 0.3:
+            return
+    pytest.fail(f"saccade --help took {min(taken):.2f} s at best, expected less than 0.3 s")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_scripts(shell: str) -> None:
+    result = call("completion", shell)
+    assert result.exit_code == 0
+    assert "_SACCADE_COMPLETE" in result.stdout
+    assert f"{shell}_complete" in result.stdout
+
+
+def test_a_real_process_keeps_data_and_talk_apart(place: Path) -> None:
+    words = ["train", "book.txt", "--name", "real", "--steps", "2", "--json", *TINY]
+    done = process(place, *words, NO_COLOR="1")  # nobody at a terminal: it asks nothing
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["run"] == "runs/real"
+    assert "valid loss" in done.stderr
+    assert "\x1b" not in done.stdout + done.stderr
+
+
+def test_a_real_process_ends_with_the_code_of_its_error(place: Path) -> None:
+    done = process(place, "resume", "nobody")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("saccade: no run 'nobody' in runs")
+    assert done.stderr.count("\n") == 1
+
+
+def test_no_colour_at_a_terminal_that_wants_none(place: Path) -> None:
+    """A bar still moves the cursor, but nothing is coloured."""
+    ours, theirs = pty.openpty()
+    paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
+    environment = {**os.environ, "PYTHONPATH": paths, "NO_COLOR": "1", "TERM": "xterm-256color", "OMP_NUM_THREADS": "1"}
+    words = ["train", "book.txt", "--name", "terminal", "--steps", "2", *TINY]
+    running = subprocess.Popen(
+        [sys.executable, "-m", "saccade", *words],
+        cwd=place,
+        env=environment,
+        stdin=theirs,
+        stdout=subprocess.DEVNULL,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    shown = b""
+    while True:
+        try:
+            piece = os.read(ours, 65536)
+        except OSError:  # how Linux says that the other side has closed
+            break
+        if not piece:
+            break
+        shown += piece
+    os.close(ours)
+    assert running.wait(timeout=60) == 0, shown
+    assert b"valid loss" in shown
+    codes = {int(code) for found in re.findall(rb"\x1b\[([\d;]*)m", shown) for code in found.split(b";") if code}
+    assert not codes & {*range(30, 50), *range(90, 108)}
+
+
+def test_a_damaged_run_is_named(place: Path) -> None:
+    folder = place / "damaged" / "bad"
+    folder.mkdir(parents=True)
+    (folder / "run.json").write_text("{")
+    result = call("predict", "bad", "x", "--runs", "damaged")
+    assert result.exit_code == 4
+    assert "run.json is damaged" in result.stderr
+
+
+def test_a_run_without_a_checkpoint_says_how_to_go_on(place: Path) -> None:
+    source, folder = place / "runs" / "done", place / "young" / "new"
+    folder.mkdir(parents=True)
+    (folder / "run.json").write_bytes((source / "run.json").read_bytes())
+    (folder / "assets").mkdir()
+    (folder / "assets" / "tokenizer.json").write_bytes((source / "assets" / "tokenizer.json").read_bytes())
+    result = call("predict", "new", "line", "--runs", "young")
+    assert result.exit_code == 4
+    assert "run 'new' has no checkpoint yet; train it with `saccade resume young/new`" in result.stderr
+
+
+def test_a_run_killed_while_preparing_is_completed_by_resume(place: Path) -> None:
+    source, folder = place / "runs" / "done", place / "killed" / "early"
+    (folder / "assets.tmp").mkdir(parents=True)
+    (folder / "assets.tmp" / "tokenizer.json").write_text("{")
+    (folder / "run.json").write_bytes((source / "run.json").read_bytes())
+    result = call("resume", "early", "--runs", "killed", "--json")
+    assert result.exit_code == 0, result.stderr
+    model = "checkpoints/step-000008/model.safetensors"
+    assert (folder / model).read_bytes() == (source / model).read_bytes()
