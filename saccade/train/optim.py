@@ -69,6 +69,8 @@ def build(config: OptimConfig, player: nn.Module) -> list[torch.optim.Optimizer]
     groups: dict[tuple[float, float], list[Tensor]] = {}  # by learning rate and weight decay
     roles = _roles(player) if config.kind == "muon" else {}
     for name, weight in player.named_parameters():
+        if not weight.requires_grad:  # a frozen weight must not decay either
+            continue
         role = roles.get(name)
         if role == "matrix":
             matrices.append(weight)
