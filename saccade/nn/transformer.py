@@ -51,6 +51,11 @@ class TransformerConfig:
     """share of values dropped in training, in attention, feed-forward and residual"""
 
     def __post_init__(self) -> None:
+        for name, least in (("dim", 1), ("depth", 0), ("heads", 1), ("hidden", 1), ("capacity", 1), ("window", 0)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} must be at least {least}, but is {getattr(self, name)}")
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout must be at least 0 and below 1, but is {self.dropout}")
         if self.dim % self.heads:
             raise ValueError(f"dim must be a multiple of heads, but {self.dim} is not a multiple of {self.heads}")
         if self.kv_heads and self.heads % self.kv_heads:

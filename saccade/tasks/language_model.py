@@ -62,6 +62,9 @@ class TextConfig:
     """order of the data"""
 
     def __post_init__(self) -> None:
+        for name in ("batch", "parts"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, but is {getattr(self, name)}")
         if self.batch % self.parts:
             raise ValueError(f"batch must be a multiple of parts, but {self.batch} is not a multiple of {self.parts}")
 

@@ -59,8 +59,11 @@ class TrainConfig:
             raise ValueError(f"steps, minutes and epochs must not be given together, but are {said}; give one of them")
         if min(budgets) < 0:
             raise ValueError(f"steps, minutes and epochs must be 0 or more, but are {said}")
-        if self.keep < 1:
-            raise ValueError(f"keep must be at least 1, but is {self.keep}")
+        for name, least in (("keep", 1), ("evaluate_every", 0), ("save_every", 0)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} must be at least {least}, but is {getattr(self, name)}")
+        if not 0 <= self.average < 1:
+            raise ValueError(f"average must be at least 0 and below 1, but is {self.average}")
 
 
 class Report(Protocol):

@@ -61,6 +61,10 @@ def process(place: Path, *words: str, **environment: str) -> subprocess.Complete
         (["train", "book.txt", "model.dim=wide"], 2, r"model\.dim must be a whole number, but is 'wide'"),
         (["train", "book.txt", "model.dim=33"], 2, r"model\.dim must be a multiple of heads, but 33 is not"),
         (["train", "book.txt", "train.optim.kind=adam"], 2, r"train\.optim\.kind must be .*, but is 'adam'"),
+        (["train", "book.txt", "model.heads=0"], 2, r"model\.heads must be at least 1, but is 0"),
+        (["train", "book.txt", "model.dropout=2"], 2, r"model\.dropout must be at least 0 and below 1, but is 2\.0"),
+        (["train", "book.txt", "parts=0"], 2, r"parts must be at least 1, but is 0"),
+        (["train", "book.txt", "batch=-4"], 2, r"batch must be at least 1, but is -4"),
         (["train", "book.txt", "wide"], 2, r"a setting must be written name=value, but is 'wide'"),
         (
             ["train", "book.txt", "--task", "languag_model"],

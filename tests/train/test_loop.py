@@ -350,6 +350,8 @@ def test_a_run_of_some_seconds_decides_its_length_once(tmp_path: Path) -> None:
         ({"steps": 3, "minutes": 2.0}, "must not be given together, but are 3, 2.0 and 0.0"),
         ({"steps": -1}, "must be 0 or more, but are -1, 0.0 and 0.0"),
         ({"keep": 0}, "keep must be at least 1, but is 0"),
+        ({"save_every": -1}, "save_every must be at least 0, but is -1"),
+        ({"average": 1.5}, "average must be at least 0 and below 1, but is 1.5"),
     ],
 )
 def test_settings_that_contradict_each_other(settings: dict[str, Any], says: str) -> None:
