@@ -105,7 +105,9 @@ def test_no_module_is_named_for_nothing():
 
 
 def test_every_module_says_what_it_is_for():
-    silent = [path for path in modules() if path.read_text().strip() and not ast.get_docstring(ast.parse(path.read_text()))]
+    silent = [
+        path for path in modules() if path.read_text().strip() and not ast.get_docstring(ast.parse(path.read_text()))
+    ]
     assert not silent
 
 

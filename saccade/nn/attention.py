@@ -124,7 +124,6 @@ class Attention(nn.Module):
     ) -> Tensor:
         if self.cross != (memory is not None):
             raise ValueError("a memory goes with memory_dim, and memory_dim with a memory")
-        past = cache is not None and cache.used
         if memory is None:
             start = cache.owner.start if cache else 0
             q, k, v = self._self(x, start)
@@ -135,7 +134,7 @@ class Attention(nn.Module):
             q = self._place(self.q(x), self.heads, start)  # (B, H, Q, E)
             k, v = self._memory(memory) if cache is None else cache.remember(lambda: self._memory(memory))
         lowered = mask.lower(q.shape[2], k.shape[2], start, x.device) if isinstance(mask, Mask) else mask
-        notify(self, q, k, lowered, past)
+        notify(self, q, k, lowered, cache)
         y = self._mix(q, k, v, lowered)  # (B, H, Q, E)
         result: Tensor = self.out(y.transpose(1, 2).flatten(2))  # (B, Q, D)
         return result

@@ -19,11 +19,7 @@ class LayerCache:
         self.keys: Tensor | None = None  # (B, G, capacity, E)
         self.values: Tensor | None = None
         self.fixed: tuple[Tensor, Tensor] | None = None
-
-    @property
-    def used(self) -> bool:
-        """Whether an earlier call left something here."""
-        return self.keys is not None or self.fixed is not None
+        self.followers: list[Callable[[Tensor], None]] = []  # told when rows move: the probe's maps
 
     def extend(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """Append k and v (B, G, T, E) at each row's own length; returns all of them (B, G, K, E)."""
@@ -56,6 +52,8 @@ class LayerCache:
             self.keys, self.values = self.keys[rows], self.values[rows]
         if self.fixed is not None:
             self.fixed = (self.fixed[0][rows], self.fixed[1][rows])
+        for follow in self.followers:
+            follow(rows)
 
 
 class KVCache:

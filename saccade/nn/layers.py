@@ -46,7 +46,9 @@ def make_norm(kind: str, dim: int, *, bias: bool = True) -> nn.Module:
     """'layer' (mean 0, deviation 1), 'rms' (root mean square 1) or 'plain_rms' (the same without a gain)."""
     if kind == "layer":
         return nn.LayerNorm(dim, bias=bias)
-    return RMSNorm(dim, gain=kind == "rms")
+    if kind in ("rms", "plain_rms"):
+        return RMSNorm(dim, gain=kind == "rms")
+    raise ValueError(f"norm must be layer, rms or plain_rms, but is '{kind}'")
 
 
 class FeedForward(nn.Module):

@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
+from saccade.nn.cache import LayerCache
 from saccade.nn.masks import Lowered
 
 
@@ -27,31 +29,58 @@ class Weighing(Protocol):
     def weights(self, q: Tensor, k: Tensor, allowed: Tensor | None) -> Tensor: ...
 
 
+@dataclass(frozen=True)
+class Chunk:
+    """The queries of one call, how many keys they could look at, and the rule of their mask."""
+
+    q: Tensor  # (B, H, Q, E)
+    keys: int
+    mask: Lowered | None
+
+    def reorder(self, rows: Tensor) -> Chunk:
+        mask = self.mask
+        if mask is not None and len(mask.query) > 1:
+            mask = Lowered(mask.mask, mask.query[rows], mask.key, kernel="none")
+        return Chunk(self.q[rows], self.keys, mask)
+
+
 class AttentionMap:
-    """The weights of one attention: nothing is computed until rows are asked for."""
+    """The weights of one attention: nothing is computed until rows are asked for.
+
+    Rows stand in the order of the calls. With a cache the keys are read from it, so they take no memory of their own.
+    """
 
     def __init__(self, attention: Weighing, heads: Sequence[int] | None) -> None:
         self._attention, self._heads = attention, None if heads is None else list(heads)
-        self._chunks: list[tuple[Tensor, Lowered | None]] = []  # queries of one call, with their mask
+        self._chunks: list[Chunk] = []
         self._k: Tensor | None = None  # (B, G, K, E), all keys met so far
 
-    def record(self, q: Tensor, k: Tensor, mask: Lowered | None, past: bool) -> None:
-        """Keep q (B, H, Q, E) and k; `past` says that this call goes on where the last one stopped."""
-        if not past:
+    def record(self, q: Tensor, k: Tensor, mask: Lowered | None, cache: LayerCache | None) -> None:
+        """Keep q (B, H, Q, E) and k; with a cache that was used before, this call goes on where that one stopped."""
+        goes_on = cache is not None and self.reorder in cache.followers
+        if not goes_on:
             self._chunks = []
+            if cache is not None:
+                cache.followers.append(self.reorder)
         q = q.detach()
         if mask is not None:  # the rule of the mask, without the Q x K tensor made for the kernel
             mask = Lowered(mask.mask, mask.query, mask.key, kernel="none")
-        self._chunks.append((_own(q if self._heads is None else q[:, self._heads]), mask))
-        self._k = k.detach() if past else _own(k.detach())
+        self._chunks.append(Chunk(_own(q if self._heads is None else q[:, self._heads]), k.shape[2], mask))
+        if not goes_on or self._k is None or self._k.shape[2] != k.shape[2]:
+            self._k = k.detach() if cache is not None and cache.keys is not None else _own(k.detach())
+
+    def reorder(self, rows: Tensor) -> None:
+        """Follow a cache whose row i becomes what row rows[i] was."""
+        self._chunks = [chunk.reorder(rows) for chunk in self._chunks]
+        self._k = None if self._k is None else self._k[rows]
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
         """(B, H, Q, K) of the whole map; all 0 as long as the model has not run."""
         if self._k is None:
             return 0, 0, 0, 0
-        first = self._chunks[0][0]
-        return first.shape[0], first.shape[1], sum(q.shape[2] for q, _ in self._chunks), self._k.shape[2]
+        first = self._chunks[0].q
+        return first.shape[0], first.shape[1], sum(chunk.q.shape[2] for chunk in self._chunks), self._k.shape[2]
 
     def rows(self, first: int = 0, last: int | None = None) -> Tensor:
         """Exactly the weights of the queries first..last: (B, H, last - first, K); unseen keys weigh 0."""
@@ -64,15 +93,14 @@ class AttentionMap:
             k = k[:, [head // self._attention.share for head in self._heads]]
         out = k.new_zeros(rows, heads, max(0, last - first), keys)
         done = 0
-        for q, mask in self._chunks:
-            begin, end = max(first - done, 0), min(last - done, q.shape[2])
+        for chunk in self._chunks:
+            begin, end = max(first - done, 0), min(last - done, chunk.q.shape[2])
             if begin < end:
-                seen = keys if mask is None else len(mask.key)
-                allowed = None if mask is None else mask.allowed(begin, end)
+                allowed = None if chunk.mask is None else chunk.mask.allowed(begin, end)
                 with torch.no_grad():
-                    weights = self._attention.weights(q[:, :, begin:end], k[:, :, :seen], allowed)
-                out[:, :, done + begin - first : done + end - first, :seen] = weights
-            done += q.shape[2]
+                    weights = self._attention.weights(chunk.q[:, :, begin:end], k[:, :, : chunk.keys], allowed)
+                out[:, :, done + begin - first : done + end - first, : chunk.keys] = weights
+            done += chunk.q.shape[2]
         return out
 
 
@@ -94,10 +122,12 @@ class Maps(Mapping[str, AttentionMap]):
     def __len__(self) -> int:
         return len(self._by_name)
 
-    def record(self, attention: nn.Module, q: Tensor, k: Tensor, mask: Lowered | None, past: bool) -> None:
+    def record(
+        self, attention: nn.Module, q: Tensor, k: Tensor, mask: Lowered | None, cache: LayerCache | None
+    ) -> None:
         """Hand q and k to the map of this attention, if it is watched."""
         if id(attention) in self._by_module:
-            self._by_module[id(attention)][1].record(q, k, mask, past)
+            self._by_module[id(attention)][1].record(q, k, mask, cache)
 
 
 # A ContextVar, so that two requests served by one model never see each other's maps.
@@ -120,10 +150,10 @@ def watch(model: nn.Module, layers: str | Sequence[str] = "*", heads: Sequence[i
         _watching.reset(token)
 
 
-def notify(attention: nn.Module, q: Tensor, k: Tensor, mask: Lowered | None, past: bool) -> None:
+def notify(attention: nn.Module, q: Tensor, k: Tensor, mask: Lowered | None, cache: LayerCache | None) -> None:
     """Tell whoever watches in this context; called by every attention once a call."""
     for maps in _watching.get():
-        maps.record(attention, q, k, mask, past)
+        maps.record(attention, q, k, mask, cache)
 
 
 def _own(x: Tensor) -> Tensor:

@@ -59,7 +59,9 @@ class TransformerConfig:
         if self.dim % self.heads:
             raise ValueError(f"dim must be a multiple of heads, but {self.dim} is not a multiple of {self.heads}")
         if self.kv_heads and self.heads % self.kv_heads:
-            raise ValueError(f"heads must be a multiple of kv_heads, but {self.heads} is not one of {self.kv_heads}")
+            raise ValueError(
+                f"heads must be a multiple of kv_heads, but {self.heads} is not a multiple of {self.kv_heads}"
+            )
 
 
 class Layer(nn.Module):

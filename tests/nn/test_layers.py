@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from saccade.nn.layers import ACTIVATIONS, FeedForward, Residual, RMSNorm, initialise, make_norm
+from saccade.nn.layers import ACTIVATIONS, FeedForward, Residual, RMSNorm, initialise, initialise_gpt2, make_norm
 
 FORMULAS = {
     "relu": lambda x: max(x, 0.0),
@@ -97,10 +97,29 @@ def test_feed_forward_dropout_acts_in_training_only():
     assert torch.equal(feed.eval()(x), feed(x))
 
 
-def test_weights_begin_normal_with_outputs_of_blocks_scaled_down_by_depth():
-    model = nn.ModuleDict({"up": nn.Linear(200, 200), "out": nn.Linear(200, 200), "down": nn.Linear(200, 200)})
-    model["table"] = nn.Embedding(200, 200)
-    initialise(model, depth=8)
+def make_block():
+    block = {name: nn.Linear(200, 200) for name in ("up", "out", "down", "head")}
+    return nn.ModuleDict({**block, "table": nn.Embedding(200, 200)})
+
+
+def test_weights_begin_so_that_every_block_is_the_identity():
+    model = make_block()
+    initialise(model)
     deviations = {name: module.weight.std().item() for name, module in model.items()}
-    assert deviations == pytest.approx({"up": 0.02, "out": 0.005, "down": 0.005, "table": 0.02}, rel=0.03)
-    assert all((model[name].bias == 0).all() for name in ("up", "out", "down"))
+    expected = {"up": 200**-0.5, "out": 0.0, "down": 0.0, "head": 0.0, "table": 1.0}
+    assert deviations == pytest.approx(expected, rel=0.03)
+    assert all((model[name].bias == 0).all() for name in ("up", "out", "down", "head"))
+
+
+def test_weights_begin_as_gpt2_with_outputs_of_blocks_scaled_down_by_depth():
+    model = make_block()
+    initialise_gpt2(model, depth=8)
+    deviations = {name: module.weight.std().item() for name, module in model.items()}
+    expected = {"up": 0.02, "out": 0.005, "down": 0.005, "head": 0.02, "table": 0.02}
+    assert deviations == pytest.approx(expected, rel=0.03)
+    assert all((model[name].bias == 0).all() for name in ("up", "out", "down", "head"))
+
+
+def test_a_norm_that_does_not_exist_is_named():
+    with pytest.raises(ValueError, match="norm must be layer, rms or plain_rms, but is 'batch'"):
+        make_norm("batch", 4)

@@ -60,7 +60,8 @@ def eager_weights(attention, x, memory, rule):
         q, k = (torch.complex(z[..., 0::2], z[..., 1::2]) * circle for z in (q, k))
         q, k = (torch.cat((z.real, z.imag), dim=-1) for z in (q, k))  # the order of features does not matter to q.k
     k = k.repeat_interleave(HEADS // attention.kv_heads, dim=2)
-    scores = torch.einsum("bqhe,bkhe->bhqk", q, k) / width**0.5
+    scores = torch.einsum("bqhe,bkhe->bhqk", q, k)
+    scores = scores * 10 / width if isinstance(attention.score, Cosine) else scores / width**0.5
     hidden = [[[not rule(b, i, j) for j in range(k.shape[1])] for i in range(q.shape[1])] for b in range(len(x))]
     return scores.masked_fill(torch.tensor(hidden)[:, None], float("-inf")).softmax(-1)
 
@@ -231,8 +232,8 @@ def test_rows_grow_with_a_cache_and_equal_the_uncached_map(shape, sizes):
 
 def test_heads_and_cross_attention_grow_with_a_cache_too():
     config = TransformerConfig(dim=DIM, depth=2, heads=HEADS, kv_heads=2, hidden=24)
-    decoder = randomised(Transformer(config, memory_dim=6))
-    x, memory = torch.randn(2, 5, DIM), torch.randn(2, 4, 6)
+    decoder = randomised(Transformer(config, memory_dim=6)).double()
+    x, memory = torch.randn(2, 5, DIM).double(), torch.randn(2, 4, 6).double()
     with torch.no_grad(), watch(decoder) as whole:
         decoder(x, memory, mask=Causal())
     cache = KVCache(5)
@@ -244,7 +245,7 @@ def test_heads_and_cross_attention_grow_with_a_cache_too():
 
 
 def test_a_watch_may_begin_in_the_middle_of_a_generation():
-    model, ids, cache = make_gpt(), some_ids(), KVCache(TOKENS)
+    model, ids, cache = make_gpt().double(), some_ids(), KVCache(TOKENS)
     with torch.no_grad(), watch(model) as whole:
         model(ids)
     with torch.no_grad():
@@ -266,7 +267,6 @@ def test_a_new_cache_begins_a_new_map():
     assert maps["decoder.0.self"].shape == (2, HEADS, 3, 3)
 
 
-@pytest.mark.xfail(strict=True, reason="a map does not yet follow KVCache.reorder: its queries keep their old rows")
 def test_a_map_follows_reordered_rows():
     model, ids, rows = make_gpt(), some_ids(), torch.tensor([1, 0])
     with torch.no_grad(), watch(model) as whole:

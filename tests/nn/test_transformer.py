@@ -164,7 +164,7 @@ def test_no_gradient_comes_from_later_tokens(shape):
     model = make_gpt(shape).decoder
     x = torch.randn(2, 8, 16, requires_grad=True)
     for position in range(8):
-        (gradient,) = torch.autograd.grad(model(x, mask=Causal())[:, position].square().sum(), x)
+        (gradient,) = torch.autograd.grad(model(x, mask=Causal())[:, position].pow(3).sum(), x)
         assert (gradient[:, position + 1 :] == 0).all()
         assert gradient[:, position].any()
 
@@ -172,7 +172,7 @@ def test_no_gradient_comes_from_later_tokens(shape):
 def test_a_window_of_w_lets_each_layer_look_back_w_minus_one_tokens():
     model = make_gpt("window").decoder
     x = torch.randn(1, 8, 16, requires_grad=True)
-    (gradient,) = torch.autograd.grad(model(x, mask=Causal())[0, 7].square().sum(), x)
+    (gradient,) = torch.autograd.grad(model(x, mask=Causal())[0, 7].pow(3).sum(), x)
     reached = gradient[0].abs().sum(-1) > 0
     assert reached.tolist() == [False] * 3 + [True] * 5  # 2 layers x 2 tokens back
 
@@ -236,5 +236,5 @@ def test_every_attention_has_a_name_that_says_layer_and_role():
 def test_a_config_that_does_not_divide_is_named():
     with pytest.raises(ValueError, match="dim must be a multiple of heads, but 30 is not a multiple of 4"):
         TransformerConfig(dim=30, heads=4)
-    with pytest.raises(ValueError, match="heads must be a multiple of kv_heads, but 4 is not one of 3"):
+    with pytest.raises(ValueError, match="heads must be a multiple of kv_heads, but 4 is not a multiple of 3"):
         TransformerConfig(dim=32, heads=4, kv_heads=3)
