@@ -8,14 +8,11 @@ forward and backward, into memory that is there already.
 """
 
 import argparse
-import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 from turns import race, serve, tell
-
-sys.path.insert(0, str(Path(__file__).parent.parent))
 
 
 @dataclass(frozen=True)

@@ -54,11 +54,8 @@ def race(script, contestants, rounds, threads=2):
     return [statistics.median(values) for values in times]
 
 
-def tell(name, ours, peer, **more):
-    """Print one result; `ratio` above 1 means that we are better, as `ours` and `peer` are speeds."""
-    print(
-        json.dumps(
-            {"name": name, "ours": round(ours, 4), "peer": round(peer, 4), "ratio": round(ours / peer, 3), **more}
-        )
-    )
+def tell(name, ours, peer, *, lower=False, **more):
+    """Print one result; a `ratio` above 1 means that we are better. `lower`: the lower figure is the better one."""
+    ratio = peer / ours if lower else ours / peer
+    print(json.dumps({"name": name, "ours": round(ours, 4), "peer": round(peer, 4), "ratio": round(ratio, 3), **more}))
     sys.stdout.flush()

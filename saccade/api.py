@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
-from collections.abc import Iterator, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -51,44 +52,55 @@ def train(
     run = runs.create(root, name or runs.free_name(root, data.name.split(".")[0]), task, described, data)
     with run.lock():
         try:
-            trainer = _trainer(run, data, report)
+            trainer = _trainer(run, data, report, task)
         except BaseException:
             shutil.rmtree(run.folder)  # nothing was trained: leave no half-made run behind
             raise
-        return _finish(run, trainer)
+        return _finish(run, trainer, task)
 
 
-def resume(word: str | Path, *, root: str | Path = RUNS, report: Report | None = None) -> Trained:
+def resume(word: str | Path, *, root: str | Path = RUNS, report: Report | None = None, task: str = "") -> Trained:
     """Go on with a run where it stopped; the end is the same as if it had never stopped."""
     run = runs.find(Path(root), str(word))
     with run.lock():
-        return _finish(run, _trainer(run, Path(run.describe()["data"]), report or Silent()))
+        return _finish(run, _trainer(run, Path(run.describe()["data"]), report or Silent(), task), task)
 
 
-def load(word: str | Path, *, root: str | Path = RUNS, device: str = "auto", which: Which = "best") -> Task:
-    """The trained task of a run, from its best (or last) checkpoint; needs no data."""
+def load(
+    word: str | Path,
+    *,
+    root: str | Path = RUNS,
+    device: str = "auto",
+    which: Which = "best",
+    task: str = "",
+    say: Callable[[str], None] = warnings.warn,
+) -> Task:
+    """The trained task of a run, from its best (or last) checkpoint; needs no data.
+
+    A run may name a task that is not built in, which is code: it is imported only if `task` names it too.
+    """
     run = runs.find(Path(root), str(word))
-    opened, _ = _open(run)
-    found = _checkpoint(run, which)
+    opened, _ = _open(run, task)
+    found = _checkpoint(run, which, say)
     restore(opened.players(), found.parts.get("average") or found.parts["model"], run.name)
     for player in opened.players().values():
         player.to(choose_device(device)).eval()
     return opened
 
 
-def evaluate(
-    word: str | Path, *, data: str | Path | None = None, root: str | Path = RUNS, advance: Advance = quiet
-) -> dict[str, float]:
-    """Scores of a run on the validation part of its own data, or of a given file."""
-    run = runs.find(Path(root), str(word))
-    opened = load(run.folder)
-    opened.attach(Path(data or run.describe()["data"]))
+def evaluate(opened: Task, data: str | Path, advance: Advance = quiet) -> dict[str, float]:
+    """Scores of a loaded task on the validation part of a file."""
+    opened.attach(Path(data))
     return opened.evaluate(Split.VALID, advance=advance)
 
 
-def predict(word: str | Path | Task, text: str, words: Sequence[str] = (), *, root: str | Path = RUNS) -> Prediction:
-    """The answer of a run (or a loaded task) to one input; `words` are options such as `temperature=0.5`."""
-    opened = word if isinstance(word, Task) else load(word, root=root)
+def data_of(word: str | Path, root: str | Path = RUNS) -> Path:
+    """The file that a run was trained on."""
+    return Path(runs.find(Path(root), str(word)).describe()["data"])
+
+
+def predict(opened: Task, text: str, words: Sequence[str] = ()) -> Prediction:
+    """The answer of a loaded task to one input; `words` are options such as `temperature=0.5`."""
     return opened.predict(text, override(opened.Options(), words))
 
 
@@ -131,66 +143,83 @@ def configure(kind: type[Task], words: Sequence[str], preset: str = "") -> tuple
     return override(config, rest), override(TrainConfig(), loop, "train.")
 
 
-def _open(run: Run) -> tuple[Task, TrainConfig]:
+def _kind(run: Run, task: str) -> type[Task]:
+    """The task class a run names; one that is not built in only if `task` says so too."""
+    name = run.describe()["task"]
+    if "." in name and name != task:
+        raise ModelFileError(
+            f"run '{run.name}' names the task '{name}', which is not built in and would run code; "
+            f"if you trust it, add --task {name}"
+        )
+    return load_task(name)
+
+
+def _open(run: Run, task: str) -> tuple[Task, TrainConfig]:
     """The task of a run with fresh weights, which depend on the seed alone."""
-    described = run.describe()
-    kind, training = load_task(described["task"]), from_json(TrainConfig, described["train"], "train.")
+    described, kind = run.describe(), _kind(run, task)
+    training = from_json(TrainConfig, described["train"], "train.")
     torch.manual_seed(training.seed)
     return kind.open(from_json(kind.Config, described["config"]), run.assets), training
 
 
-def _prepare(run: Run, data: Path, report: Report) -> None:
+def _prepare(run: Run, data: Path, report: Report, task: str) -> None:
     """Learn from the data what must be learnt, wholly or not at all: a kill on the way is made good by resuming."""
     if run.assets.is_dir():
         return
-    described, aside = run.describe(), run.folder / "assets.tmp"
-    kind = load_task(described["task"])
+    kind, aside = _kind(run, task), run.folder / "assets.tmp"
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir()
-    config = from_json(kind.Config, described["config"])
+    config = from_json(kind.Config, run.describe()["config"])
     for note in kind.prepare(config, data, aside, lambda share: report.advance("reading", share)):
         report.say(note)
     aside.rename(run.assets)
 
 
-def _trainer(run: Run, data: Path, report: Report) -> Trainer:
+def _trainer(run: Run, data: Path, report: Report, task: str) -> Trainer:
     """A trainer with its data, at the step where the run stands."""
-    _prepare(run, data, report)
-    opened, training = _open(run)
+    _prepare(run, data, report, task)
+    opened, training = _open(run, task)
     for note in opened.attach(data, lambda share: report.advance("tokenizing", share)):
         report.say(note)
     return Trainer(opened, training, run.folder, report)
 
 
-def _finish(run: Run, trainer: Trainer) -> Trained:
+def _finish(run: Run, trainer: Trainer, task: str) -> Trained:
     """Train to the end, then score the best checkpoint on all the validation data."""
-    best = trainer.fit()
-    opened = load(run.folder, device=str(trainer.device))
-    opened.attach(Path(run.describe()["data"]))
-    advance: Advance = lambda share: trainer.report.advance("evaluating", share)  # noqa: E731
-    return Trained(run, {"step": best["step"], **opened.evaluate(Split.VALID, advance=advance)})
+    trainer.fit()
+    report = trainer.report
+    opened = load(run.folder, device=str(trainer.device), task=task, say=report.say)
+    scores = evaluate(opened, data_of(run.folder), lambda share: report.advance("evaluating", share))
+    run.write_card(scores)
+    return Trained(run, scores)
 
 
-def _checkpoint(run: Run, which: Which) -> checkpoint.Checkpoint:
+def _checkpoint(run: Run, which: Which, say: Callable[[str], None]) -> checkpoint.Checkpoint:
     """The weights of a run's best or last checkpoint that is whole."""
     parts = ("model", "average")
-    last = checkpoint.newest(run.checkpoints, lambda message: None, parts)
+    last = checkpoint.newest(run.checkpoints, say, parts)
     if last is None:
         raise ModelFileError(f"run '{run.name}' has no checkpoint yet; train it with `saccade resume {run.folder}`")
-    step = last.state["best"].get("step", last.step)
+    step = int(last.state["best"].get("step", last.step))
     if which == "last" or step == last.step:
         return last
-    return checkpoint.read(checkpoint.at(run.checkpoints, int(step)), parts)
+    try:
+        return checkpoint.read(checkpoint.at(run.checkpoints, step), parts)
+    except ModelFileError as error:
+        say(f"the best checkpoint is damaged: {error}; using the one of step {last.step}")
+        return last
 
 
 def _summary(run: Run) -> dict[str, Any]:
-    described, records = run.describe(), run.records()
-    scored = [record for record in records if "loss" in record and "seconds" not in record]
+    try:
+        described, records = run.describe(), run.records()
+    except ModelFileError as error:
+        return {"name": run.name, "error": str(error)}
     return {
         "name": run.name,
         "task": described["task"],
         "created": described["created"],
         "step": max((record["step"] for record in records), default=0),
-        "best": min((record["loss"] for record in scored), default=None),
+        "best": next((record["best"] for record in reversed(records) if "best" in record), None),
         "running": run.running(),
     }

@@ -51,6 +51,10 @@ def _runs(function: F) -> F:
     return where(function)
 
 
+def _task(function: F) -> F:
+    return click.option("--task", default="", help="Allow this task that is not built in: it runs code.")(function)
+
+
 def _json(function: F) -> F:
     return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(function)
 
@@ -118,8 +122,9 @@ SHORTCUTS = {
 @click.argument("run")
 @click.option("--quiet", is_flag=True, help="No progress, only the result.")
 @_runs
+@_task
 @_json
-def resume(run: str, root: str, quiet: bool, as_json: bool) -> None:
+def resume(run: str, root: str, quiet: bool, task: str, as_json: bool) -> None:
     """Go on with a RUN that was stopped or killed, exactly where it was.
 
     \b
@@ -130,7 +135,7 @@ def resume(run: str, root: str, quiet: bool, as_json: bool) -> None:
     from saccade import api
 
     with _report(quiet) as report:
-        trained = api.resume(run, root=root, report=report)
+        trained = api.resume(run, root=root, report=report, task=task)
     _show_trained(trained, as_json)
 
 
@@ -138,8 +143,9 @@ def resume(run: str, root: str, quiet: bool, as_json: bool) -> None:
 @click.argument("run")
 @click.option("--data", type=click.Path(path_type=Path), help="Another file; its validation part is scored.")
 @_runs
+@_task
 @_json
-def evaluate(run: str, data: Path | None, root: str, as_json: bool) -> None:
+def evaluate(run: str, data: Path | None, root: str, task: str, as_json: bool) -> None:
     """Score the best checkpoint of a RUN on all its validation data.
 
     \b
@@ -150,30 +156,35 @@ def evaluate(run: str, data: Path | None, root: str, as_json: bool) -> None:
     from saccade import api
 
     with _report(False) as report:
-        scores = api.evaluate(run, data=data, root=root, advance=lambda share: report.advance("evaluating", share))
+        opened = api.load(run, root=root, task=task, say=report.say)
+        found = data or api.data_of(run, root)
+        scores = api.evaluate(opened, found, lambda share: report.advance("evaluating", share))
     _print(scores, as_json)
 
 
 @main.command()
 @click.argument("run")
-@click.argument("text", default="")
-@click.option("--set", "options", multiple=True, metavar="NAME=VALUE", help="Option such as temperature=0.5.")
+@click.argument("words", nargs=-1, metavar="[TEXT] [OPTIONS]...")
 @click.option("--file", "file", type=click.File(encoding="utf-8"), help="One input a line; - is stdin.")
 @_runs
+@_task
 @_json
-def predict(run: str, text: str, options: tuple[str, ...], file: Any, root: str, as_json: bool) -> None:
+def predict(run: str, words: tuple[str, ...], file: Any, root: str, task: str, as_json: bool) -> None:
     """Let a RUN answer TEXT, or each line of a file.
+
+    OPTIONS are words such as temperature=0.5; `saccade tasks language_model` lists them all.
 
     \b
     Examples:
       saccade predict book-1 "It was a"
-      saccade predict book-1 "It was a" --set temperature=0 --set length=50
+      saccade predict book-1 "It was a" temperature=0 length=50
       saccade predict book-1 --file prompts.txt --json
     """
     from saccade import api
 
-    opened = api.load(run, root=root)
-    inputs = [line.rstrip("\n") for line in file] if file else [text]
+    opened = api.load(run, root=root, task=task, say=lambda message: click.echo(message, err=True))
+    inputs = [line.rstrip("\n") for line in file] if file else [*words[:1], ""][:1]
+    options = words if file else words[1:]
     for line in inputs:
         if as_json:
             found = api.predict(opened, line, options)
@@ -238,6 +249,9 @@ def runs(root: str, as_json: bool) -> None:
     if not found:
         click.echo(f"no runs in {root}; train one with `saccade train FILE`", err=True)
     for run in found:
+        if "error" in run:
+            click.echo(f"{run['name']:24}{run['error']}")
+            continue
         best = "" if run["best"] is None else f"{run['best']:.4f}"
         state = "training now" if run["running"] else ""
         click.echo(f"{run['name']:24}{run['task']:18}step {run['step']:<9}loss {best:10}{run['created']}  {state}")
@@ -294,7 +308,7 @@ def _report(quiet: bool) -> Any:
 
 def _show_trained(trained: Any, as_json: bool) -> None:
     if not as_json:
-        click.echo(f"run {trained.run.folder}, best step {int(trained.scores['step'])}", err=True)
+        click.echo(f"run {trained.run.folder}; the best checkpoint on all validation data:", err=True)
     _print({"run": str(trained.run.folder), **trained.scores} if as_json else trained.scores, as_json)
 
 

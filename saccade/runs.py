@@ -11,6 +11,7 @@ import os
 import platform
 import re
 import shutil
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,11 +68,15 @@ class Run:
 
     def running(self) -> bool:
         """Whether a trainer holds the run now."""
-        try:
-            with self.lock():
-                return False
-        except ResourceError:
-            return True
+        path = self.folder / "run.lock"
+        if not path.exists():
+            return False
+        with path.open() as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except OSError:
+                return True
+        return False
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
@@ -79,19 +84,42 @@ class Run:
         path = self.folder / "run.lock"
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            owner = path.read_text().strip() or "unknown"
-            os.close(descriptor)
-            raise ResourceError(
-                f"run '{self.name}' is being trained by process {owner}; wait for it, stop it, or choose another --name"
-            ) from error
-        try:
+            self._hold(descriptor, path)
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, str(os.getpid()).encode(), 0)
             yield
         finally:
             os.close(descriptor)
+
+    def _hold(self, descriptor: int, path: Path) -> None:
+        for patience in range(5):  # somebody who only looks whether the run is held lets go at once
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                time.sleep(0.05 * patience)
+            else:
+                return
+        owner = path.read_text().strip() or "unknown"
+        raise ResourceError(
+            f"run '{self.name}' is being trained by process {owner}; wait for it, stop it, or choose another --name"
+        )
+
+    def write_card(self, scores: dict[str, float]) -> None:
+        """card.md: what the run is, for people."""
+        described = self.describe()
+        lines = [
+            f"# {self.name}",
+            "",
+            f"Task `{described['task']}`, trained on `{Path(described['data']).name}`, started {described['created']} "
+            f"with saccade {described['saccade']}.",
+            "",
+            "| score on the validation data | |",
+            "| --- | --- |",
+            *(f"| {name} | {value:,.4f} |" for name, value in scores.items()),
+            "",
+            f'Use it: `saccade predict {self.folder} "..."`. All settings: run.json. Every step: metrics.jsonl.',
+        ]
+        (self.folder / "card.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def create(root: Path, name: str, task: str, settings: dict[str, Any], data: Path) -> Run:

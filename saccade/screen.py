@@ -68,7 +68,7 @@ class Screen:
 
     def evaluated(self, record: dict[str, Any], sample: str) -> None:
         scores = "  ".join(
-            f"{name} {value:.4f}" for name, value in record.items() if name not in ("step", "elapsed", "tokens")
+            f"{name} {value:.4f}" for name, value in record.items() if name not in ("step", "elapsed", "tokens", "best")
         )
         self._console.print(f"[bold]step {record['step']}[/]  valid {scores}")
         if sample:

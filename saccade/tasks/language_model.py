@@ -47,6 +47,10 @@ class DataConfig:
     encoding: str = ""
     """encoding of the files, where it is not UTF-8"""
 
+    def __post_init__(self) -> None:
+        if self.valid:  # a run can be resumed from anywhere
+            object.__setattr__(self, "valid", str(Path(self.valid).resolve()))
+
 
 @dataclass(frozen=True)
 class TextConfig:

@@ -43,6 +43,11 @@ def choose_precision(wish: str, device: torch.device) -> str:
     return "bfloat16" if device.type == "cuda" and torch.cuda.is_bf16_supported() else "float32"
 
 
+def out_of_memory(error: RuntimeError) -> bool:
+    """Whether torch could not have the memory it asked for, on a GPU or a CPU."""
+    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+
+
 @dataclass
 class Stop:
     """The signal that came, 0 if none did."""

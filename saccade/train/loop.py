@@ -14,12 +14,12 @@ from typing import Any, Literal, Protocol
 import torch
 from torch import Tensor, nn
 
-from saccade.errors import Interrupted, SaccadeError
+from saccade.errors import Interrupted, ResourceError, SaccadeError
 from saccade.task import Batch, Split, Task
 from saccade.train import checkpoint as checkpoints
 from saccade.train.budget import Budget
 from saccade.train.checkpoint import Checkpoint
-from saccade.train.device import choose_device, choose_precision, describe_device, stop_signals
+from saccade.train.device import choose_device, choose_precision, describe_device, out_of_memory, stop_signals
 from saccade.train.journal import Journal
 from saccade.train.optim import OptimConfig, build, rate
 from saccade.train.state import optimizer_tensors, restore, restore_optimizers, weights
@@ -135,6 +135,13 @@ class Trainer:
                     if stop.number:
                         raise Interrupted(stop.number, f"stopped at step {self.step}; the checkpoint is saved")
                 self.save()
+        except RuntimeError as error:
+            if not out_of_memory(error):
+                raise
+            raise ResourceError(
+                f"step {self.step + 1} needs more memory than {self.device} has; raise parts, or lower batch or the "
+                f"model's size ({str(error).splitlines()[0]})"
+            ) from error
         finally:
             self.metrics.close()
             self.samples.close()
@@ -150,9 +157,11 @@ class Trainer:
         record: dict[str, Any] = {"step": self.step + 1}
         rounds = [self.task.losses(part) for part in parts]
         for player, loss in self._play(parts, rounds, total):
-            norm = self._move(player, factor, parts)
             suffix = "" if len(self.players) == 1 else f"_{player}"
-            record |= {f"loss{suffix}": loss, f"norm{suffix}": norm}
+            record[f"loss{suffix}"] = loss
+            if self.config.optim.clip:
+                record[f"norm{suffix}"] = self._clip(player, parts)
+            self._move(player, factor)
         self.step += 1
         if self.average:
             # Early on the mean is short, so that it does not remember the first weights.
@@ -179,19 +188,20 @@ class Trainer:
                 raise self._broken(f"loss is {value}", player, parts)
             yield player, value
 
-    def _move(self, player: str, factor: float, parts: Sequence[Batch]) -> float:
-        """Clip, step and clear the gradients of a player; the norm they had, 0 where nobody asks for it."""
-        norm = 0.0
-        if self.config.optim.clip:
-            norm = float(nn.utils.clip_grad_norm_(self.players[player].parameters(), self.config.optim.clip))
-            if not math.isfinite(norm):
-                raise self._broken(f"the norm of the gradient is {norm}", player, parts)
+    def _clip(self, player: str, parts: Sequence[Batch]) -> float:
+        """Shorten the gradient of a player where it is too long; the norm it had."""
+        norm = float(nn.utils.clip_grad_norm_(self.players[player].parameters(), self.config.optim.clip))
+        if not math.isfinite(norm):
+            raise self._broken(f"the norm of the gradient is {norm}", player, parts)
+        return norm
+
+    def _move(self, player: str, factor: float) -> None:
+        """Step a player and clear its gradients."""
         for optimizer in self.optimizers[player]:
             for group in optimizer.param_groups:
                 group["lr"] = group["peak"] * factor
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
-        return norm
 
     def _broken(self, what: str, player: str, parts: Sequence[Batch]) -> SaccadeError:
         """The error for a number that is not finite: step, rows and the first parameter that shows it."""
@@ -223,7 +233,7 @@ class Trainer:
         worse = self.task.score.endswith("loss")
         if not self.best or (score < self.best["score"] if worse else score > self.best["score"]):
             self.best = {"step": self.step, "score": score, **scores}
-        record = {"step": self.step, "elapsed": round(self.elapsed, 3), **scores}
+        record = {"step": self.step, "elapsed": round(self.elapsed, 3), **scores, "best": self.best["score"]}
         self.metrics.write(record)
         if sample:
             self.samples.write({"step": self.step, "text": sample})
@@ -248,6 +258,9 @@ class Trainer:
         """Write a checkpoint of this step, unless it is there already."""
         if self.saved == self.step:
             return
+        for name, player in self.players.items():  # never a checkpoint that cannot be trained on
+            if not all(bool(torch.isfinite(value).all()) for value in player.parameters()):
+                raise self._broken("a weight is not finite", name, ())
         self.metrics.flush()
         self.samples.flush()
         parts = {"model": weights(self.players), "optimizer": optimizer_tensors(self.players, self.optimizers)}

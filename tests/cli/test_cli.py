@@ -89,11 +89,11 @@ def process(place: Path, *words: str, **environment: str) -> subprocess.Complete
         (["evaluate", "done", "--data", "none.txt"], 3, r"none\.txt"),
         (["predict", "done", "--runs", "elsewhere"], 2, r"no run 'done' in elsewhere; train one first"),
         (
-            ["predict", "done", "line", "--set", "temprature=1"],
+            ["predict", "done", "line", "temprature=1"],
             2,
             r"no setting 'temprature'; did you mean 'temperature'\?",
         ),
-        (["predict", "done", "line", "--set", "top_p=2"], 2, r"top_p must be above 0 and at most 1, but is 2"),
+        (["predict", "done", "line", "top_p=2"], 2, r"top_p must be above 0 and at most 1, but is 2"),
         (["predict", "done", "line €"], 3, r"character 6 of the text is '€' \(U\+20AC\)"),
         (["predict", "done", "--file", "none.txt"], 2, r"none\.txt"),
         (["tasks", "nope"], 2, r"no task 'nope'; known: .*language_model"),
@@ -124,7 +124,7 @@ def test_training_prints_scores_and_says_the_rest_elsewhere(place: Path) -> None
     result = call("train", "book.txt", "--name", "plain", "--steps", "4", *TINY)
     assert result.exit_code == 0
     names = [line.split()[0] for line in result.stdout.splitlines()]
-    assert names == ["step", "loss", "perplexity", "bits_per_byte", "tokens"]
+    assert names == ["loss", "perplexity", "bits_per_byte", "tokens"]
     for said in (
         "book.txt",
         "vocabulary: ",
@@ -196,7 +196,7 @@ def test_tasks_show_every_setting_with_its_help(place: Path) -> None:
 
 
 def test_predicting_from_an_argument_stdin_and_a_file(place: Path) -> None:
-    words = ["predict", "done", "--set", "length=10", "--set", "temperature=0"]
+    words = ["predict", "done", "length=10", "temperature=0"]
     (place / "prompts.txt").write_text("line 3\nline\n")
     one = json.loads(call(*words[:2], "line 3", *words[2:], "--json").stdout)
     assert (one["input"], len(one["output"]), one["scores"]["tokens"]) == ("line 3", 10, 10.0)

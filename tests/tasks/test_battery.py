@@ -107,7 +107,7 @@ def test_evaluation_is_deterministic_and_knows_its_score(made: Made) -> None:
     task = opened(made)
     mode = task.model.training
     first, again = task.evaluate(Split.VALID), task.evaluate(Split.VALID)
-    assert first == again == api.evaluate(made.run)
+    assert first == again == api.evaluate(api.load(made.run, device="cpu"), api.data_of(made.run))
     assert task.score in first
     assert task.score in task.evaluate(Split.VALID, quick=True)
     assert task.model.training == mode
