@@ -131,7 +131,7 @@ def test_training_prints_scores_and_says_the_rest_elsewhere(place: Path) -> None
         "tokens: ",
         "device: cpu",
         "step 4  valid loss",
-        "run runs/plain, best step 4",
+        "run runs/plain; the best checkpoint on all validation data:",
     ):
         assert said in result.stderr
 

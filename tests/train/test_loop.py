@@ -313,6 +313,24 @@ def test_a_gradient_that_is_not_finite_is_named(tmp_path: Path) -> None:
         trainer(task, tmp_path)._train_step()
 
 
+def test_weights_that_are_not_finite_are_never_saved(tmp_path: Path) -> None:
+    task = Lines()
+    run = trainer(task, tmp_path, save_every=1, evaluate_every=100)
+    step = run._train_step
+
+    def spoil() -> dict[str, Any]:
+        record = step()
+        if run.step == 2:
+            with torch.no_grad():
+                task.model[1].weight[0, 0] = math.inf
+        return record
+
+    run._train_step = spoil  # type: ignore[method-assign]
+    with pytest.raises(SaccadeError, match=r"step 2: a weight is not finite.*first not finite: parameter 1\.weight"):
+        run.fit()
+    assert checkpoint.steps(tmp_path / "checkpoints") == [1]
+
+
 def test_gradients_are_clipped(tmp_path: Path) -> None:
     moved = []
     for clip in (1e9, 1e-3):
