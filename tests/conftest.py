@@ -1,11 +1,11 @@
-"""Every test of nn begins from the same random numbers."""
+"""Every test begins from the same random numbers."""
 
 import pytest
 import torch
 from hypothesis import settings
 
-settings.register_profile("nn", deadline=None, max_examples=25, derandomize=True)
-settings.load_profile("nn")
+settings.register_profile("saccade", deadline=None, max_examples=25, derandomize=True)
+settings.load_profile("saccade")
 
 
 @pytest.fixture(autouse=True)
