@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import shutil
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -13,7 +14,7 @@ import torch
 
 from saccade import runs
 from saccade.config import from_json, override, settings, to_json
-from saccade.errors import ModelFileError, UsageError, suggest
+from saccade.errors import DataError, ModelFileError, UsageError, suggest
 from saccade.runs import Run
 from saccade.task import Advance, Prediction, Split, Task, quiet
 from saccade.tasks import load_task, task_names
@@ -181,7 +182,25 @@ def _trainer(run: Run, data: Path, report: Report, task: str) -> Trainer:
     opened, training = _open(run, task)
     for note in opened.attach(data, lambda share: report.advance("tokenizing", share)):
         report.say(note)
+    _same_data(run, data, opened.fingerprint)
     return Trainer(opened, training, run.folder, report)
+
+
+def _same_data(run: Run, data: Path, found: str) -> None:
+    """Refuse to go on with other data than the run began with."""
+    path = run.folder / "data.json"
+    if not path.exists():
+        checkpoint.write_json(path, {"fingerprint": found})
+        return
+    try:
+        before = json.loads(path.read_bytes())["fingerprint"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ModelFileError(f"{path} must hold the fingerprint of the data, but is damaged: {error!r}") from error
+    if before != found:
+        raise DataError(
+            f"{data}: fingerprint {found}, expected {before}: the data have changed since run '{run.name}' began; "
+            "bring them back to go on, or train a new run on them"
+        )
 
 
 def _finish(run: Run, trainer: Trainer, task: str) -> Trained:

@@ -94,6 +94,8 @@ class Task(abc.ABC):
 
     config: Any
     model: nn.Module
+    fingerprint: str = ""
+    """What the attached data are, in a few letters: a resumed run must find the same."""
 
     @classmethod
     @abc.abstractmethod

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from saccade import api
-from saccade.errors import ModelFileError, UsageError
+from saccade.errors import DataError, ModelFileError, UsageError
 from saccade.train import checkpoint
 
 TINY = ["model.dim=16", "model.depth=1", "model.heads=2", "model.hidden=16", "model.capacity=8", "batch=4"]
@@ -79,6 +79,16 @@ def test_a_validation_file_is_found_from_anywhere(tmp_path: Path, monkeypatch) -
     again = api.resume(made.run.folder)
     assert again.scores == made.scores
     assert made.scores["tokens"] == len("four three two one\n" * 20) - 1
+
+
+def test_a_run_does_not_go_on_with_other_data(trained: api.Trained, tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("one two three four\n" * 61)
+    with pytest.raises(
+        DataError, match=r"text\.txt: fingerprint \w+, expected \w+: the data have changed since run 'made'"
+    ):
+        api.resume(trained.run.folder)
+    (tmp_path / "text.txt").write_text("one two three four\n" * 60)
+    assert api.resume(trained.run.folder).scores == trained.scores
 
 
 def test_a_run_without_a_checkpoint_says_so(trained: api.Trained) -> None:

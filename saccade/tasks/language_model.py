@@ -177,6 +177,7 @@ class Task(Contract):
             advance=lambda done, total: advance(done / max(1, total)),
         )
         self.shards = {Split.TRAIN: train, Split.VALID: held}
+        self.fingerprint = train.path.parent.name
         needed = self.config.model.capacity + 2
         for split, shard in self.shards.items():
             if shard.size < needed:
