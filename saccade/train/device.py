@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import threading
 from collections.abc import Iterator
@@ -34,6 +35,17 @@ def describe_device(device: torch.device) -> str:
     if device.type == "cuda":
         return f"{device} ({torch.cuda.get_device_name(device)})"
     return f"cpu ({torch.get_num_threads()} threads)" if device.type == "cpu" else str(device)
+
+
+def busy(device: torch.device) -> str:
+    """A word of advice where other programs hold the cores; empty where they do not.
+
+    The threads of a kernel wait for each other: one that gets no core stops all of them.
+    """
+    cores, load = os.cpu_count() or 1, os.getloadavg()[0]
+    if device.type != "cpu" or torch.get_num_threads() == 1 or load < cores:
+        return ""
+    return f"other programs keep this machine busy (load {load:.1f}, {cores} cores): OMP_NUM_THREADS=1 may be faster"
 
 
 def choose_precision(wish: str, device: torch.device) -> str:

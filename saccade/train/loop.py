@@ -19,7 +19,7 @@ from saccade.task import Batch, Split, Task
 from saccade.train import checkpoint as checkpoints
 from saccade.train.budget import Budget
 from saccade.train.checkpoint import Checkpoint
-from saccade.train.device import choose_device, choose_precision, describe_device, out_of_memory, stop_signals
+from saccade.train.device import busy, choose_device, choose_precision, describe_device, out_of_memory, stop_signals
 from saccade.train.journal import Journal
 from saccade.train.optim import OptimConfig, build, rate
 from saccade.train.state import optimizer_tensors, restore, restore_optimizers, weights
@@ -98,6 +98,8 @@ class Trainer:
         self.device = choose_device(config.device)
         self.precision = choose_precision(config.precision, self.device)
         report.say(f"device: {describe_device(self.device)}, {self.precision}")
+        if advice := busy(self.device):
+            report.say(advice)
         self.players = {name: player.to(self.device) for name, player in task.players().items()}
         self.optimizers = {name: build(config.optim, player) for name, player in self.players.items()}
         self.batches = task.batches(Split.TRAIN)

@@ -390,6 +390,16 @@ def test_the_device_and_the_precision(monkeypatch: pytest.MonkeyPatch) -> None:
     assert device.choose_precision("auto", torch.device("cuda")) == "float32"
 
 
+def test_a_busy_machine_is_advised(monkeypatch: pytest.MonkeyPatch) -> None:
+    cpu = torch.device("cpu")
+    monkeypatch.setattr("os.cpu_count", lambda: 4)
+    monkeypatch.setattr("torch.get_num_threads", lambda: 4)
+    monkeypatch.setattr("os.getloadavg", lambda: (5.5, 0.0, 0.0))
+    assert "load 5.5, 4 cores): OMP_NUM_THREADS=1" in device.busy(cpu)
+    monkeypatch.setattr("os.getloadavg", lambda: (1.0, 0.0, 0.0))
+    assert device.busy(cpu) == ""
+
+
 @pytest.mark.parametrize("wish", ["gpu", "cuda:99", "no such"])
 def test_a_device_that_is_not_there_is_named(wish: str) -> None:
     with pytest.raises(UsageError, match=f"device must be auto, cpu or one this machine has, but is '{wish}'"):
