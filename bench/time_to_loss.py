@@ -40,7 +40,7 @@ def run(data, preset, steps, seed, words=()):
     from saccade.task import Split
     from saccade.train.loop import Silent, Trainer
 
-    settings = [*words, f"train.steps={steps}", f"train.seed={seed}", f"seed={seed}", "batch=12"]
+    settings = [*words, f"train.steps={steps}", f"train.seed={seed}", "batch=12"]
     settings.append(f"train.evaluate_every={steps + 1}")
     with tempfile.TemporaryDirectory() as folder:
         kind = api.load_task("language_model")

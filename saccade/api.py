@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import shutil
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -14,14 +13,16 @@ import torch
 
 from saccade import runs
 from saccade.config import from_json, override, settings, to_json
+from saccade.durable import read_json, sync_folder, sync_tree, write_json
 from saccade.errors import DataError, ModelFileError, UsageError, suggest
 from saccade.runs import Run
 from saccade.task import Advance, Prediction, Split, Task, quiet
 from saccade.tasks import load_task, task_names
 from saccade.train import checkpoint
 from saccade.train.device import choose_device
+from saccade.train.journal import read_journal
 from saccade.train.loop import Report, Silent, TrainConfig, Trainer
-from saccade.train.state import restore
+from saccade.train.state import check, restore
 
 RUNS = Path("runs")
 Which = Literal["best", "last"]
@@ -81,9 +82,13 @@ def load(
     A run may name a task that is not built in, which is code: it is imported only if `task` names it too.
     """
     run = runs.find(Path(root), str(word))
-    opened, _ = _open(run, task)
+    _kind(run, task)
     found = _checkpoint(run, which, say)
-    restore(opened.players(), found.parts.get("average") or found.parts["model"], run.name)
+    weights = found.parts.get("average") or found.parts["model"]
+    with torch.device("meta"):  # before memory is taken for shapes that so far only run.json claims
+        check(_open(run, task)[0].players(), weights, run.name)
+    opened, _ = _open(run, task)
+    restore(opened.players(), weights, run.name)
     for player in opened.players().values():
         player.to(choose_device(device)).eval()
     return opened
@@ -158,9 +163,14 @@ def _kind(run: Run, task: str) -> type[Task]:
 def _open(run: Run, task: str) -> tuple[Task, TrainConfig]:
     """The task of a run with fresh weights, which depend on the seed alone."""
     described, kind = run.describe(), _kind(run, task)
-    training = from_json(TrainConfig, described["train"], "train.")
-    torch.manual_seed(training.seed)
-    return kind.open(from_json(kind.Config, described["config"]), run.assets), training
+    try:
+        training = from_json(TrainConfig, described["train"], "train.")
+        config = from_json(kind.Config, described["config"])
+    except UsageError as error:
+        raise ModelFileError(f"{run.folder / 'run.json'}: {error}") from error
+    with torch.random.fork_rng():
+        torch.manual_seed(training.seed)
+        return kind.open(config, run.assets), training
 
 
 def _prepare(run: Run, data: Path, report: Report, task: str) -> None:
@@ -173,7 +183,9 @@ def _prepare(run: Run, data: Path, report: Report, task: str) -> None:
     config = from_json(kind.Config, run.describe()["config"])
     for note in kind.prepare(config, data, aside, lambda share: report.advance("reading", share)):
         report.say(note)
+    sync_tree(aside)
     aside.rename(run.assets)
+    sync_folder(run.folder)
 
 
 def _trainer(run: Run, data: Path, report: Report, task: str) -> Trainer:
@@ -190,12 +202,9 @@ def _same_data(run: Run, data: Path, found: str) -> None:
     """Refuse to go on with other data than the run began with."""
     path = run.folder / "data.json"
     if not path.exists():
-        checkpoint.write_json(path, {"fingerprint": found})
+        write_json(path, {"fingerprint": found})
         return
-    try:
-        before = json.loads(path.read_bytes())["fingerprint"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise ModelFileError(f"{path} must hold the fingerprint of the data, but is damaged: {error!r}") from error
+    before = read_json(path).get("fingerprint")
     if before != found:
         raise DataError(
             f"{data}: fingerprint {found}, expected {before}: the data have changed since run '{run.name}' began; "
@@ -231,7 +240,7 @@ def _checkpoint(run: Run, which: Which, say: Callable[[str], None]) -> checkpoin
 
 def _summary(run: Run) -> dict[str, Any]:
     try:
-        described, records = run.describe(), run.records()
+        described, records = run.describe(), read_journal(run.folder / "metrics.jsonl")
     except ModelFileError as error:
         return {"name": run.name, "error": str(error)}
     return {

@@ -6,7 +6,6 @@ import contextlib
 import datetime
 import errno
 import fcntl
-import json
 import os
 import platform
 import re
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from saccade import __version__
+from saccade.durable import read_json, sync_folder, write_json
 from saccade.errors import ModelFileError, ResourceError, UsageError, suggest
 
 FORMAT = 1
@@ -44,26 +44,13 @@ class Run:
     def describe(self) -> dict[str, Any]:
         """run.json: task, config, data and where it was made."""
         path = self.folder / "run.json"
-        try:
-            found: dict[str, Any] = json.loads(path.read_bytes())
-            if found["format"] != FORMAT:
-                raise ModelFileError(f"{path}: format must be {FORMAT}, but is {found['format']}; update saccade")
-            for key in ("task", "config", "train", "data"):
-                found[key]
-        except OSError as error:
-            raise ModelFileError(f"{path} cannot be read: {error.strerror}; is '{self.folder}' a run?") from error
-        except (ValueError, KeyError, TypeError) as error:
-            raise ModelFileError(f"{path} is damaged: {error!r}") from error
-        return found
-
-    def records(self) -> list[dict[str, Any]]:
-        """metrics.jsonl as it stands; the line being written now is left out."""
-        path = self.folder / "metrics.jsonl"
-        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-        found = []
-        for line in lines:
-            with contextlib.suppress(json.JSONDecodeError):
-                found.append(json.loads(line))
+        found = read_json(path)
+        if found.get("format") != FORMAT:
+            raise ModelFileError(f"{path}: format must be {FORMAT}, but is {found.get('format')}; update saccade")
+        kinds = {"task": str, "config": dict, "train": dict, "data": str, "created": str, "saccade": str}
+        for key, kind in kinds.items():
+            if not isinstance(found.get(key), kind):
+                raise ModelFileError(f"{path}: '{key}' must be {kind.__name__}, but is {found.get(key)!r:.60}")
         return found
 
     def running(self) -> bool:
@@ -74,7 +61,7 @@ class Run:
         with path.open() as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except OSError:
+            except BlockingIOError:
                 return True
         return False
 
@@ -95,7 +82,7 @@ class Run:
         for patience in range(5):  # somebody who only looks whether the run is held lets go at once
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
+            except BlockingIOError:
                 time.sleep(0.05 * patience)
             else:
                 return
@@ -125,7 +112,7 @@ class Run:
 def create(root: Path, name: str, task: str, settings: dict[str, Any], data: Path) -> Run:
     """A new run folder; `settings` holds the `config` of the task and of `train`ing. A taken name is refused."""
     if not re.fullmatch(r"[\w.-]{1,100}", name) or name.startswith("."):
-        raise UsageError(f"a run name must be letters, digits, '-', '_' or '.', but is '{name}'")
+        raise UsageError(f"a run name must be at most 100 letters, digits, '-', '_' or '.', but is '{name}'")
     run, aside = Run(root / name), root / f".{name}-{os.getpid()}"
     described = {
         "format": FORMAT,
@@ -140,8 +127,9 @@ def create(root: Path, name: str, task: str, settings: dict[str, Any], data: Pat
         if run.folder.exists():
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
         aside.mkdir(parents=True, exist_ok=True)
-        (aside / "run.json").write_text(json.dumps(described, indent=1) + "\n")
+        write_json(aside / "run.json", described)
         aside.rename(run.folder)  # a kill before this leaves nothing by that name
+        sync_folder(root)
     except OSError as error:
         shutil.rmtree(aside, ignore_errors=True)
         if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
@@ -154,7 +142,7 @@ def create(root: Path, name: str, task: str, settings: dict[str, Any], data: Pat
 
 def free_name(root: Path, stem: str) -> str:
     """A name for a new run: the stem, or with the next free number."""
-    stem = re.sub(r"[^\w-]+", "-", stem).strip("-") or "run"
+    stem = re.sub(r"[^\w-]+", "-", stem).strip("-")[:80] or "run"
     number = 1
     while (root / f"{stem}-{number}").exists():
         number += 1

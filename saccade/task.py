@@ -112,7 +112,8 @@ class Task(abc.ABC):
         """Make the data ready for `batches` and `evaluate`; says what it found."""
 
     @abc.abstractmethod
-    def batches(self, split: Split) -> Batches: ...
+    def batches(self, split: Split, seed: int) -> Batches:
+        """The batches of a split, in an order that depends on the seed alone."""
 
     @abc.abstractmethod
     def losses(self, batch: Any) -> Iterator[tuple[str, Tensor]]:

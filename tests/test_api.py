@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from saccade import api
-from saccade.errors import DataError, ModelFileError, UsageError
+from saccade.errors import DataError, ModelFileError
 from saccade.train import checkpoint
 
 TINY = ["model.dim=16", "model.depth=1", "model.heads=2", "model.hidden=16", "model.capacity=8", "batch=4"]
@@ -47,7 +47,7 @@ def test_a_task_that_is_not_built_in_runs_only_if_it_is_named(
 
 def test_unknown_settings_in_a_run_are_refused(trained: api.Trained) -> None:
     edit(trained, train={"stepz": 3})
-    with pytest.raises(UsageError, match=r"no setting 'train.stepz'; did you mean 'train.steps'\?"):
+    with pytest.raises(ModelFileError, match=r"run\.json: no setting 'train.stepz'; did you mean 'train.steps'\?"):
         api.load(trained.run.folder)
 
 

@@ -1,6 +1,5 @@
 """Runs: made whole or not at all, found by name or folder, held by one trainer."""
 
-import json
 import os
 from pathlib import Path
 
@@ -27,7 +26,7 @@ def test_a_run_describes_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize("name", ["", "a/b", "..", ".hidden", "a b", "x" * 101, "a\n"])
 def test_a_bad_name_is_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(UsageError, match=r"a run name must be letters, digits, '-', '_' or '\.', but is"):
+    with pytest.raises(UsageError, match=r"a run name must be at most 100 letters, digits, '-', '_' or '\.', but is"):
         made(tmp_path, name)
     assert list(tmp_path.iterdir()) == []
 
@@ -88,9 +87,11 @@ def test_a_run_is_found_by_name_or_folder(tmp_path: Path) -> None:
     ("content", "says"),
     [
         ("", "run.json is damaged"),
-        ("[]", "run.json is damaged"),
-        ("{}", "run.json is damaged: KeyError"),
-        ('{"format": 1, "task": "x"}', "run.json is damaged: KeyError\\('config'\\)"),
+        ("[]", "run.json must hold a JSON object, but holds list"),
+        ("[" * 100_000, "run.json is damaged"),
+        ("{}", "format must be 1, but is None"),
+        ('{"format": 1, "task": 5}', "'task' must be str, but is 5"),
+        ('{"format": 1, "task": "x"}', "'config' must be dict, but is None"),
         ('{"format": 9}', "format must be 1, but is 9; update saccade"),
     ],
 )
@@ -102,7 +103,7 @@ def test_a_damaged_description_is_named(tmp_path: Path, content: str, says: str)
 
 
 def test_a_missing_description_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ModelFileError, match=r"run\.json cannot be read: No such file.*is '.*' a run\?"):
+    with pytest.raises(ModelFileError, match=r"run\.json cannot be read: No such file"):
         Run(tmp_path).describe()
 
 
@@ -116,10 +117,3 @@ def test_only_one_trainer_holds_a_run(tmp_path: Path) -> None:
     assert not run.running()
     with run.lock():
         assert (run.folder / "run.lock").read_text() == str(os.getpid())
-
-
-def test_records_leave_out_the_line_being_written(tmp_path: Path) -> None:
-    run = made(tmp_path, "a")
-    assert run.records() == []
-    (run.folder / "metrics.jsonl").write_text(json.dumps({"step": 1}) + '\n{"step": 2, "lo')
-    assert run.records() == [{"step": 1}]

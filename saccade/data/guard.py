@@ -1,10 +1,11 @@
 """The guard before tokenizer files: looks at a file from elsewhere before the library may run any of it."""
 
 import json
+import math
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from saccade.errors import ModelFileError
 
@@ -12,6 +13,7 @@ LARGEST_FILE = 64 << 20  # bytes
 LARGEST_VOCABULARY = 2_000_000
 DEEPEST = 24
 LONGEST_LITERAL = 256
+MOST_GROWTH = 64
 
 MODELS = ("BPE", "WordPiece", "WordLevel", "Unigram")
 PARTS = {
@@ -99,6 +101,8 @@ def check_tokenizer_text(path: Path, text: str) -> None:
     _check_added(path, content.get("added_tokens") or [])
     for name, known in PARTS.items():
         _check_part(path, name, content.get(name), known.split(), 0)
+        if (growth := _growth(content.get(name))) > MOST_GROWTH:
+            raise _refusal(path, f"a {name} must lengthen a text at most {MOST_GROWTH} times, not {growth:,} times")
 
 
 def _refusal(path: Path, rule: str) -> ModelFileError:
@@ -160,6 +164,16 @@ def _check_part(path: Path, name: str, part: object, known: list[str], depth: in
     inner = [step for key in ("normalizers", "pretokenizers", "processors", "decoders") for step in part.get(key) or []]
     for step in inner:
         _check_part(path, name, step, known, depth + 1)
+
+
+def _growth(part: Any) -> int:
+    """How many times longer a step and the steps inside it can make a text: replacements multiply."""
+    if part is None:
+        return 1
+    content = part.get("content")
+    own = max(1, len(content)) if isinstance(content, str) else 1
+    inner = [step for key in ("normalizers", "pretokenizers", "processors", "decoders") for step in part.get(key) or []]
+    return own * math.prod(map(_growth, inner))
 
 
 def _check_pattern(path: Path, pattern: object) -> None:

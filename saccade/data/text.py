@@ -22,6 +22,7 @@ from saccade.data.problems import BadRows, Problem
 from saccade.data.sniffing import Found
 from saccade.data.splitting import OverlapCounter, Part, SplitSettings, split
 from saccade.data.tokenizers import END, Tokenizer
+from saccade.durable import sync_folder
 from saccade.errors import DataError, ResourceError
 
 FORMAT_VERSION = 1
@@ -40,6 +41,8 @@ class Shard:
     bytes: int
     path: Path
     notes: tuple[str, ...] = ()
+    source: str = ""
+    """what was read, whatever the tokenizer: changes with the files and the split"""
 
 
 class DamagedEntry(Exception):
@@ -63,19 +66,19 @@ def build_shards(
     settings: SplitSettings,
     *,
     advance: Advance | None = None,
-    verify: bool = False,
 ) -> tuple[Shard, Shard]:
     """The training and validation shards of some files: from the cache, or made now and put there.
 
-    With `valid` None the files are split. `advance` is told the bytes read and to be read; `verify` compares
-    checksums of an entry found in the cache, sizes are always compared.
+    With `valid` None the files are split. `advance` is told the bytes read and to be read. An entry found in the
+    cache is believed only if its checksums agree.
     """
-    key = shard_key(found, valid, tokenizer, settings)
+    source = source_key(found, valid, settings)
+    key = _digest([FORMAT_VERSION, source, tokenizer.sha256])
     entry = folder / key[:16]
     damage: tuple[str, ...] = ()
     if entry.exists():
         try:
-            return open_shards(entry, verify=verify)
+            return open_shards(entry)
         except DamagedEntry as error:
             damage = (f"the cached tokens in {entry} were damaged ({error}) and have been made again",)
             shutil.rmtree(entry, ignore_errors=True)
@@ -84,30 +87,26 @@ def build_shards(
         _sweep(folder)
         temporary = Path(tempfile.mkdtemp(prefix=".building-", dir=folder))
         try:
-            _write_entry(temporary, _parts(found, valid, settings, advance), tokenizer, key)
+            _write_entry(temporary, _parts(found, valid, settings, advance), tokenizer, source)
             _publish(temporary, entry)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
     except OSError as error:
         raise _cache_error(folder, error) from error
     try:
-        train, held = open_shards(entry, verify=False)
+        train, held = open_shards(entry)
     except DamagedEntry as error:  # another process has taken it away at this very moment
         raise ResourceError(f"the cached tokens must stay in place, but {error}: {entry}; run it again") from error
     return replace(train, notes=damage + train.notes), replace(held, notes=damage + held.notes)
 
 
-def shard_key(
-    found: Sequence[Found], valid: Sequence[Found] | None, tokenizer: Tokenizer, settings: SplitSettings
-) -> str:
-    """The name of what will be built: the same sources, tokenizer and settings give the same name, anywhere."""
-    parts = {
-        "version": FORMAT_VERSION,
-        "found": [_source_key(file) for file in found],
-        "valid": None if valid is None else [_source_key(file) for file in valid],
-        "tokenizer": tokenizer.sha256,
-        "split": asdict(settings),
-    }
+def source_key(found: Sequence[Found], valid: Sequence[Found] | None, settings: SplitSettings) -> str:
+    """The name of what is read: the same contents read and split the same way give the same name, anywhere."""
+    held = None if valid is None else [_source_key(file) for file in valid]
+    return _digest([[_source_key(file) for file in found], held, asdict(settings)])
+
+
+def _digest(parts: object) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
@@ -121,7 +120,7 @@ def _source_key(file: Found) -> list[str | bool]:
     return [content, file.format, file.encoding, file.delimiter, file.quoted, file.header]
 
 
-def open_shards(entry: Path, *, verify: bool) -> tuple[Shard, Shard]:
+def open_shards(entry: Path) -> tuple[Shard, Shard]:
     """The two shards of a cache entry, or DamagedEntry with the reason."""
     try:
         record = json.loads((entry / "shards.json").read_text(encoding="utf-8"))
@@ -129,24 +128,21 @@ def open_shards(entry: Path, *, verify: bool) -> tuple[Shard, Shard]:
             raise DamagedEntry(f"version {record['version']}")
         kinds: dict[str, np.dtype[np.unsignedinteger[Any]]] = {name: np.dtype(name) for name in ("uint16", "uint32")}
         kind = kinds[record["type"]]
-        notes = tuple(str(note) for note in record["notes"])
-        train, valid = (_open_shard(entry, part, record[part], kind, verify) for part in PARTS)
+        notes, source = tuple(str(note) for note in record["notes"]), str(record["source"])
+        train, valid = (_open_shard(entry, part, record[part], kind) for part in PARTS)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DamagedEntry(f"{type(error).__name__}: {error}") from error
-    return replace(train, notes=notes), replace(valid, notes=notes)
+    return replace(train, notes=notes, source=source), replace(valid, notes=notes, source=source)
 
 
-def _open_shard(
-    entry: Path, part: Part, record: dict[str, Any], kind: np.dtype[np.unsignedinteger[Any]], verify: bool
-) -> Shard:
+def _open_shard(entry: Path, part: Part, record: dict[str, Any], kind: np.dtype[np.unsignedinteger[Any]]) -> Shard:
     path = entry / f"{part}.bin"
     expected, actual = int(record["tokens"]) * kind.itemsize, path.stat().st_size
     if actual != expected:
         raise DamagedEntry(f"{path.name} has {actual:,} bytes, expected {expected:,}")
-    if verify:
-        with path.open("rb") as stream:
-            if hashlib.file_digest(stream, "sha256").hexdigest() != record["sha256"]:
-                raise DamagedEntry(f"{path.name} has another checksum")
+    with path.open("rb") as stream:
+        if hashlib.file_digest(stream, "sha256").hexdigest() != record["sha256"]:
+            raise DamagedEntry(f"{path.name} has another checksum")
     ids = np.memmap(path, dtype=kind, mode="r")
     return Shard(ids=ids, size=len(ids), bytes=int(record["bytes"]), path=path)
 
@@ -241,7 +237,7 @@ def encode_document(tokenizer: Tokenizer, document: Document) -> npt.NDArray[np.
         raise BadRows([problem]) from error
 
 
-def _write_entry(folder: Path, parts: Iterator[tuple[Part, Document, bool]], tokenizer: Tokenizer, key: str) -> None:
+def _write_entry(folder: Path, parts: Iterator[tuple[Part, Document, bool]], tokenizer: Tokenizer, source: str) -> None:
     """Tokenize everything into a folder; the record, which makes the entry valid, comes last."""
     kind: np.dtype[np.unsignedinteger[Any]] = np.dtype(np.uint16 if tokenizer.size <= 1 << 16 else np.uint32)
     writers = {part: _Writer(folder / f"{part}.bin", kind, tokenizer) for part in PARTS}
@@ -259,14 +255,14 @@ def _write_entry(folder: Path, parts: Iterator[tuple[Part, Document, bool]], tok
     finally:
         for writer in writers.values():
             writer.close()
-    record.update(version=FORMAT_VERSION, key=key, type=kind.name)
+    record.update(version=FORMAT_VERSION, source=source, type=kind.name)
     record["overlap"] = [asdict(overlap) for overlap in overlaps if overlap.train_total]
     record["notes"] = [note for overlap in overlaps for note in overlap.notes()]
     with (folder / "shards.json").open("w", encoding="utf-8") as stream:
         json.dump(record, stream, indent=1, sort_keys=True)
         stream.flush()
         os.fsync(stream.fileno())
-    _sync_folder(folder)
+    sync_folder(folder)
 
 
 def _publish(temporary: Path, entry: Path) -> None:
@@ -276,15 +272,7 @@ def _publish(temporary: Path, entry: Path) -> None:
     except OSError as error:
         if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
             raise
-    _sync_folder(entry.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    sync_folder(entry.parent)
 
 
 def _sweep(folder: Path) -> None:

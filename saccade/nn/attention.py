@@ -124,13 +124,12 @@ class Attention(nn.Module):
     ) -> Tensor:
         if self.cross != (memory is not None):
             raise ValueError("a memory goes with memory_dim, and memory_dim with a memory")
+        start = cache.owner.start if cache else 0
         if memory is None:
-            start = cache.owner.start if cache else 0
             q, k, v = self._self(x, start)
             if cache is not None:
                 k, v = cache.extend(k, v)
         else:
-            start = 0
             q = self._place(self.q(x), self.heads, start)  # (B, H, Q, E)
             k, v = self._memory(memory) if cache is None else cache.remember(lambda: self._memory(memory))
         lowered = mask.lower(q.shape[2], k.shape[2], start, x.device) if isinstance(mask, Mask) else mask

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 
 class _Turn(torch.autograd.Function):
@@ -42,17 +43,19 @@ class _Level(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, epsilon: float) -> Tensor:
-        length: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+        short = x.dtype in (torch.float16, torch.bfloat16)  # squares would overflow or lose their last digits
+        length: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=torch.float32 if short else None)
         inverse = length.square_().div_(x.shape[-1]).add_(epsilon).rsqrt_()
-        y = x * inverse
+        y = (x * inverse).to(x.dtype)
         ctx.save_for_backward(y, inverse)
         return y
 
     @staticmethod
+    @once_differentiable  # a second derivative would be wrong, so it raises
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
         y, inverse = ctx.saved_tensors
         along = (gradients[0] * y).sum(-1, keepdim=True).mul_(-1 / y.shape[-1])
-        return torch.addcmul(gradients[0], y, along).mul_(inverse), None
+        return torch.addcmul(gradients[0], y, along).mul_(inverse.to(y.dtype)), None
 
 
 def level(x: Tensor, epsilon: float = 1e-6) -> Tensor:
@@ -71,6 +74,7 @@ class _SquaredReLU(torch.autograd.Function):
         return positive * positive
 
     @staticmethod
+    @once_differentiable  # a second derivative would be wrong, so it raises
     def backward(ctx: Any, *gradients: Tensor) -> Tensor:
         (positive,) = ctx.saved_tensors
         return torch.mul(gradients[0], positive).mul_(2)

@@ -65,14 +65,16 @@ class Rotary(nn.Module):
     def angles(self, start: int | Tensor, count: int, device: torch.device) -> Tensor:
         """Unit complex numbers for these positions, ready to spread over heads: (B or 1, T, 1, E/2)."""
         needed = count + (start if isinstance(start, int) else int(start.max()))
-        if self._known is None or self._known.shape[0] < needed or self._known.device != device:
+        known = self._known  # another thread may replace it at any time
+        if known is None or known.shape[0] < needed or known.device != device:
             with torch.inference_mode(False):  # kept, so a later call may need them for a gradient
                 steps = torch.arange(self.head_dim // 2, device=device, dtype=torch.float32) * (2 / self.head_dim)
-                angle = torch.arange(needed, device=device)[:, None, None] * self.base**-steps  # (T, 1, E/2)
-                self._known = torch.polar(torch.ones_like(angle), angle)
+                room = torch.arange(max(2 * needed, 64), device=device)  # some more: generation goes on
+                angle = room[:, None, None] * self.base**-steps  # (T, 1, E/2)
+                known = self._known = torch.polar(torch.ones_like(angle), angle)
         if isinstance(start, int):
-            return self._known[None, start:needed]
-        return self._known[positions(start, count, device)]
+            return known[None, start:needed]
+        return known[positions(start, count, device)]
 
     def forward(self, x: Tensor, start: int | Tensor) -> Tensor:
         """(B, T, H, E) -> the same, turned."""

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from threading import Lock
 from typing import Protocol
 
 import torch
@@ -36,12 +37,17 @@ class Chunk:
     q: Tensor  # (B, H, Q, E)
     keys: int
     mask: Lowered | None
+    order: Tensor | None = None  # (B,): which row of the mask is the mask of each row now
 
     def reorder(self, rows: Tensor) -> Chunk:
-        mask = self.mask
-        if mask is not None and len(mask.query) > 1:
-            mask = Lowered(mask.mask, mask.query[rows], mask.key, kernel="none")
-        return Chunk(self.q[rows], self.keys, mask)
+        return replace(self, q=self.q[rows], order=rows if self.order is None else self.order[rows])
+
+    def allowed(self, first: int, last: int, keys: int) -> Tensor | None:
+        """The mask of the queries first..last over the first `keys` keys: (B, 1, last - first, keys)."""
+        if self.mask is None:
+            return None
+        found = self.mask.allowed(first, last)[..., :keys]
+        return found if self.order is None or len(found) == 1 else found[self.order]
 
 
 class AttentionMap:
@@ -66,8 +72,10 @@ class AttentionMap:
         if mask is not None:  # the rule of the mask, without the Q x K tensor made for the kernel
             mask = Lowered(mask.mask, mask.query, mask.key, kernel="none")
         self._chunks.append(Chunk(_own(q if self._heads is None else q[:, self._heads]), k.shape[2], mask))
-        if not goes_on or self._k is None or self._k.shape[2] != k.shape[2]:
-            self._k = k.detach() if cache is not None and cache.keys is not None else _own(k.detach())
+        if cache is not None and cache.keys is not None:
+            self._k = k.detach()
+        elif not goes_on:
+            self._k = _own(k.detach())
 
     def reorder(self, rows: Tensor) -> None:
         """Follow a cache whose row i becomes what row rows[i] was."""
@@ -96,10 +104,11 @@ class AttentionMap:
         for chunk in self._chunks:
             begin, end = max(first - done, 0), min(last - done, chunk.q.shape[2])
             if begin < end:
-                allowed = None if chunk.mask is None else chunk.mask.allowed(begin, end)
+                seen = min(chunk.keys, keys)
                 with torch.no_grad():
-                    weights = self._attention.weights(chunk.q[:, :, begin:end], k[:, :, : chunk.keys], allowed)
-                out[:, :, done + begin - first : done + end - first, : chunk.keys] = weights
+                    allowed = chunk.allowed(begin, end, seen)
+                    weights = self._attention.weights(chunk.q[:, :, begin:end], k[:, :, :seen], allowed)
+                out[:, :, done + begin - first : done + end - first, :seen] = weights
             done += chunk.q.shape[2]
         return out
 
@@ -132,6 +141,8 @@ class Maps(Mapping[str, AttentionMap]):
 
 # A ContextVar, so that two requests served by one model never see each other's maps.
 _watching: ContextVar[tuple[Maps, ...]] = ContextVar("watching", default=())
+_open = 0  # watches open in any context
+_counting = Lock()
 
 
 @contextmanager
@@ -143,15 +154,22 @@ def watch(model: nn.Module, layers: str | Sequence[str] = "*", heads: Sequence[i
     if not chosen:
         raise ValueError(f"no attention matches {patterns}; the model has: {', '.join(known) or 'none'}")
     maps = Maps({id(module): (name, AttentionMap(module, heads)) for name, module in chosen.items()})
+    global _open
     token = _watching.set((*_watching.get(), maps))
+    with _counting:
+        _open += 1
     try:
         yield maps
     finally:
         _watching.reset(token)
+        with _counting:
+            _open -= 1
 
 
 def notify(attention: nn.Module, q: Tensor, k: Tensor, mask: Lowered | None, cache: LayerCache | None) -> None:
     """Tell whoever watches in this context; called by every attention once a call."""
+    if not _open:  # a plain number: torch.compile can see through it
+        return
     for maps in _watching.get():
         maps.record(attention, q, k, mask, cache)
 

@@ -37,9 +37,13 @@ class Recurrent(nn.Module):
         if keep is None:
             out, last = self.kernel(x, given)
         else:
-            packed = pack_padded_sequence(x, keep.sum(1).cpu(), batch_first=True, enforce_sorted=False)
+            if (keep[:, 1:] & ~keep[:, :-1]).any():
+                raise ValueError("padding must stand after the real tokens of a row, but stands before one")
+            length = keep.sum(1).clamp_min(1)  # a row of padding is read as one token, then put to zero
+            packed = pack_padded_sequence(x, length.cpu(), batch_first=True, enforce_sorted=False)
             out, last = self.kernel(packed, given)
             out, _ = pad_packed_sequence(out, batch_first=True, total_length=x.shape[1])
+            out = out * keep[..., None]
         return out, last if self.cell == "lstm" else (last,)
 
     def start(self, rows: int) -> State:

@@ -51,13 +51,20 @@ class TransformerConfig:
     """share of values dropped in training, in attention, feed-forward and residual"""
 
     def __post_init__(self) -> None:
-        for name, least in (("dim", 1), ("depth", 0), ("heads", 1), ("hidden", 1), ("capacity", 1), ("window", 0)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} must be at least {least}, but is {getattr(self, name)}")
+        least = {"dim": 1, "depth": 0, "heads": 1, "kv_heads": 0, "hidden": 1, "capacity": 1, "window": 0}
+        for name, limit in least.items():
+            if getattr(self, name) < limit:
+                raise ValueError(f"{name} must be at least {limit}, but is {getattr(self, name)}")
+        if self.rotary_base <= 1:
+            raise ValueError(f"rotary_base must be above 1, but is {self.rotary_base}")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout must be at least 0 and below 1, but is {self.dropout}")
         if self.dim % self.heads:
             raise ValueError(f"dim must be a multiple of heads, but {self.dim} is not a multiple of {self.heads}")
+        if self.position == "rotary" and self.dim // self.heads % 2:
+            raise ValueError(f"dim / heads must be even for rotary positions, but is {self.dim // self.heads}")
+        if self.position == "sinusoidal" and self.dim % 2:
+            raise ValueError(f"dim must be even for sinusoidal positions, but is {self.dim}")
         if self.kv_heads and self.heads % self.kv_heads:
             raise ValueError(
                 f"heads must be a multiple of kv_heads, but {self.heads} is not a multiple of {self.kv_heads}"

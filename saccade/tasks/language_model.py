@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -62,8 +62,6 @@ class TextConfig:
     """rows of one step"""
     parts: int = 1
     """parts a step is computed in, one after the other, to save memory; the result is the same"""
-    seed: int = 1
-    """order of the data"""
 
     def __post_init__(self) -> None:
         for name in ("batch", "parts"):
@@ -85,6 +83,13 @@ class TextOptions(Sampling):
     """another seed gives another continuation"""
     maps: bool = False
     """keep the attention of every layer and head"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.length < 0:
+            raise ValueError(f"length must be 0 or more, but is {self.length}")
+        if not 0 <= self.seed < 1 << 63:
+            raise ValueError(f"seed must be at least 0 and below 2^63, but is {self.seed}")
 
 
 @dataclass(frozen=True)
@@ -177,7 +182,7 @@ class Task(Contract):
             advance=lambda done, total: advance(done / max(1, total)),
         )
         self.shards = {Split.TRAIN: train, Split.VALID: held}
-        self.fingerprint = train.path.parent.name
+        self.fingerprint = train.source[:16]
         needed = self.config.model.capacity + 2
         for split, shard in self.shards.items():
             if shard.size < needed:
@@ -187,9 +192,9 @@ class Task(Contract):
                 )
         return [f"tokens: {train.size:,} to train on, {held.size:,} held back", *train.notes]
 
-    def batches(self, split: Split) -> TextBatches:
+    def batches(self, split: Split, seed: int) -> TextBatches:
         shard, config = self.shards[split], self.config
-        return TextBatches(shard, Windows(shard.size, config.model.capacity, config.seed), config.batch, config.parts)
+        return TextBatches(shard, Windows(shard.size, config.model.capacity, seed), config.batch, config.parts)
 
     def losses(self, batch: TextBatch) -> Iterator[tuple[str, Tensor]]:
         logits = self.model(batch.ids[:, :-1])  # (B, T, V)
@@ -199,16 +204,14 @@ class Task(Contract):
     def evaluate(self, split: Split, *, quick: bool = False, advance: Advance = quiet) -> dict[str, float]:
         """Every token of the split predicted once, in windows side by side; quick: an even sample of them."""
         shard, width = self.shards[split], self.config.model.capacity
-        training = self.model.training
-        self.model.eval()
-        total, count, groups = 0.0, 0, _windows(shard, width, quick)
-        for index, group in enumerate(groups):
-            ids = torch.from_numpy(group.astype(np.int64)).to(self._device())
-            logits = self.model(ids[:, :-1])
-            total += F.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten(), reduction="sum").item()
-            count += ids[:, 1:].numel()
-            advance((index + 1) / len(groups))
-        self.model.train(training)
+        total, count = 0.0, 0
+        with self._settled():
+            for share, group in _windows(shard, width, quick):
+                ids = torch.from_numpy(group.astype(np.int64)).to(self._device())
+                logits = self.model(ids[:, :-1]).float()
+                total += F.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten(), reduction="sum").item()
+                count += ids[:, 1:].numel()
+                advance(share)
         loss = total / count
         per_byte = loss / math.log(2) * shard.size / shard.bytes
         return {"loss": loss, "perplexity": math.exp(min(loss, 700)), "bits_per_byte": per_byte, "tokens": count}
@@ -237,24 +240,22 @@ class Task(Contract):
 
     def _continue(self, prompt: list[int], options: TextOptions) -> Iterator[tuple[int | None, str]]:
         """Ids and the text each one completes, until the length, the stop text or the end of the text."""
-        training = self.model.training
-        self.model.eval()
         ids = torch.tensor([prompt], device=self._device())
         end = self.tokenizer.specials.get(END)
         decoded, held = Stream(self.tokenizer), ""
         tokens = generate(self.model, ids, self.config.model.capacity, options, options.seed)
-        for _, chosen in zip(range(options.length), tokens, strict=False):
-            number = int(chosen[0])
-            if number == end:
-                break
-            held += decoded.feed(number)
-            if options.stop and options.stop in held:
-                held, decoded = held[: held.index(options.stop)], Stream(self.tokenizer)
-                break
-            ready = len(held) - _overhang(held, options.stop)
-            yield number, held[:ready]
-            held = held[ready:]
-        self.model.train(training)
+        with self._settled():
+            for _, chosen in zip(range(options.length), tokens, strict=False):
+                number = int(chosen[0])
+                if number == end:
+                    break
+                held += decoded.feed(number)
+                if options.stop and options.stop in held:
+                    held, decoded = held[: held.index(options.stop)], Stream(self.tokenizer)
+                    break
+                ready = len(held) - _overhang(held, options.stop)
+                yield number, held[:ready]
+                held = held[ready:]
         rest = held + decoded.finish()
         if rest:
             yield None, rest
@@ -269,19 +270,35 @@ class Task(Contract):
         words = Axis("words", tuple(self.tokenizer.pieces(read[-weights.shape[-1] :])))
         return AttentionRead(name, weights, words, words)
 
+    @contextmanager
+    def _settled(self) -> Iterator[None]:
+        """The model without dropout for a while, whatever happens."""
+        training = self.model.training
+        self.model.eval()
+        try:
+            yield
+        finally:
+            self.model.train(training)
+
     def _device(self) -> torch.device:
         return next(self.model.parameters()).device
 
 
-def _windows(shard: text.Shard, width: int, quick: bool) -> list[Any]:
-    """Groups of windows (rows, width + 1) that cover a shard, its tail included; quick: an even sample."""
+def _windows(shard: text.Shard, width: int, quick: bool) -> Iterator[tuple[float, Any]]:
+    """Groups of windows (rows, width + 1) that cover a shard, its tail included, each with the share done so far.
+
+    Quick: an even sample of them.
+    """
     whole, rows = (shard.size - 1) // width, max(1, 4096 // width)
     starts = np.arange(whole) * width
     if quick:
         starts = starts[:: -(-whole * width // QUICK)]
-    groups = [shard.ids[starts[i : i + rows, None] + np.arange(width + 1)] for i in range(0, len(starts), rows)]
+    for first in range(0, len(starts), rows):
+        share = min(1.0, (first + rows) / len(starts))
+        yield share, shard.ids[starts[first : first + rows, None] + np.arange(width + 1)]
     tail = shard.ids[whole * width :]
-    return groups if quick or len(tail) < 2 else [*groups, tail[None]]
+    if len(tail) > 1 and not quick:
+        yield 1.0, tail[None]
 
 
 def _texts(found: list[files.Found], settings: files.SplitSettings) -> Iterator[str]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from saccade.durable import read_json, write_json
 from saccade.errors import ModelFileError
-from saccade.train.checkpoint import write_json
 from saccade.train.optim import OptimConfig
 
 
@@ -23,6 +22,7 @@ class Budget:
     total: int | None
     seconds: float = 0.0
     share: float = 0.0
+    decided_at: int = 0
 
     @classmethod
     def of(cls, file: Path, steps: int, seconds: float, optim: OptimConfig) -> Budget:
@@ -30,10 +30,11 @@ class Budget:
         if steps:
             return cls(file, steps)
         if file.exists():
-            try:
-                return cls(file, int(json.loads(file.read_bytes())["total"]), seconds)
-            except (ValueError, KeyError, TypeError) as error:
-                raise ModelFileError(f"{file} must hold the total number of steps: {error}") from error
+            decision = read_json(file)
+            total, decided_at = decision.get("total"), decision.get("decided_at")
+            if not isinstance(total, int) or not isinstance(decided_at, int):
+                raise ModelFileError(f"{file} must hold whole numbers `total` and `decided_at`, but does not")
+            return cls(file, total, seconds, decided_at=decided_at)
         level = 1 - optim.cooldown if optim.schedule == "wsd" else 0.05
         return cls(file, None, seconds, level)
 
@@ -42,9 +43,13 @@ class Budget:
         if self.total is not None or elapsed < self.share * self.seconds or done < 3:
             return False
         left = max(0.0, self.seconds - elapsed)
-        self.total = done + max(1, round(left * done / elapsed))
+        self.total, self.decided_at = done + max(1, round(left * done / elapsed)), done
         write_json(self.file, {"total": self.total, "decided_at": done, "seconds": self.seconds})
         return True
+
+    def total_at(self, step: int) -> int | None:
+        """The total as it was known when this step was made for the first time: what its learning rate depends on."""
+        return self.total if step >= self.decided_at else None
 
     def progress(self, done: int, elapsed: float) -> float:
         """Share of the run that is over, 0 to 1."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import os
@@ -17,9 +16,13 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from saccade import durable
+from saccade.durable import dump, read_json, sync_folder, unsaved
 from saccade.errors import ModelFileError, ResourceError
 
 FORMAT = 1
+LARGEST_HEADER = 32 << 20  # bytes
+MOST_TENSORS = 100_000
 Tensors = dict[str, Tensor]
 _NAME = re.compile(r"step-(\d{6,})")
 
@@ -44,26 +47,31 @@ def save(folder: Path, checkpoint: Checkpoint) -> Path:
         aside.mkdir()
         for name, tensors in checkpoint.parts.items():
             save_file({key: value.detach().cpu().contiguous() for key, value in tensors.items()}, _file(aside, name))
-        (aside / "state.json").write_bytes(_dump(checkpoint.state))
+        durable.write(aside / "state.json", dump(checkpoint.state))
         files = {path.name: _fingerprint(path, sync=True) for path in sorted(aside.iterdir())}
-        _write_synced(aside / "manifest.json", _seal({"format": FORMAT, "step": checkpoint.step, "files": files}))
-        _sync_folder(aside)
+        durable.write(aside / "manifest.json", _seal({"format": FORMAT, "step": checkpoint.step, "files": files}))
+        sync_folder(aside)
         if target.exists():  # a damaged one that a resumed run has passed again
             shutil.rmtree(target)
         aside.rename(target)
-        _sync_folder(folder)
+        sync_folder(folder)
     except (OSError, SafetensorError) as error:
         shutil.rmtree(aside, ignore_errors=True)
-        raise _unsaved(target, error) from error
+        raise unsaved(target, error) from error
     return target
 
 
 def read(path: Path, parts: tuple[str, ...] = ("model", "optimizer")) -> Checkpoint:
     """A checkpoint, verified byte for byte; raises ModelFileError with the file that is wrong."""
     manifest = verify(path)
+    state = read_json(path / "state.json")
+    if not isinstance(state.get("best"), dict) or not isinstance(state.get("elapsed"), float | int):
+        raise ModelFileError(f"{path / 'state.json'} must hold the best score and the time so far, but does not")
     try:
-        state = json.loads((path / "state.json").read_bytes())
-        tensors = {name: load_file(_file(path, name)) for name in parts if _file(path, name).exists()}
+        files = {name: _file(path, name) for name in parts if _file(path, name).name in manifest["files"]}
+        for file in files.values():
+            _check_header(file)
+        tensors = {name: load_file(file) for name, file in files.items()}
     except (OSError, ValueError, SafetensorError) as error:
         raise ModelFileError(f"{path} cannot be read: {error}") from error
     return Checkpoint(manifest["step"], tensors, state)
@@ -72,8 +80,11 @@ def read(path: Path, parts: tuple[str, ...] = ("model", "optimizer")) -> Checkpo
 def verify(path: Path) -> dict[str, Any]:
     """The manifest of a checkpoint whose every file has the length and sha256 it names."""
     manifest = _unseal(path / "manifest.json")
-    if manifest["format"] != FORMAT:
-        raise ModelFileError(f"{path}: format must be {FORMAT}, but is {manifest['format']}; update saccade")
+    if manifest.get("format") != FORMAT:
+        raise ModelFileError(f"{path}: format must be {FORMAT}, but is {manifest.get('format')}; update saccade")
+    listed = manifest.get("files")
+    if not isinstance(listed, dict) or not {"model.safetensors", "state.json"} <= listed.keys():
+        raise ModelFileError(f"{path / 'manifest.json'} must list model.safetensors and state.json, but does not")
     for name, expected in manifest["files"].items():
         file = path / Path(name).name
         if not file.is_file():
@@ -133,55 +144,35 @@ def check_space(folder: Path, tensors: int, copies: int) -> None:
         )
 
 
-def write_json(path: Path, value: Any) -> None:
-    """Replace a small JSON file so that it is the old one or the new one, never half of it."""
-    aside = path.with_name(path.name + ".tmp")
-    try:
-        _write_synced(aside, _dump(value))
-        aside.replace(path)
-        _sync_folder(path.parent)
-    except OSError as error:
-        raise _unsaved(path, error) from error
-
-
-def _unsaved(target: Path, error: Exception) -> Exception:
-    number = getattr(error, "errno", None)
-    full = (
-        number in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
-        or "os error 28" in str(error)
-        or "os error 27" in str(error)
-    )
-    if full:
-        return ResourceError(
-            f"no room to save {target}: {error}; the checkpoints before it are whole. Free some space, "
-            "then go on with `saccade resume`"
-        )
-    return ResourceError(f"cannot save {target}: {error}; the checkpoints before it are whole")
-
-
 def _file(folder: Path, part: str) -> Path:
     return folder / f"{part}.safetensors"
 
 
-def _dump(value: Any) -> bytes:
-    return (json.dumps(value, indent=1, sort_keys=True) + "\n").encode()
-
-
 def _seal(manifest: dict[str, Any]) -> bytes:
     """A manifest that names its own hash, so that a flipped bit in it shows too."""
-    return _dump({**manifest, "seal": hashlib.sha256(_dump(manifest)).hexdigest()})
+    return dump({**manifest, "seal": hashlib.sha256(dump(manifest)).hexdigest()})
 
 
 def _unseal(path: Path) -> dict[str, Any]:
-    try:
-        raw = path.read_bytes()
-        manifest: dict[str, Any] = json.loads(raw)
-        seal = manifest.pop("seal")
-    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
-        raise ModelFileError(f"{path} cannot be read: {error}") from error
-    if seal != hashlib.sha256(_dump(manifest)).hexdigest() or raw != _seal(manifest):
+    manifest = read_json(path)
+    seal = manifest.pop("seal", None)
+    if seal != hashlib.sha256(dump(manifest)).hexdigest() or path.read_bytes() != _seal(manifest):
         raise ModelFileError(f"{path} does not have the hash that it names")
     return manifest
+
+
+def _check_header(path: Path) -> None:
+    """Look at the table of contents of a safetensors file before the library does."""
+    with path.open("rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+        if size > LARGEST_HEADER:
+            raise ModelFileError(f"{path}: the header must have at most {LARGEST_HEADER:,} bytes, but has {size:,}")
+        try:
+            count = len(json.loads(file.read(size)))
+        except (ValueError, RecursionError, TypeError) as error:
+            raise ModelFileError(f"{path} cannot be read: {error!r}") from error
+    if count > MOST_TENSORS:
+        raise ModelFileError(f"{path} must hold at most {MOST_TENSORS:,} tensors, but holds {count:,}")
 
 
 def _fingerprint(path: Path, *, sync: bool = False) -> dict[str, Any]:
@@ -190,18 +181,3 @@ def _fingerprint(path: Path, *, sync: bool = False) -> dict[str, Any]:
         if sync:
             os.fsync(file.fileno())
     return {"bytes": path.stat().st_size, "sha256": digest}
-
-
-def _write_synced(path: Path, data: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _sync_folder(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

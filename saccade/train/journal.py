@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from pathlib import Path
 from typing import Any, TextIO
 
+from saccade import durable
 from saccade.errors import ResourceError
 
 
@@ -18,7 +20,7 @@ class Journal:
         self._path, aside = path, path.with_name(path.name + ".tmp")
         records = [record for record in read_journal(path) if record["step"] <= step]
         with self._told():
-            aside.write_text("".join(map(_line, records)), encoding="utf-8")
+            durable.write(aside, "".join(map(_line, records)).encode())
             aside.replace(path)  # a kill now loses no line
             self._file: TextIO = path.open("a", encoding="utf-8")
 
@@ -27,8 +29,10 @@ class Journal:
             self._file.write(_line(record))
 
     def flush(self) -> None:
+        """Bring every line so far safely to disk."""
         with self._told():
             self._file.flush()
+            os.fsync(self._file.fileno())
 
     def close(self) -> None:
         """Let go of the file; lines that found no room were told of before, and a resumed run writes them again."""
@@ -52,7 +56,9 @@ def read_journal(path: Path) -> list[dict[str, Any]]:
     for line in path.read_text(encoding="utf-8", errors="replace").split("\n"):
         try:
             record = json.loads(line)
-        except json.JSONDecodeError:
+        except (ValueError, RecursionError):
+            break
+        if not isinstance(record, dict) or not isinstance(record.get("step"), int):
             break
         records.append(record)
     return records

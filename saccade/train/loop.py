@@ -62,6 +62,8 @@ class TrainConfig:
         for name, least in (("keep", 1), ("evaluate_every", 0), ("save_every", 0)):
             if getattr(self, name) < least:
                 raise ValueError(f"{name} must be at least {least}, but is {getattr(self, name)}")
+        if not 0 <= self.seed < 1 << 63:
+            raise ValueError(f"seed must be at least 0 and below 2^63, but is {self.seed}")
         if not 0 <= self.average < 1:
             raise ValueError(f"average must be at least 0 and below 1, but is {self.average}")
 
@@ -102,7 +104,7 @@ class Trainer:
             report.say(advice)
         self.players = {name: player.to(self.device) for name, player in task.players().items()}
         self.optimizers = {name: build(config.optim, player) for name, player in self.players.items()}
-        self.batches = task.batches(Split.TRAIN)
+        self.batches = task.batches(Split.TRAIN, config.seed)
         self.average = {name: value.clone() for name, value in weights(self.players).items()} if config.average else {}
         self.step, self.elapsed = 0, 0.0
         self.best: dict[str, float] = {}
@@ -113,7 +115,8 @@ class Trainer:
 
     def fit(self) -> dict[str, float]:
         """Train to the end of the budget; the scores of the best checkpoint."""
-        checkpoints.check_space(self.folder, self._bytes(), self.config.keep + 2)
+        there = len(checkpoints.steps(self.folder / "checkpoints"))
+        checkpoints.check_space(self.folder, self._bytes(), max(1, self.config.keep + 2 - there))
         self.metrics = Journal(self.folder / "metrics.jsonl", self.step)
         self.samples = Journal(self.folder / "samples.jsonl", self.step)
         began, saved_at = time.perf_counter() - self.elapsed, time.perf_counter()
@@ -137,6 +140,8 @@ class Trainer:
                     if stop.number:
                         raise Interrupted(stop.number, f"stopped at step {self.step}; the checkpoint is saved")
                 self.save()
+                if stop.number:
+                    raise Interrupted(stop.number, f"stopped at the last step, {self.step}; the checkpoint is saved")
         except RuntimeError as error:
             if not out_of_memory(error):
                 raise
@@ -151,7 +156,7 @@ class Trainer:
 
     def _train_step(self) -> dict[str, Any]:
         """One step of every player; what to log of it."""
-        factor = rate(self.config.optim, self.step, self.budget.total)
+        factor = rate(self.config.optim, self.step, self.budget.total_at(self.step))
         parts = [part.to(self.device) for part in self.batches.at(self.step)]
         total = sum(part.count for part in parts)
         # The step's randomness (dropout) depends on nothing but the seed and the step.
@@ -226,7 +231,7 @@ class Trainer:
 
     def _evaluate(self) -> None:
         """Score the model (or its average) on the validation data and remember the best."""
-        with self._averaged():
+        with self._averaged(), self._autocast():
             scores = self.task.evaluate(Split.VALID, quick=True)
             score = scores[self.task.score]
             if not math.isfinite(score):
@@ -292,7 +297,7 @@ class Trainer:
     def _budget(self) -> Budget:
         """How long to train; five minutes where nothing is said."""
         config = self.config
-        steps = config.steps or round(config.epochs * self.batches.per_epoch)
+        steps = config.steps or (max(1, round(config.epochs * self.batches.per_epoch)) if config.epochs else 0)
         return Budget.of(self.folder / "budget.json", steps, 60 * (config.minutes or 5.0), config.optim)
 
     def _compile(self) -> None:

@@ -44,6 +44,17 @@ class OptimConfig:
     floor: float = 0.0
     """learning rate at the end, as a share of the peak"""
 
+    def __post_init__(self) -> None:
+        for name in ("matrix_lr", "embedding_lr", "head_lr", "lr", "weight_decay", "clip", "warmup"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} must be 0 or more, but is {getattr(self, name)}")
+        for name in ("beta1", "beta2", "momentum"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 0 and below 1, but is {getattr(self, name)}")
+        for name in ("cooldown", "floor"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name} must be between 0 and 1, but is {getattr(self, name)}")
+
 
 def rate(config: OptimConfig, step: int, total: int | None) -> float:
     """The learning rate of a step (from 0) as a share of its peak; `total` None: the end is not known yet."""
@@ -106,8 +117,8 @@ def _roles(player: nn.Module) -> dict[str, str]:
 class Muon(torch.optim.Optimizer):
     """Momentum made orthogonal: every direction of a matrix moves by the same amount.
 
-    Keller Jordan, https://kellerjordan.github.io/posts/muon. The Newton-Schulz iteration runs in float32 on a CPU
-    (bfloat16 is slow there) over all matrices of one shape at once, whose momenta lie in one tensor.
+    Keller Jordan, https://kellerjordan.github.io/posts/muon. The Newton-Schulz iteration runs in float32 over all
+    matrices of one shape at once, whose momenta lie in one tensor.
     """
 
     def __init__(self, params: Iterable[Tensor], lr: float, momentum: float, weight_decay: float) -> None:
@@ -149,7 +160,7 @@ QUINTIC = (3.4445, -4.7750, 2.0315)  # coefficients that drive singular values t
 
 def orthogonalise(matrices: Tensor, iterations: int = 5) -> Tensor:
     """The nearest matrices (N, R, C) with singular values near 1, by a quintic Newton-Schulz iteration."""
-    x = matrices.bfloat16() if matrices.device.type == "cuda" else matrices
+    x = matrices.float()  # in bfloat16 the Gram matrix loses its sign and the iteration blows up
     tall = x.shape[1] > x.shape[2]
     if tall:
         x = x.transpose(1, 2)

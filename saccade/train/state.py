@@ -24,9 +24,8 @@ def weights(players: Players) -> dict[str, Tensor]:
     return found
 
 
-@torch.no_grad()
-def restore(players: Players, tensors: Mapping[str, Tensor], where: str) -> None:
-    """Copy saved weights into networks of exactly the same shape."""
+def check(players: Players, tensors: Mapping[str, Tensor], where: str) -> None:
+    """Refuse saved weights that are not of exactly the same names and shapes as the networks."""
     own = weights(players)
     missing, extra = sorted(own.keys() - tensors.keys()), sorted(tensors.keys() - own.keys())
     if missing or extra:
@@ -36,6 +35,13 @@ def restore(players: Players, tensors: Mapping[str, Tensor], where: str) -> None
             raise ModelFileError(
                 f"{where}: {name} must have shape {tuple(value.shape)}, but has {tuple(tensors[name].shape)}"
             )
+
+
+@torch.no_grad()
+def restore(players: Players, tensors: Mapping[str, Tensor], where: str) -> None:
+    """Copy saved weights into networks."""
+    check(players, tensors, where)
+    for name, value in weights(players).items():
         value.copy_(tensors[name])
 
 

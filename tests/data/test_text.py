@@ -59,7 +59,7 @@ def test_shards_are_used_again(source: Path, tokenizer: Tokenizer, tmp_path: Pat
     first, _ = build_shards([sniff(source)], None, tokenizer, tmp_path / "cache", SETTINGS)
     written = first.path.stat().st_mtime_ns
     source.rename(tmp_path / "moved.txt")
-    again, _ = build_shards([sniff(tmp_path / "moved.txt")], None, tokenizer, tmp_path / "cache", SETTINGS, verify=True)
+    again, _ = build_shards([sniff(tmp_path / "moved.txt")], None, tokenizer, tmp_path / "cache", SETTINGS)
     assert (again.path, again.path.stat().st_mtime_ns) == (first.path, written)
 
 
@@ -101,7 +101,7 @@ def test_damaged_shards_are_made_again(source: Path, tokenizer: Tokenizer, tmp_p
     good, _ = build_shards([sniff(source)], None, tokenizer, cache, SETTINGS)
     expected = {name: (good.path.parent / name).read_bytes() for name in ("train.bin", "valid.bin", "shards.json")}
     damage(good.path.parent)
-    train, valid = build_shards([sniff(source)], None, tokenizer, cache, SETTINGS, verify=True)
+    train, valid = build_shards([sniff(source)], None, tokenizer, cache, SETTINGS)
     assert re.search(reason, train.notes[0])
     assert "have been made again" in train.notes[0]
     assert valid.notes[0] == train.notes[0]
@@ -193,7 +193,7 @@ def test_builders_at_the_same_time_agree(source: Path, tmp_path: Path) -> None:
     assert [process.returncode for process in running] == [0] * 4
     assert len(printed) == 1
     assert len(files_below(tmp_path / "cache")) == 3
-    open_shards(Path(printed.pop().strip()).parent, verify=True)
+    open_shards(Path(printed.pop().strip()).parent)
 
 
 def test_the_cache_folder_follows_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -223,6 +223,12 @@ def split_by(pattern: dict[str, str]) -> Callable[[dict[str, Any]], object]:
     return lambda content: content.update(pre_tokenizer={"type": "Sequence", "pretokenizers": [step]})
 
 
+def bomb(steps: int) -> dict[str, object]:
+    """Replacements that each make a text ten times as long."""
+    step = {"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 10}
+    return {"type": "Sequence", "normalizers": [step] * steps}
+
+
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
@@ -243,6 +249,7 @@ def split_by(pattern: dict[str, str]) -> Callable[[dict[str, Any]], object]:
         (lambda c: c.update(added_tokens=7), "added_tokens must be a list"),
         (lambda c: c["model"].update(merges=[["nope", "zz"]]), "the tokenizer file cannot be used"),
         (lambda c: c.update(version="9.0"), "the tokenizer file cannot be used"),
+        (lambda c: c.update(normalizer=bomb(3)), "a normalizer must lengthen a text at most 64 times, not 1,000 times"),
     ],
 )
 def test_files_from_elsewhere_are_looked_at(tmp_path: Path, edit: Callable[..., object], message: str) -> None:

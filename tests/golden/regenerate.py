@@ -5,6 +5,7 @@ import tempfile
 from pathlib import Path
 
 from saccade import api
+from saccade.train.journal import read_journal
 
 FILE = Path(__file__).parent / "losses.json"
 SMALL = ["model.dim=32", "model.depth=2", "model.heads=2", "model.hidden=64", "model.capacity=16", "batch=4"]
@@ -23,7 +24,7 @@ def losses(words: list[str]) -> list[float]:
         path = Path(folder) / "text.txt"
         path.write_text("".join(chr(97 + i * i * 7 % 26) + ("\n" if i % 9 == 0 else "") for i in range(3000)))
         trained = api.train(path, [*words, "train.steps=10", "data.tokenizer=characters"], root=folder)
-        return [record["loss"] for record in trained.run.records() if "seconds" in record]
+        return [record["loss"] for record in read_journal(trained.run.folder / "metrics.jsonl") if "seconds" in record]
 
 
 if __name__ == "__main__":

@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 from torch import nn
 
 from saccade.nn.attention import Additive, Attention, Cosine, Dot, repeat_heads, softmax
+from saccade.nn.cache import KVCache
 from saccade.nn.masks import Causal, Graph, Padding
+from saccade.nn.positions import Rotary
 
 DIM, HEADS, TOKENS = 12, 3, 5
 SCORES = {
@@ -272,3 +274,13 @@ def test_a_memory_goes_with_its_width():
         Attention(8, 2)(x, x)
     with pytest.raises(ValueError, match=rule):
         Attention(8, 2, memory_dim=8)(x)
+
+
+def test_turned_queries_to_a_memory_are_the_same_with_a_cache():
+    attention = Attention(8, 2, memory_dim=6, rotate=Rotary(4)).double().eval()
+    x, memory, cache = torch.randn(2, 5, 8).double(), torch.randn(2, 3, 6).double(), KVCache(5)
+    parts = []
+    for token in x.split(1, dim=1):
+        parts.append(attention(token, memory, cache=cache.layer("memory")))
+        cache.advance(1)
+    torch.testing.assert_close(torch.cat(parts, dim=1), attention(x, memory), atol=1e-12, rtol=0)

@@ -1,5 +1,6 @@
 """Kernels: single autograd nodes equal their plain formula, forward and backward."""
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -71,3 +72,19 @@ def test_squared_relu_has_gradient_zero_at_zero():
     x = torch.zeros(3, requires_grad=True)
     squared_relu(x).sum().backward()
     assert (x.grad == 0).all()
+
+
+@pytest.mark.parametrize("kernel", [level, squared_relu])
+def test_a_second_derivative_is_refused_rather_than_wrong(kernel):
+    x = torch.randn(3, 4, requires_grad=True)
+    (first,) = torch.autograd.grad(kernel(x).pow(2).sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        torch.autograd.grad(first.sum(), x)
+
+
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16])
+def test_level_does_not_overflow_in_short_numbers(kind):
+    x = (12 * torch.randn(5, 768)).to(kind)
+    y = level(x)
+    assert y.dtype == kind
+    torch.testing.assert_close(y.float().square().mean(-1).sqrt(), torch.ones(5), atol=5e-3, rtol=0)

@@ -279,6 +279,39 @@ def test_a_map_follows_reordered_rows():
     torch.testing.assert_close(maps["decoder.0.self"].rows(), whole["decoder.0.self"].rows(), atol=1e-6, rtol=0)
 
 
+@pytest.mark.parametrize(("lengths", "rows"), [((5, 4), [1]), ((5, 2), [1]), ((5, 2), [1, 0, 1])])
+def test_a_map_follows_rows_of_different_lengths(lengths, rows):
+    model, ids, rows = make_gpt().double(), some_ids(tokens=6), torch.tensor(rows)
+    cache = KVCache(8)
+    with torch.no_grad(), watch(model) as maps:
+        model(ids[:, :5], cache=cache, count=torch.tensor(lengths))
+        cache.reorder(rows)
+        model(ids[rows][:, 5:], cache=cache)
+    for place, row in enumerate(rows.tolist()):
+        seen = torch.cat((ids[row, : lengths[row]], ids[row, 5:]))
+        with torch.no_grad(), watch(model) as alone:
+            model(seen[None])
+        for name, found in maps.items():
+            width = len(seen)
+            torch.testing.assert_close(
+                found.rows(5)[place, :, 0, :width], alone[name].rows(width - 1)[0, :, 0], atol=1e-10, rtol=0
+            )
+
+
+def test_a_map_follows_a_padded_memory_when_rows_move():
+    config = TransformerConfig(dim=DIM, depth=1, heads=HEADS, hidden=24)
+    decoder = randomised(Transformer(config, memory_dim=6)).double()
+    x, memory = torch.randn(2, 3, DIM).double(), torch.randn(2, 4, 6).double()
+    padding, rows = Padding(torch.tensor([[True] * 4, [True, True, False, False]])), torch.tensor([1])
+    with torch.no_grad(), watch(decoder) as whole:
+        decoder(x, memory, mask=Causal(), memory_mask=padding)
+    cache = KVCache(3)
+    with torch.no_grad(), watch(decoder) as maps:
+        decoder(x[:, :2], memory, mask=Causal(), memory_mask=padding, cache=cache)
+        cache.reorder(rows)
+    torch.testing.assert_close(maps["0.memory"].rows(), whole["0.memory"].rows(0, 2)[rows], atol=1e-10, rtol=0)
+
+
 # --- who watches ---
 
 

@@ -238,3 +238,17 @@ def test_a_config_that_does_not_divide_is_named():
         TransformerConfig(dim=30, heads=4)
     with pytest.raises(ValueError, match="heads must be a multiple of kv_heads, but 4 is not a multiple of 3"):
         TransformerConfig(dim=32, heads=4, kv_heads=3)
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"kv_heads": -2}, "kv_heads must be at least 0, but is -2"),
+        ({"rotary_base": 0.0}, "rotary_base must be above 1, but is 0.0"),
+        ({"dim": 18, "heads": 2}, "dim / heads must be even for rotary positions, but is 9"),
+        ({"dim": 9, "heads": 3, "position": "sinusoidal"}, "dim must be even for sinusoidal positions, but is 9"),
+    ],
+)
+def test_a_shape_that_cannot_be_is_refused(settings, says):
+    with pytest.raises(ValueError, match=says):
+        TransformerConfig(**settings)

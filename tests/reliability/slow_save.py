@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from saccade import durable
 from saccade.cli import main
 from saccade.tasks import language_model
 from saccade.train import checkpoint, journal
@@ -23,8 +24,9 @@ def slowly(act: Callable[..., Any]) -> Callable[..., Any]:
     return acted
 
 
-for name in ("save_file", "_fingerprint", "_write_synced", "_sync_folder"):
+for name in ("save_file", "_fingerprint", "sync_folder"):
     setattr(checkpoint, name, slowly(getattr(checkpoint, name)))
+durable.write = slowly(durable.write)
 shutil.rmtree = slowly(shutil.rmtree)  # type: ignore[assignment]
 journal.read_journal = slowly(journal.read_journal)
 language_model.train_tokenizer = slowly(slowly(slowly(language_model.train_tokenizer)))

@@ -67,7 +67,7 @@ def test_the_config_survives_json(made: Made) -> None:
 
 
 def test_a_batch_is_counted_named_and_the_same_each_time(made: Made) -> None:
-    batches = opened(made).batches(Split.TRAIN)
+    batches = opened(made).batches(Split.TRAIN, 1)
     assert batches.per_epoch >= 1
     for one, other in zip(batches.at(3), batches.at(3), strict=True):
         assert one.count > 0
@@ -81,7 +81,7 @@ def test_a_batch_is_counted_named_and_the_same_each_time(made: Made) -> None:
 
 def test_losses_are_finite_scalars_of_known_players(made: Made) -> None:
     task = opened(made)
-    found = list(task.losses(task.batches(Split.TRAIN).at(0)[0]))
+    found = list(task.losses(task.batches(Split.TRAIN, 1).at(0)[0]))
     assert {player for player, _ in found} <= set(task.players())
     assert all(loss.dim() == 0 and bool(loss.isfinite()) and loss.requires_grad for _, loss in found)
 

@@ -72,7 +72,7 @@ def test_a_quick_evaluation_is_an_even_sample(task: Task, monkeypatch: pytest.Mo
     quick = task.evaluate(Split.VALID, quick=True)
     assert quick["tokens"] <= 3 * width
     assert quick == task.evaluate(Split.VALID, quick=True)
-    starts = [group[:, 0].tolist() for group in language_model._windows(shard, width, True)]
+    starts = [group[:, 0].tolist() for _, group in language_model._windows(shard, width, True)]
     assert len(starts[0]) >= 2
 
 
@@ -87,7 +87,7 @@ def test_evaluating_does_not_change_the_mode(task: Task) -> None:
 
 
 def test_a_batch_predicts_the_next_token(task: Task) -> None:
-    (part,) = task.batches(Split.TRAIN).at(5)
+    (part,) = task.batches(Split.TRAIN, 1).at(5)
     ids = task.shards[Split.TRAIN].ids
     for row, start in zip(part.ids, part.starts, strict=True):
         assert row.tolist() == ids[start : start + 17].tolist()
@@ -219,7 +219,7 @@ def test_a_batch_must_divide_into_its_parts() -> None:
 def test_parts_hold_the_rows_of_the_whole(task: Task) -> None:
     parted = Task(override(task.config, ["parts=2"]), task.tokenizer)
     parted.shards = task.shards
-    whole, parts = task.batches(Split.TRAIN).at(3), parted.batches(Split.TRAIN).at(3)
+    whole, parts = task.batches(Split.TRAIN, 1).at(3), parted.batches(Split.TRAIN, 1).at(3)
     assert torch.equal(torch.cat([part.ids for part in parts]), whole[0].ids)
     assert [part.count for part in parts] == [32, 32]
 

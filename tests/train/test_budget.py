@@ -7,7 +7,7 @@ import pytest
 
 from saccade.errors import ModelFileError
 from saccade.train.budget import Budget
-from saccade.train.optim import OptimConfig
+from saccade.train.optim import OptimConfig, rate
 
 WSD = OptimConfig(schedule="wsd", cooldown=0.6)
 
@@ -53,8 +53,21 @@ def test_a_decision_on_disk_holds(tmp_path: Path) -> None:
     assert not again.decide(60, 9.0)
 
 
-@pytest.mark.parametrize("content", ["", "{}", '{"total": null}', '{"total": "many"}', "[]"])
+@pytest.mark.parametrize("content", ["{}", '{"total": 5}', '{"total": null}', '{"total": "many", "decided_at": 1}'])
 def test_a_damaged_decision_is_named(tmp_path: Path, content: str) -> None:
     (tmp_path / "budget.json").write_text(content)
-    with pytest.raises(ModelFileError, match=r"budget\.json must hold the total number of steps"):
+    with pytest.raises(ModelFileError, match=r"budget\.json must hold whole numbers `total` and `decided_at`"):
         Budget.of(tmp_path / "budget.json", 0, 10.0, WSD)
+
+
+def test_steps_before_the_decision_keep_the_rate_they_had(tmp_path: Path) -> None:
+    """A kill between the decision and the next checkpoint runs those steps again."""
+    for optim in (WSD, OptimConfig(schedule="cosine", warmup=2)):
+        file = tmp_path / f"{optim.schedule}.json"
+        first = Budget.of(file, 0, 10.0, optim)
+        before = [rate(optim, step, first.total_at(step)) for step in range(50)]
+        first.decide(50, 8.0)
+        again = Budget.of(file, 0, 10.0, optim)
+        assert again.total is not None and again.decided_at == 50
+        assert [rate(optim, step, again.total_at(step)) for step in range(50)] == before
+        assert rate(optim, 50, again.total_at(50)) == rate(optim, 50, first.total_at(50)) < 1

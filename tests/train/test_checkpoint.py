@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 
+from saccade import durable
 from saccade.errors import ModelFileError, ResourceError
 from saccade.train import checkpoint
 from saccade.train.checkpoint import Checkpoint
@@ -54,12 +55,12 @@ def test_round_trip(tmp_path: Path) -> None:
 def test_half_precision_and_views_survive(tmp_path: Path) -> None:
     square = torch.arange(6.0).reshape(2, 3)
     parts = {"model": {"half": torch.ones(2, dtype=torch.bfloat16), "view": square.T}, "optimizer": {}}
-    found = checkpoint.read(checkpoint.save(tmp_path, Checkpoint(1, parts, {})))
+    found = checkpoint.read(checkpoint.save(tmp_path, Checkpoint(1, parts, {"best": {}, "elapsed": 0.0})))
     assert found.parts["model"]["half"].dtype == torch.bfloat16
     assert torch.equal(found.parts["model"]["view"], square.T)
 
 
-@pytest.mark.parametrize("place", ["save_file", "_fingerprint", "_write_synced", "_sync_folder"])
+@pytest.mark.parametrize("place", ["save_file", "_fingerprint", "sync_folder", "durable"])
 @pytest.mark.parametrize("kind", ["full", "killed"])
 def test_trouble_on_the_way_leaves_the_old_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, kind: str
@@ -70,7 +71,8 @@ def test_trouble_on_the_way_leaves_the_old_one(
         raise OSError(errno.ENOSPC, "No space left on device") if kind == "full" else SystemExit()
 
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoint, place, fail)
+        where = (durable, "write") if place == "durable" else (checkpoint, place)
+        patch.setattr(*where, fail)
         if kind == "full":
             with pytest.raises(
                 ResourceError, match=r"no room to save .*step-000006: .*No space left.*`saccade resume`"
@@ -146,11 +148,36 @@ def test_another_format_asks_for_an_update(tmp_path: Path) -> None:
         checkpoint.read(path)
 
 
+@pytest.mark.parametrize("files", [[], {}, {"state.json": {"bytes": 0, "sha256": ""}}])
+def test_a_manifest_must_list_what_is_needed(tmp_path: Path, files: object) -> None:
+    path = checkpoint.save(tmp_path, made(1))
+    (path / "manifest.json").write_bytes(checkpoint._seal({"format": 1, "step": 1, "files": files}))
+    with pytest.raises(ModelFileError, match=r"manifest\.json must list model\.safetensors and state\.json"):
+        checkpoint.read(path)
+
+
+def test_a_file_that_the_manifest_does_not_list_is_not_read(tmp_path: Path) -> None:
+    path = checkpoint.save(tmp_path, made(1))
+    (path / "other.safetensors").write_bytes((path / "model.safetensors").read_bytes())
+    assert checkpoint.read(path, ("model", "other")).parts.keys() == {"model"}
+
+
+def test_a_header_that_is_too_large_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "big.safetensors"
+    file.write_bytes((1 << 40).to_bytes(8, "little") + b"{}")
+    with pytest.raises(ModelFileError, match=r"must have at most 33,554,432 bytes, but has 1,099,511,627,776"):
+        checkpoint._check_header(file)
+    many = json.dumps({str(i): 0 for i in range(100_001)}).encode()
+    file.write_bytes(len(many).to_bytes(8, "little") + many)
+    with pytest.raises(ModelFileError, match=r"must hold at most 100,000 tensors, but holds 100,001"):
+        checkpoint._check_header(file)
+
+
 def test_a_manifest_cannot_name_files_elsewhere(tmp_path: Path) -> None:
     path = checkpoint.save(tmp_path, made(1))
     manifest = json.loads((path / "manifest.json").read_bytes())
     del manifest["seal"]
-    files = {"../../secret": {"bytes": 0, "sha256": ""}}
+    files = {**manifest["files"], "../../secret": {"bytes": 0, "sha256": ""}}
     (path / "manifest.json").write_bytes(checkpoint._seal({**manifest, "files": files}))
     with pytest.raises(ModelFileError, match=r"step-000001/secret is missing"):
         checkpoint.verify(path)
@@ -166,14 +193,14 @@ def test_too_little_space_is_refused_with_both_numbers(tmp_path: Path, monkeypat
 
 def test_a_small_json_file_is_the_old_or_the_new_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.json"
-    checkpoint.write_json(path, {"a": 1})
+    durable.write_json(path, {"a": 1})
 
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(checkpoint.os, "fsync", full)
+    monkeypatch.setattr(durable.os, "fsync", full)
     with pytest.raises(ResourceError, match=r"no room to save .*a\.json"):
-        checkpoint.write_json(path, {"a": 2})
+        durable.write_json(path, {"a": 2})
     assert json.loads(path.read_bytes()) == {"a": 1}
 
 
@@ -211,7 +238,7 @@ def test_weights_and_optimizers_go_on_as_if_nothing_had_happened(tmp_path: Path,
     assert "head.weight" not in parts["model"]  # a tied weight is there once
     assert "seen" in parts["model"]
     assert "table" not in parts["model"]
-    found = checkpoint.read(checkpoint.save(tmp_path, Checkpoint(3, parts, {})))
+    found = checkpoint.read(checkpoint.save(tmp_path, Checkpoint(3, parts, {"best": {}, "elapsed": 0.0})))
     again, fresh = trained(kind, 0)
     restore(again, found.parts["model"], "here")
     restore_optimizers(again, fresh, found.parts["optimizer"])

@@ -77,7 +77,7 @@ class Lines(Task):
     def attach(self, data: Path, advance: Any = None) -> list[str]:
         return []
 
-    def batches(self, split: Split) -> Cut:
+    def batches(self, split: Split, seed: int) -> Cut:
         return Cut(self.sizes)
 
     def losses(self, batch: Points) -> Iterator[tuple[str, Tensor]]:

@@ -167,3 +167,25 @@ def test_adamw_equals_the_formula() -> None:
         optimizer.step()
     for name, parameter in net.named_parameters():
         torch.testing.assert_close(parameter.detach().double(), weights[name], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"clip": -1.0}, "clip must be 0 or more, but is -1.0"),
+        ({"lr": -1.0}, "lr must be 0 or more, but is -1.0"),
+        ({"beta1": 1.5}, "beta1 must be at least 0 and below 1, but is 1.5"),
+        ({"momentum": 1.0}, "momentum must be at least 0 and below 1, but is 1.0"),
+        ({"cooldown": 2.0}, "cooldown must be between 0 and 1, but is 2.0"),
+    ],
+)
+def test_numbers_that_cannot_be_are_refused(settings, says):
+    with pytest.raises(ValueError, match=says):
+        OptimConfig(**settings)
+
+
+def test_nearly_flat_matrices_are_made_orthogonal_without_blowing_up():
+    """A gradient of one strong direction and a little noise: the weak ones grow, none beyond about 1."""
+    strong = torch.randn(4, 64, 1) @ torch.randn(4, 1, 128)
+    found = orthogonalise(strong + 0.01 * torch.randn(4, 64, 128))
+    assert torch.linalg.svdvals(found).max() < 1.3

@@ -1,0 +1,83 @@
+"""Durable files: written whole and synced, so that a kill or a power cut leaves the old one or the new one."""
+
+import errno
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from saccade.errors import ModelFileError, ResourceError
+
+LARGEST_JSON = 16 << 20  # bytes; what we write ourselves is far smaller
+
+
+def dump(value: Any) -> bytes:
+    """JSON as we write it: the same value always gives the same bytes."""
+    return (json.dumps(value, indent=1, sort_keys=True) + "\n").encode()
+
+
+def write(path: Path, data: bytes) -> None:
+    """Write a file and wait until the disk has it."""
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Replace a small JSON file: it is the old one or the new one, never half of it."""
+    aside = path.with_name(path.name + ".tmp")
+    try:
+        write(aside, dump(value))
+        aside.replace(path)
+        sync_folder(path.parent)
+    except OSError as error:
+        raise unsaved(path, error) from error
+
+
+def unsaved(target: Path, error: Exception) -> ResourceError:
+    """The error for a file that found no room, or could not be written."""
+    number = getattr(error, "errno", None)
+    full = (
+        number in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
+        or "os error 28" in str(error)
+        or "os error 27" in str(error)
+    )
+    if full:
+        return ResourceError(
+            f"no room to save {target}: {error}; the checkpoints before it are whole. Free some space, "
+            "then go on with `saccade resume`"
+        )
+    return ResourceError(f"cannot save {target}: {error}; the checkpoints before it are whole")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object from a file that may be damaged or foreign; raises ModelFileError with what is wrong."""
+    try:
+        if path.stat().st_size > LARGEST_JSON:
+            raise ModelFileError(f"{path} must have at most {LARGEST_JSON:,} bytes, but has {path.stat().st_size:,}")
+        found = json.loads(path.read_bytes())
+    except OSError as error:
+        raise ModelFileError(f"{path} cannot be read: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise ModelFileError(f"{path} is damaged: {str(error) or type(error).__name__}") from error
+    if not isinstance(found, dict):
+        raise ModelFileError(f"{path} must hold a JSON object, but holds {type(found).__name__}")
+    return found
+
+
+def sync_folder(path: Path) -> None:
+    """Wait until the disk has the names in a folder."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_tree(folder: Path) -> None:
+    """Wait until the disk has every file in a folder, and their names."""
+    for path in folder.iterdir():
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+    sync_folder(folder)
