@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import hashlib
 import shutil
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -22,7 +24,7 @@ from saccade.train import checkpoint
 from saccade.train.device import choose_device
 from saccade.train.journal import read_journal
 from saccade.train.loop import Report, Silent, TrainConfig, Trainer
-from saccade.train.state import check, restore
+from saccade.train.state import check, check_settings, restore
 
 RUNS = Path("runs")
 Which = Literal["best", "last"]
@@ -51,7 +53,7 @@ def train(
     kind = load_task(task)
     config, training = configure(kind, words, preset)
     described = {"config": to_json(config), "train": to_json(training)}
-    run = runs.create(root, name or runs.free_name(root, data.name.split(".")[0]), task, described, data)
+    run = _create(root, name, task, described, data)
     with run.lock():
         try:
             trainer = _trainer(run, data, report, task)
@@ -88,15 +90,16 @@ def load(
     with torch.device("meta"):  # before memory is taken for shapes that so far only run.json claims
         check(_open(run, task)[0].players(), weights, run.name)
     opened, _ = _open(run, task)
+    check_settings(found.state, opened.config, run.name)
     restore(opened.players(), weights, run.name)
     for player in opened.players().values():
         player.to(choose_device(device)).eval()
     return opened
 
 
-def evaluate(opened: Task, data: str | Path, advance: Advance = quiet) -> dict[str, float]:
-    """Scores of a loaded task on the validation part of a file."""
-    opened.attach(Path(data))
+def evaluate(opened: Task, data: str | Path, *, whole: bool = False, advance: Advance = quiet) -> dict[str, float]:
+    """Scores of a loaded task on the validation part of the file it was trained on, or on all of another file."""
+    opened.attach(Path(data), whole=whole)
     return opened.evaluate(Split.VALID, advance=advance)
 
 
@@ -113,6 +116,11 @@ def predict(opened: Task, text: str, words: Sequence[str] = ()) -> Prediction:
 def stream(opened: Task, text: str, words: Sequence[str] = ()) -> Iterator[str]:
     """The answer piece by piece, as it is made."""
     return opened.stream(text, override(opened.Options(), words))
+
+
+def option_names(opened: Task) -> list[str]:
+    """The names of what can be said to `predict`."""
+    return [setting.name for setting in settings(opened.Options)]
 
 
 def describe_task(name: str) -> dict[str, Any]:
@@ -149,6 +157,14 @@ def configure(kind: type[Task], words: Sequence[str], preset: str = "") -> tuple
     return override(config, rest), override(TrainConfig(), loop, "train.")
 
 
+def _create(root: Path, name: str, task: str, described: dict[str, Any], data: Path) -> Run:
+    """A run by the name that was given, or by the next free one after the file."""
+    while not name:
+        with contextlib.suppress(UsageError):  # another process took the name a moment ago
+            return runs.create(root, runs.free_name(root, data.name.split(".")[0]), task, described, data)
+    return runs.create(root, name, task, described, data)
+
+
 def _kind(run: Run, task: str) -> type[Task]:
     """The task class a run names; one that is not built in only if `task` says so too."""
     name = run.describe()["task"]
@@ -157,7 +173,10 @@ def _kind(run: Run, task: str) -> type[Task]:
             f"run '{run.name}' names the task '{name}', which is not built in and would run code; "
             f"if you trust it, add --task {name}"
         )
-    return load_task(name)
+    try:
+        return load_task(name)
+    except UsageError as error:
+        raise ModelFileError(f"{run.folder / 'run.json'}: {error}") from error
 
 
 def _open(run: Run, task: str) -> tuple[Task, TrainConfig]:
@@ -168,6 +187,7 @@ def _open(run: Run, task: str) -> tuple[Task, TrainConfig]:
         config = from_json(kind.Config, described["config"])
     except UsageError as error:
         raise ModelFileError(f"{run.folder / 'run.json'}: {error}") from error
+    _check_assets(run)
     with torch.random.fork_rng():
         torch.manual_seed(training.seed)
         return kind.open(config, run.assets), training
@@ -202,7 +222,7 @@ def _same_data(run: Run, data: Path, found: str) -> None:
     """Refuse to go on with other data than the run began with."""
     path = run.folder / "data.json"
     if not path.exists():
-        write_json(path, {"fingerprint": found})
+        write_json(path, {"fingerprint": found, "assets": _hashes(run)})
         return
     before = read_json(path).get("fingerprint")
     if before != found:
@@ -212,12 +232,27 @@ def _same_data(run: Run, data: Path, found: str) -> None:
         )
 
 
+def _hashes(run: Run) -> dict[str, str]:
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(run.assets.iterdir())}
+
+
+def _check_assets(run: Run) -> None:
+    """Refuse a vocabulary or other asset that is not the one the run was trained with."""
+    path = run.folder / "data.json"
+    if not path.exists():
+        return
+    expected, found = read_json(path).get("assets"), _hashes(run)
+    if expected != found:
+        changed = sorted(name for name in found if not isinstance(expected, dict) or expected.get(name) != found[name])
+        raise ModelFileError(f"{run.assets}: {', '.join(changed) or 'a file'} has changed since the run was trained")
+
+
 def _finish(run: Run, trainer: Trainer, task: str) -> Trained:
     """Train to the end, then score the best checkpoint on all the validation data."""
     trainer.fit()
     report = trainer.report
     opened = load(run.folder, device=str(trainer.device), task=task, say=report.say)
-    scores = evaluate(opened, data_of(run.folder), lambda share: report.advance("evaluating", share))
+    scores = evaluate(opened, data_of(run.folder), advance=lambda share: report.advance("evaluating", share))
     run.write_card(scores)
     return Trained(run, scores)
 

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import click
 
 from saccade import __version__
-from saccade.errors import SaccadeError
+from saccade.errors import DataError, SaccadeError
 
 EXIT_CODES = """
 Exit codes: 0 ok, 1 failure, 2 usage, 3 bad data, 4 bad or untrusted model file, 5 out of resources
@@ -35,8 +35,13 @@ class Verbs(click.Group):
         except KeyboardInterrupt:
             click.echo("saccade: interrupted", err=True)
             context.exit(130)
-        except MemoryError:
-            click.echo("saccade: out of memory; lower batch, or raise parts", err=True)
+        except (MemoryError, RuntimeError) as error:
+            if not isinstance(error, MemoryError) and "allocate memory" not in str(error):
+                raise
+            click.echo("saccade: out of memory; lower batch or the size of the model, or raise parts", err=True)
+            context.exit(5)
+        except OSError as error:
+            click.echo(f"saccade: {error}", err=True)
             context.exit(5)
 
 
@@ -141,7 +146,7 @@ def resume(run: str, root: str, quiet: bool, task: str, as_json: bool) -> None:
 
 @main.command()
 @click.argument("run")
-@click.option("--data", type=click.Path(path_type=Path), help="Another file; its validation part is scored.")
+@click.option("--data", type=click.Path(path_type=Path), help="Another file; all of it is scored.")
 @_runs
 @_task
 @_json
@@ -157,15 +162,19 @@ def evaluate(run: str, data: Path | None, root: str, task: str, as_json: bool) -
 
     with _report(False) as report:
         opened = api.load(run, root=root, task=task, say=report.say)
-        found = data or api.data_of(run, root)
-        scores = api.evaluate(opened, found, lambda share: report.advance("evaluating", share))
+        scores = api.evaluate(
+            opened,
+            data or api.data_of(run, root),
+            whole=data is not None,
+            advance=lambda share: report.advance("evaluating", share),
+        )
     _print(scores, as_json)
 
 
 @main.command()
 @click.argument("run")
 @click.argument("words", nargs=-1, metavar="[TEXT] [OPTIONS]...")
-@click.option("--file", "file", type=click.File(encoding="utf-8"), help="One input a line; - is stdin.")
+@click.option("--file", "file", type=click.File("rb"), help="One input a line; - is stdin.")
 @_runs
 @_task
 @_json
@@ -183,8 +192,8 @@ def predict(run: str, words: tuple[str, ...], file: Any, root: str, task: str, a
     from saccade import api
 
     opened = api.load(run, root=root, task=task, say=lambda message: click.echo(message, err=True))
-    inputs = [line.rstrip("\n") for line in file] if file else [*words[:1], ""][:1]
-    options = words if file else words[1:]
+    first = 0 if file or not words or words[0].partition("=")[0] in api.option_names(opened) else 1
+    inputs, options = _lines(file) if file else [*words[:first], ""][:1], words[first:]
     for line in inputs:
         if as_json:
             found = api.predict(opened, line, options)
@@ -252,7 +261,7 @@ def runs(root: str, as_json: bool) -> None:
         if "error" in run:
             click.echo(f"{run['name']:24}{run['error']}")
             continue
-        best = "" if run["best"] is None else f"{run['best']:.4f}"
+        best = f"{run['best']:.4f}" if isinstance(run["best"], float) else ""
         state = "training now" if run["running"] else ""
         click.echo(f"{run['name']:24}{run['task']:18}step {run['step']:<9}loss {best:10}{run['created']}  {state}")
 
@@ -298,6 +307,20 @@ def completion(shell: str) -> None:
     found = get_completion_class(shell)
     assert found is not None
     click.echo(found(main, {}, "saccade", "_SACCADE_COMPLETE").source())
+
+
+def _lines(file: Any) -> list[str]:
+    """The lines of a file of inputs, which must be UTF-8."""
+    found = []
+    for number, line in enumerate(file, start=1):
+        try:
+            found.append(line.decode().rstrip("\r\n"))
+        except UnicodeDecodeError as error:
+            place = f"{file.name}:{number}:{error.start + 1}"
+            raise DataError(
+                f"{place}: byte 0x{line[error.start]:02X}, expected UTF-8; convert it with iconv"
+            ) from error
+    return found
 
 
 def _report(quiet: bool) -> Any:

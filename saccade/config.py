@@ -14,6 +14,7 @@ from typing import Any, TypeVar, get_type_hints
 from saccade.errors import UsageError, suggest
 
 C = TypeVar("C")
+LARGEST = 1 << 62  # what a whole number may be: more does not fit the machine
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,6 +113,8 @@ def _check(kind: Any, value: Any, name: str) -> Any:
     """The value, checked against the field's type by pydantic."""
     import pydantic
 
+    if isinstance(value, int) and abs(value) > LARGEST:
+        raise UsageError(f"{name} must be at most {LARGEST:,}, but is {value}")
     try:
         return _adapter(kind).validate_python(value)
     except pydantic.ValidationError as error:

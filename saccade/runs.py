@@ -69,7 +69,10 @@ class Run:
     def lock(self) -> Iterator[None]:
         """Hold the run: a second trainer is refused; the system lets go when a process dies."""
         path = self.folder / "run.lock"
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise ResourceError(f"cannot lock {path}: {error.strerror}; the run's folder must be writable") from error
         try:
             self._hold(descriptor, path)
             os.ftruncate(descriptor, 0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import time
 from types import TracebackType
 from typing import Any
@@ -11,13 +13,22 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 
+class Terminal(Console):
+    """A console whose reader may go away: the work goes on without a word."""
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+
+
 class Screen:
     """Reports to stderr; without a terminal a plain line every few seconds takes the place of the bar."""
 
     PLAIN_EVERY = 10.0  # seconds between lines where there is no terminal
 
     def __init__(self, quiet: bool) -> None:
-        self._console = Console(stderr=True, quiet=quiet, highlight=False, soft_wrap=True)
+        quiet = quiet or sys.stderr is None
+        self._console = Terminal(stderr=True, quiet=quiet, highlight=False, soft_wrap=True)
         columns = (
             TextColumn("{task.description}"),
             BarColumn(),
@@ -29,7 +40,7 @@ class Screen:
         )
         self._bars: dict[str, TaskID] = {}
         self._began = self._told = time.monotonic()
-        self._tokens, self._first = 0, 0.0
+        self._tokens, self._first, self._resumed = 0, 0.0, 0.0
 
     def __enter__(self) -> Screen:
         self._progress.start()
@@ -52,7 +63,8 @@ class Screen:
         now = time.monotonic()
         if not self._first:
             self._first, self._resumed = now, progress
-        self._tokens += record["tokens"]
+        else:
+            self._tokens += record["tokens"]
         if now - self._told < (0.1 if self._console.is_terminal else self.PLAIN_EVERY):
             return
         self._told = now

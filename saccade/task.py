@@ -108,8 +108,8 @@ class Task(abc.ABC):
         """The task with a fresh model, from its assets alone: no data needed."""
 
     @abc.abstractmethod
-    def attach(self, data: Path, advance: Advance = quiet) -> list[str]:
-        """Make the data ready for `batches` and `evaluate`; says what it found."""
+    def attach(self, data: Path, advance: Advance = quiet, *, whole: bool = False) -> list[str]:
+        """Make the data ready for `batches` and `evaluate`; says what it found. `whole`: all of it is validation."""
 
     @abc.abstractmethod
     def batches(self, split: Split, seed: int) -> Batches:

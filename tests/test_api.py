@@ -81,6 +81,28 @@ def test_a_validation_file_is_found_from_anywhere(tmp_path: Path, monkeypatch) -
     assert made.scores["tokens"] == len("four three two one\n" * 20) - 1
 
 
+def test_another_vocabulary_is_noticed(trained: api.Trained) -> None:
+    path = trained.run.assets / "tokenizer.json"
+    path.write_text(path.read_text() + " ")
+    with pytest.raises(ModelFileError, match=r"assets: tokenizer\.json has changed since the run was trained"):
+        api.load(trained.run.folder)
+
+
+def test_settings_that_keep_the_shapes_are_noticed(trained: api.Trained) -> None:
+    config = json.loads((trained.run.folder / "run.json").read_text())["config"]
+    config["model"]["heads"] = 1
+    edit(trained, config=config)
+    for act in (api.load, api.resume):
+        with pytest.raises(ModelFileError, match=r"was made with other settings than run\.json holds now"):
+            act(trained.run.folder)
+
+
+def test_all_of_another_file_is_scored(trained: api.Trained, tmp_path: Path) -> None:
+    (tmp_path / "other.txt").write_text("four three two one\n" * 30)
+    scores = api.evaluate(api.load(trained.run.folder), tmp_path / "other.txt", whole=True)
+    assert scores["tokens"] == len("four three two one\n" * 30) - 1
+
+
 def test_a_run_does_not_go_on_with_other_data(trained: api.Trained, tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("one two three four\n" * 61)
     with pytest.raises(

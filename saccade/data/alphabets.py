@@ -62,7 +62,7 @@ class UnknownCharacter(DataError):
         self.position = position
         self.what = f"{text[position]!r} (U+{ord(text[position]):04X})"
         self.expected = "one seen when the tokenizer was trained"
-        self.next_step = f"remove it, or train the tokenizer with the special token {UNKNOWN}, or use bpe"
+        self.next_step = "remove it, or train with data.tokenizer=bpe, which knows every character"
         message = f"character {position + 1:,} of the text is {self.what}, expected {self.expected}"
         super().__init__(f"{message}; {self.next_step}")
 

@@ -148,6 +148,10 @@ class BlockDecoder:
             good = error.object[: error.start].decode(self.encoding, "replace")
             yield from self._pass(good, final=True)
             raise BadRows([self._undecodable(error)]) from error
+        except UnicodeError as error:  # such as UTF-16 without the mark that it must begin with
+            step, place = self._other_encoding(), self.position
+            wrong = Problem(self.path, place.line, place.column, str(error), f"{self.encoding} text", step)
+            raise BadRows([wrong]) from error
         yield from self._pass(text, final=final)
 
     @property

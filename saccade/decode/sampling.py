@@ -33,15 +33,15 @@ class Sampling:
             raise ValueError(f"top_p must be above 0 and at most 1, but is {self.top_p}")
         if not 0 <= self.min_p < 1:
             raise ValueError(f"min_p must be at least 0 and below 1, but is {self.min_p}")
-        if self.repetition_penalty <= 0:
-            raise ValueError(f"repetition_penalty must be above 0, but is {self.repetition_penalty}")
+        if not 0.01 <= self.repetition_penalty <= 100:
+            raise ValueError(f"repetition_penalty must be from 0.01 to 100, but is {self.repetition_penalty}")
 
 
 def choose(logits: Tensor, used: Tensor, sampling: Sampling, generator: torch.Generator) -> Tensor:
     """The next token of each row: logits (B, V), tokens so far (B, T) -> (B,)."""
     if sampling.repetition_penalty != 1:
         logits = penalise(logits, used, sampling.repetition_penalty)
-    if sampling.temperature == 0:
+    if sampling.temperature < 1e-5:  # as good as 0, and logits divided by it would overflow
         return logits.argmax(-1)
     probabilities = distribution(logits, sampling)
     return torch.multinomial(probabilities.cpu(), 1, generator=generator)[:, 0].to(logits.device)
@@ -58,6 +58,7 @@ def distribution(logits: Tensor, sampling: Sampling) -> Tensor:
         cut |= ranked.cumsum(-1) - ranked >= sampling.top_p  # the token that reaches top_p stays
     if sampling.min_p:
         cut |= ranked < sampling.min_p * ranked[:, :1]
+    cut[:, 0] = False
     kept = torch.zeros_like(ranked).scatter(-1, order, ranked.masked_fill(cut, 0.0))
     return kept / kept.sum(-1, keepdim=True)
 

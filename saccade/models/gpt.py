@@ -36,7 +36,7 @@ class GPT(nn.Module):
         self.norm = RMSNorm(config.dim, gain=False) if config.embedding_norm else nn.Identity()
         self.decoder = Transformer(config)
         self.head = nn.Linear(config.dim, vocabulary, bias=False)
-        if config.begin == "gpt2":
+        if config.begin == "gpt2" or config.tied:  # a tied output layer must be small from the start
             initialise_gpt2(self, config.depth)
         else:
             initialise(self)

@@ -14,7 +14,7 @@ def task_names() -> list[str]:
 
 def load_task(name: str) -> type[Task]:
     """The task of that name, or of any importable module (`mine.task`) that has a class `Task`."""
-    if "." not in name and name not in task_names():
+    if name.startswith(".") or ("." not in name and name not in task_names()):
         raise UsageError(f"no task '{name}'{suggest(name, task_names())}")
     where = name if "." in name else f"saccade.tasks.{name}"
     try:
@@ -22,6 +22,8 @@ def load_task(name: str) -> type[Task]:
         found = module.Task
     except ModuleNotFoundError as error:
         raise UsageError(f"no task '{name}': {error}") from error
+    except (ImportError, SyntaxError, ValueError) as error:
+        raise UsageError(f"the module '{where}' cannot be imported: {error}") from error
     except AttributeError as error:
         raise UsageError(f"the module '{where}' must have a class Task, but has none") from error
     if not (isinstance(found, type) and issubclass(found, Task)):

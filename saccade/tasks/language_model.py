@@ -48,6 +48,8 @@ class DataConfig:
     """encoding of the files, where it is not UTF-8"""
 
     def __post_init__(self) -> None:
+        if not 0 < self.fraction < 1:
+            raise ValueError(f"fraction must be above 0 and below 1, but is {self.fraction}")
         if self.valid:  # a run can be resumed from anywhere
             object.__setattr__(self, "valid", str(Path(self.valid).resolve()))
 
@@ -171,8 +173,9 @@ class Task(Contract):
     def open(cls, config: TextConfig, assets: Path) -> Task:
         return cls(config, Tokenizer.load(assets / "tokenizer.json"))
 
-    def attach(self, data: Path, advance: Advance = quiet) -> list[str]:
+    def attach(self, data: Path, advance: Advance = quiet, *, whole: bool = False) -> list[str]:
         found, valid = _find(self.config.data, data)
+        valid = found if whole else valid
         train, held = text.build_shards(
             found,
             valid,
@@ -213,8 +216,10 @@ class Task(Contract):
                 count += ids[:, 1:].numel()
                 advance(share)
         loss = total / count
-        per_byte = loss / math.log(2) * shard.size / shard.bytes
-        return {"loss": loss, "perplexity": math.exp(min(loss, 700)), "bits_per_byte": per_byte, "tokens": count}
+        scores = {"loss": loss, "perplexity": math.exp(min(loss, 700))}
+        if self.tokenizer.kind != "wordpiece":  # which loses spaces, so that its bits do not tell the text
+            scores["bits_per_byte"] = loss / math.log(2) * shard.size / shard.bytes
+        return {**scores, "tokens": count}
 
     def predict(self, input: str, options: TextOptions) -> Prediction:
         prompt = self._prompt(input)

@@ -126,8 +126,8 @@ def prune(folder: Path, last: int, keep: int, best: int | None) -> None:
 
     A later one is damaged, or the run would have gone on from it; it must not push out those that are whole.
     """
-    for path in folder.glob("*.tmp"):
-        shutil.rmtree(path)
+    for path in folder.glob("step-*.tmp"):
+        shutil.rmtree(path, ignore_errors=True)
     whole = [step for step in steps(folder) if step <= last]
     for step in steps(folder):
         if step not in whole[-keep:] and step != best:

@@ -23,6 +23,8 @@ def choose_device(wish: str) -> torch.device:
         return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
     try:
         device = torch.device(wish)
+        if device.type not in ("cpu", "cuda", "mps", "xpu"):
+            raise RuntimeError("no device to compute on")
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
@@ -69,18 +71,19 @@ class Stop:
 
 @contextlib.contextmanager
 def stop_signals() -> Iterator[Stop]:
-    """Turn SIGINT and SIGTERM into a wish that the loop grants after its step; a second one ends at once."""
+    """Turn SIGINT, SIGTERM and SIGHUP into a wish that the loop grants after its step; a second one ends at once."""
     stop = Stop()
     if threading.current_thread() is not threading.main_thread():
         yield stop
         return
 
     def wish(number: int, frame: FrameType | None) -> None:
-        if stop.number:
-            raise KeyboardInterrupt
+        if stop.number:  # asked twice: end at once
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
         stop.number = number
 
-    before = {number: signal.signal(number, wish) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, wish) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     try:
         yield stop
     finally:

@@ -14,7 +14,7 @@ from typing import Any, Literal, Protocol
 import torch
 from torch import Tensor, nn
 
-from saccade.errors import Interrupted, ResourceError, SaccadeError
+from saccade.errors import Interrupted, ModelFileError, ResourceError, SaccadeError
 from saccade.task import Batch, Split, Task
 from saccade.train import checkpoint as checkpoints
 from saccade.train.budget import Budget
@@ -22,7 +22,7 @@ from saccade.train.checkpoint import Checkpoint
 from saccade.train.device import busy, choose_device, choose_precision, describe_device, out_of_memory, stop_signals
 from saccade.train.journal import Journal
 from saccade.train.optim import OptimConfig, build, rate
-from saccade.train.state import optimizer_tensors, restore, restore_optimizers, weights
+from saccade.train.state import check_settings, optimizer_tensors, restore, restore_optimizers, settings_hash, weights
 
 
 @dataclass(frozen=True)
@@ -273,7 +273,8 @@ class Trainer:
         parts = {"model": weights(self.players), "optimizer": optimizer_tensors(self.players, self.optimizers)}
         if self.average:
             parts["average"] = self.average
-        state = {"elapsed": self.elapsed, "best": self.best}
+        state = {"elapsed": self.elapsed, "best": self.best, "made_with": self._made_with()}
+        state["settings"] = settings_hash(self.task.config)
         folder = self.folder / "checkpoints"
         checkpoints.save(folder, Checkpoint(self.step, parts, state))
         self.saved = self.step
@@ -286,6 +287,9 @@ class Trainer:
         if found is None:
             return
         where = str(checkpoints.at(folder, found.step))
+        check_settings(found.state, self.task.config, where)
+        if self.average and "average" not in found.parts:
+            raise ModelFileError(f"{where} must hold the averaged weights for train.average, but does not")
         restore(self.players, found.parts["model"], where)
         restore_optimizers(self.players, self.optimizers, found.parts["optimizer"])
         for name, value in self.average.items():
@@ -293,6 +297,18 @@ class Trainer:
         self.step, self.saved = found.step, found.step
         self.elapsed, self.best = found.state["elapsed"], found.state["best"]
         self.report.say(f"going on after step {self.step}")
+        before = found.state.get("made_with", {})
+        now = self._made_with()
+        changed = [
+            f"{what} {before[what]}, now {now[what]}" for what in now if before.get(what, now[what]) != now[what]
+        ]
+        if changed:
+            self.report.say(f"the last digits may differ from an unbroken run: {'; '.join(changed)}")
+
+    def _made_with(self) -> dict[str, Any]:
+        """What the last digits of every number depend on, beside the seed."""
+        where = {"device": str(self.device), "precision": self.precision, "threads": torch.get_num_threads()}
+        return {**where, "torch": str(torch.__version__)}
 
     def _budget(self) -> Budget:
         """How long to train; five minutes where nothing is said."""

@@ -111,7 +111,9 @@ def _roles(player: nn.Module) -> dict[str, str]:
             found[weight] = "embedding"
         elif isinstance(module, nn.Linear):
             found[weight] = "head" if name.rpartition(".")[2] == "head" else "matrix"
-    return found
+    heads = {id(player.get_parameter(name)) for name, role in found.items() if role == "head"}
+    tied = [name for name in found if id(player.get_parameter(name)) in heads]
+    return {**found, **dict.fromkeys(tied, "head")}
 
 
 class Muon(torch.optim.Optimizer):

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from saccade.config import to_json
 from saccade.errors import ModelFileError
 
 Players = Mapping[str, nn.Module]
@@ -22,6 +26,17 @@ def weights(players: Players) -> dict[str, Tensor]:
         kept = module.state_dict()
         found |= {prefix + name: value for name, value in module.named_buffers() if name in kept}
     return found
+
+
+def settings_hash(config: Any) -> str:
+    """The settings of a task in a few letters."""
+    return hashlib.sha256(json.dumps(to_json(config), sort_keys=True).encode()).hexdigest()[:16]
+
+
+def check_settings(state: Mapping[str, Any], config: Any, where: str) -> None:
+    """Refuse weights that were trained with other settings, even where the shapes agree."""
+    if state.get("settings") != settings_hash(config):
+        raise ModelFileError(f"{where} was made with other settings than run.json holds now; undo that change")
 
 
 def check(players: Players, tensors: Mapping[str, Tensor], where: str) -> None:

@@ -117,7 +117,7 @@ def test_a_penalty_changes_the_choice() -> None:
         ({"top_p": 0.0}, "top_p must be above 0 and at most 1, but is 0.0"),
         ({"top_p": 1.5}, "top_p must be above 0 and at most 1, but is 1.5"),
         ({"min_p": 1.0}, "min_p must be at least 0 and below 1, but is 1.0"),
-        ({"repetition_penalty": 0.0}, "repetition_penalty must be above 0, but is 0.0"),
+        ({"repetition_penalty": 0.0}, "repetition_penalty must be from 0.01 to 100, but is 0.0"),
     ],
 )
 def test_a_wrong_setting_is_named(settings: dict[str, float], says: str) -> None:

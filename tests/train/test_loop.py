@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -64,7 +64,7 @@ class Lines(Task):
     def __init__(self, sizes: tuple[int, ...] = (6,), dropout: float = 0.0) -> None:
         torch.manual_seed(3)
         self.model = nn.Sequential(nn.Dropout(dropout), nn.Linear(4, 1))
-        self.sizes, self.scores = sizes, iter(())
+        self.sizes, self.scores, self.config = sizes, iter(()), OPTIM  # any config does
 
     @classmethod
     def prepare(cls, config: Any, data: Path, assets: Path, advance: Any = None) -> list[str]:
@@ -74,7 +74,7 @@ class Lines(Task):
     def open(cls, config: Any, assets: Path) -> "Lines":
         return cls()
 
-    def attach(self, data: Path, advance: Any = None) -> list[str]:
+    def attach(self, data: Path, advance: Any = None, *, whole: bool = False) -> list[str]:
         return []
 
     def batches(self, split: Split, seed: int) -> Cut:
@@ -199,6 +199,21 @@ def test_a_stopped_run_goes_on_as_if_it_had_not_been(tmp_path: Path) -> None:
     ]
     for name, value in ends[0].parts["average"].items():
         assert torch.equal(value, ends[1].parts["average"][name])
+
+
+def test_another_number_of_threads_is_said_on_resume(tmp_path: Path) -> None:
+    class Heard(Silent):
+        said: ClassVar[list[str]] = []
+
+        def say(self, message: str) -> None:
+            self.said.append(message)
+
+    trainer(Lines(), tmp_path, steps=2).fit()
+    trainer(Lines(), tmp_path, Heard(), steps=2)
+    assert not any("last digits" in said for said in Heard.said)
+    torch.set_num_threads(2)  # the fixture for all tests sets one, and puts it back
+    trainer(Lines(), tmp_path, Heard(), steps=2)
+    assert "the last digits may differ from an unbroken run: threads 1, now 2" in Heard.said
 
 
 def test_the_average_is_a_running_mean(tmp_path: Path) -> None:
