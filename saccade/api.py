@@ -188,7 +188,7 @@ def _open(run: Run, task: str) -> tuple[Task, TrainConfig]:
     except UsageError as error:
         raise ModelFileError(f"{run.folder / 'run.json'}: {error}") from error
     _check_assets(run)
-    with torch.random.fork_rng():
+    with torch.random.fork_rng(devices=[]):  # networks are made on the CPU
         torch.manual_seed(training.seed)
         return kind.open(config, run.assets), training
 

@@ -5,6 +5,7 @@ Shapes: B rows, Q queries, K keys. Positions count from the start of the row, ca
 
 from __future__ import annotations
 
+import abc
 from dataclasses import dataclass
 from functools import reduce
 
@@ -12,15 +13,15 @@ import torch
 from torch import Tensor
 
 
-class Mask:
+class Mask(abc.ABC):
     """Who may see whom. True always means: may be seen."""
 
     def __and__(self, other: Mask) -> Mask:
         return Both(self, other)
 
+    @abc.abstractmethod
     def allow(self, query: Tensor, key: Tensor) -> Tensor:
         """Positions (B or 1, Q) and (K,) -> bool, broadcastable to (B, Q, K)."""
-        raise NotImplementedError(f"{type(self).__name__} must define allow(query, key)")
 
     def lower(self, queries: int, keys: int, start: int | Tensor, device: torch.device) -> Lowered:
         """What the kernel likes best: nothing, its own causal mode, or a tensor."""
