@@ -68,14 +68,17 @@ class AttentionMap:
             self._chunks = []
             if cache is not None:
                 cache.followers.append(self.reorder)
-        q = q.detach()
+        q, k = q.detach(), k.detach()
+        if self._heads is not None:
+            q = q[:, self._heads]
+        cached = cache is not None and cache.keys is not None
+        if not _fills(q, k):
+            q, k = _own(q), k if cached or goes_on else _own(k)
         if mask is not None:  # the rule of the mask, without the Q x K tensor made for the kernel
             mask = Lowered(mask.mask, mask.query, mask.key, kernel="none")
-        self._chunks.append(Chunk(_own(q if self._heads is None else q[:, self._heads]), k.shape[2], mask))
-        if cache is not None and cache.keys is not None:
-            self._k = k.detach()
-        elif not goes_on:
-            self._k = _own(k.detach())
+        self._chunks.append(Chunk(q, k.shape[2], mask))
+        if cached or not goes_on:
+            self._k = k
 
     def reorder(self, rows: Tensor) -> None:
         """Follow a cache whose row i becomes what row rows[i] was."""
@@ -174,6 +177,13 @@ def notify(attention: nn.Module, q: Tensor, k: Tensor, mask: Lowered | None, cac
         maps.record(attention, q, k, mask, cache)
 
 
+def _fills(q: Tensor, k: Tensor) -> bool:
+    """Whether q and k together are all that their one storage holds, so that keeping both costs nothing more."""
+    storage = q.untyped_storage()
+    size = (q.numel() + k.numel()) * q.element_size()
+    return storage.data_ptr() == k.untyped_storage().data_ptr() and storage.nbytes() == size
+
+
 def _own(x: Tensor) -> Tensor:
-    """The tensor itself, or a copy where it is a view that would keep a larger one alive (v beside q and k)."""
+    """The tensor itself, or a copy where it is a view that would keep a larger one alive."""
     return x.clone() if x.untyped_storage().nbytes() > x.numel() * x.element_size() else x

@@ -45,7 +45,7 @@ def busy(device: torch.device) -> str:
     The threads of a kernel wait for each other: one that gets no core stops all of them.
     """
     cores, load = os.cpu_count() or 1, os.getloadavg()[0]
-    if device.type != "cpu" or torch.get_num_threads() == 1 or load < cores:
+    if device.type != "cpu" or torch.get_num_threads() == 1 or load < 1.5 * cores:
         return ""
     return f"other programs keep this machine busy (load {load:.1f}, {cores} cores): OMP_NUM_THREADS=1 may be faster"
 

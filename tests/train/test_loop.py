@@ -409,9 +409,9 @@ def test_a_busy_machine_is_advised(monkeypatch: pytest.MonkeyPatch) -> None:
     cpu = torch.device("cpu")
     monkeypatch.setattr("os.cpu_count", lambda: 4)
     monkeypatch.setattr("torch.get_num_threads", lambda: 4)
-    monkeypatch.setattr("os.getloadavg", lambda: (5.5, 0.0, 0.0))
-    assert "load 5.5, 4 cores): OMP_NUM_THREADS=1" in device.busy(cpu)
-    monkeypatch.setattr("os.getloadavg", lambda: (1.0, 0.0, 0.0))
+    monkeypatch.setattr("os.getloadavg", lambda: (6.5, 0.0, 0.0))
+    assert "load 6.5, 4 cores): OMP_NUM_THREADS=1" in device.busy(cpu)
+    monkeypatch.setattr("os.getloadavg", lambda: (4.0, 0.0, 0.0))
     assert device.busy(cpu) == ""
 
 
