@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -157,12 +159,13 @@ class Task(Contract):
         kind = config.data.tokenizer
         if kind == "auto":
             small = sum(file.size for file in every) < CHARACTERS_BELOW
-            kind = "characters" if small and _small_alphabet(_texts(every, settings)) else "bpe"
+            kind = "characters" if small and _small_alphabet(_texts(every, settings, advance)) else "bpe"
         if kind == "characters":  # an alphabet, not something learnt: the held-back part may have a letter of its own
-            tokenizer = train_tokenizer(kind, _texts(every, settings), 1 << 16)
+            tokenizer = train_tokenizer(kind, _texts(every, settings, advance), 1 << 16)
         else:
-            parts = (document.text for part, document in files.split(found, settings) if part == "train")
-            learnt = parts if valid is None else _texts(found, settings)
+            split = files.split(found, settings, advance=_bytes_read(found, advance))
+            parts = (document.text for part, document in split if part == "train")
+            learnt = parts if valid is None else _texts(found, settings, advance)
             tokenizer = train_tokenizer(kind, learnt, config.data.vocabulary, (END,))
         tokenizer.save(assets / "tokenizer.json")
         notes = [file.describe() for file in every[:3]] + ([f"… {len(every)} files in all"] if len(every) > 3 else [])
@@ -306,8 +309,21 @@ def _windows(shard: text.Shard, width: int, quick: bool) -> Iterator[tuple[float
         yield 1.0, tail[None]
 
 
-def _texts(found: list[files.Found], settings: files.SplitSettings) -> Iterator[str]:
-    return (document.text for file in found for document in files.documents(file, column=settings.column))
+def _texts(found: list[files.Found], settings: files.SplitSettings, advance: Advance) -> Iterator[str]:
+    """The texts of some files, one after the other."""
+    read = _bytes_read(found, advance)
+    for file in found:
+        for document in files.documents(file, column=settings.column, advance=partial(read, file)):
+            yield document.text
+
+
+def _bytes_read(found: list[files.Found], advance: Advance) -> Callable[[files.Found, int], None]:
+    """Turns a place in one of the files into the share of all of them that is read."""
+    before = dict(
+        zip((file.path for file in found), accumulate((file.size for file in found), initial=0), strict=False)
+    )
+    total = max(1, sum(file.size for file in found))
+    return lambda file, position: advance(min(1.0, (before[file.path] + position) / total))
 
 
 def _find(config: DataConfig, data: Path) -> tuple[list[files.Found], list[files.Found] | None]:

@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from saccade.config import override
+from saccade.config import from_json, override
 from saccade.data import text
 from saccade.errors import DataError, UsageError
 from saccade.task import Split
@@ -74,6 +74,17 @@ def test_a_quick_evaluation_is_an_even_sample(task: Task, monkeypatch: pytest.Mo
     assert quick == task.evaluate(Split.VALID, quick=True)
     starts = [group[:, 0].tolist() for _, group in language_model._windows(shard, width, True)]
     assert len(starts[0]) >= 2
+
+
+def test_reading_a_large_text_is_told_from_beginning_to_end(tmp_path: Path) -> None:
+    for name in ("a.txt", "b.txt"):
+        (tmp_path / name).write_text("a line of some text that is read\n" * 40_000)
+    shares: list[float] = []
+    words = {"data": {"tokenizer": "bpe", "vocabulary": 300}}
+    (tmp_path / "assets").mkdir()
+    Task.prepare(from_json(Task.Config, words), tmp_path, tmp_path / "assets", shares.append)
+    assert shares == sorted(shares) and len(set(shares)) >= 4
+    assert 0 < shares[0] < 0.5 and shares[-1] == 1
 
 
 def test_evaluating_does_not_change_the_mode(task: Task) -> None:
