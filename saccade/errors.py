@@ -1,7 +1,5 @@
 """Errors a person can meet: each says what is wrong, the rule, and the next step, and has an exit code."""
 
-import signal
-
 
 class SaccadeError(Exception):
     """Something a person can put right; the command line prints it in one line."""
@@ -39,7 +37,6 @@ class Interrupted(SaccadeError):
     def __init__(self, number: int, message: str) -> None:
         super().__init__(message)
         self.exit_code = 128 + number
-        self.signal = signal.Signals(number).name
 
 
 def suggest(word: str, known: list[str]) -> str:
