@@ -55,6 +55,8 @@ class Axis:
 
     kind: str
     labels: tuple[str, ...]
+    words: tuple[int, ...] = ()
+    """For pieces of words: the number of the word each label belongs to; empty: every label is one of its own."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,15 @@ class AttentionRead:
 
 
 @dataclass(frozen=True)
+class Reading:
+    """A number for each label of an axis: the steps a Universal Transformer took for each token."""
+
+    name: str
+    axis: Axis
+    values: tuple[float, ...]
+
+
+@dataclass(frozen=True)
 class Prediction:
     """What a model answered, with its scores and what it looked at."""
 
@@ -75,6 +86,11 @@ class Prediction:
     output: str
     scores: dict[str, float] = field(default_factory=dict)
     maps: tuple[AttentionRead, ...] = ()
+    readings: tuple[Reading, ...] = ()
+    alignment: AttentionRead | None = None
+    """Which source words each output word looked at, by the head that shows it best: (1, output, source)."""
+    others: tuple[Prediction, ...] = ()
+    """The next best answers, where more than one was asked for."""
 
 
 class Task(abc.ABC):
