@@ -23,7 +23,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "runs": {"config", "durable", "errors"},
     "api": {"config", "durable", "errors", "runs", "task", "tasks", "train"},
     "screen": set(),
-    "demo": set(),
+    "demo": {"errors"},
     "cli": {"api", "config", "demo", "errors", "screen"},
     "__main__": {"cli"},
     "__init__": set(),
