@@ -87,6 +87,7 @@ def test_the_signature_of_bleu_says_how():
         ("1 + 1 = 2", "13a"),
         ("我爱北京天安门。", "zh"),
         ("使用PyTorch训练Transformer模型", "zh"),
+        ("日语里的假名の常常出现在中文招牌上。", "zh"),
         ("猫がマットの上に座った。", "char"),
         ("แมวนั่งบนเสื่อ", "char"),
         ("ឆ្មាអង្គុយលើកន្ទេល", "char"),
@@ -108,9 +109,10 @@ def test_sacrebleu_is_loaded_only_when_used():
     assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout == "[]\n"
 
 
-def test_an_unknown_tokenizer_is_refused():
-    with pytest.raises(ValueError, match=r"tokenize must be one of none, zh, 13a, .*, but is 'moses'"):
-        metrics.bleu(*ENGLISH, tokenize="moses")
+@pytest.mark.parametrize("name", ["moses", "spm"])
+def test_an_unknown_tokenizer_is_refused(name):
+    with pytest.raises(ValueError, match=rf"tokenize must be one of none, zh, 13a, .*, but is '{name}'"):
+        metrics.bleu(*ENGLISH, tokenize=name)
 
 
 @pytest.mark.parametrize("score", PAIRED)
@@ -165,6 +167,7 @@ def test_the_signature_of_rouge_says_how():
     plain, stemmed = metrics.rouge(["Cats"], ["cat"]), metrics.rouge(["Cats"], ["cat"], stem=True)
     assert plain["rouge1"] == metrics.Score(0, f"rouge:F|stem:no|tok:ascii|version:saccade-{__version__}")
     assert stemmed["rougeL"] == metrics.Score(100, f"rouge:F|stem:yes|tok:ascii|version:saccade-{__version__}")
+    assert metrics.rouge(["gas"], ["ga"], stem=True)["rouge1"].value == 0  # three letters are not stemmed
 
 
 @pytest.mark.parametrize(
@@ -172,8 +175,10 @@ def test_the_signature_of_rouge_says_how():
     [
         ("我爱北京", "我爱上海", 50),  # a character each
         ("2024 我爱北京", "2024 我爱上海", 60),  # a number does not make it English
+        ("2024年我爱北京", "2024年我爱上海", 100 * 4 / 6),  # nor does it swallow what follows
         ("КОШКА сидит", "кошка лежит", 50),
         ("हिन्दी भाषा", "हिन्दू भाषा", 50),  # vowel signs stay with their letters
+        ("क्\u200dष भाषा", "क्ष भाषा", 100),  # nor does a joiner part them
         ("안녕 세상", "안녕 친구", 50),
         ("ねこ", "ねこ", 100),
         ("cafe\u0301 Привет мир", "caf\u00e9 привет мир", 100),  # one spelling of two
