@@ -106,13 +106,13 @@ def damaged(path: Path, position: Position, error: Exception) -> BadRows:
 
 
 def text_blocks(
-    path: Path, *, packed: bool, encoding: str, advance: Callable[[int], None] | None = None
+    path: Path, *, packed: bool, encoding: str, translate: bool = True, advance: Callable[[int], None] | None = None
 ) -> Iterator[str]:
     """The text of a file in blocks of about a megabyte, with every line ending as a newline character.
 
-    `advance` is told how many bytes of the file on disk have been read.
+    Without `translate` the text stays as it is. `advance` is told how many bytes of the file on disk have been read.
     """
-    decoder = BlockDecoder(path, encoding)
+    decoder = BlockDecoder(path, encoding, translate)
     with open_bytes(path, packed) as stream:
         try:
             for data in byte_blocks(stream, path, BLOCK):
@@ -132,12 +132,12 @@ def raw_position(stream: io.BufferedIOBase) -> int:
 class BlockDecoder:
     """Decodes a file block by block: keeps half characters back and knows the line and column of a bad byte."""
 
-    def __init__(self, path: Path, encoding: str) -> None:
+    def __init__(self, path: Path, encoding: str, translate: bool = True) -> None:
         self.path = path
         self.encoding = encoding
         self.position = Position()
         self._decoder = codecs.getincrementaldecoder(encoding)("strict")
-        self._newlines = io.IncrementalNewlineDecoder(None, translate=True)
+        self._newlines = io.IncrementalNewlineDecoder(None, translate=translate)
         self._started = False
 
     def feed(self, data: bytes, *, final: bool = False) -> Iterator[str]:

@@ -3,8 +3,8 @@
 import csv
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -18,9 +18,9 @@ LONGEST_LINE = 1 << 24  # characters; a longer one is a file without line ends, 
 LONGEST_FIELD = 1 << 24
 # Control characters except tab, newline, vertical tab, form feed and return; and halves of surrogate pairs.
 FORBIDDEN = re.compile("[\x00-\x08\x0e-\x1f\x7f\ud800-\udfff]")
-ESCAPED = re.compile(r"\\u(?:00(?:0[0-8ef]|1[0-9a-f]|7f)|d[89a-f][0-9a-f]{2})", re.IGNORECASE)
 
 Advance = Callable[[int], None]
+Lists = Mapping[str, Callable[[list[str]], str]]
 
 
 @dataclass(frozen=True)
@@ -34,11 +34,13 @@ class Row:
 class Lines:
     """The lines of a text, counted, with those of the row being read at hand for its error message."""
 
-    def __init__(self, found: Found, advance: Advance | None = None) -> None:
+    def __init__(self, found: Found, advance: Advance | None = None, *, translate: bool = True) -> None:
         self.path = found.path
         self.number = 0
         self.recent: list[str] = []
-        self._blocks = text_blocks(found.path, packed=found.gzip, encoding=found.encoding, advance=advance)
+        self._blocks = text_blocks(
+            found.path, packed=found.gzip, encoding=found.encoding, translate=translate, advance=advance
+        )
 
     def __iter__(self) -> Iterator[str]:
         carry = ""
@@ -77,20 +79,22 @@ def rows(
     columns: Sequence[str] | None = None,
     *,
     numbers: bool = True,
+    lists: Lists | None = None,
     problems: Problems | None = None,
     advance: Advance | None = None,
 ) -> Iterator[Row]:
     """The rows of a table with the columns asked for (None: all), streaming; bad rows are raised together at the end.
 
-    With `numbers`, JSON numbers and booleans are taken as their JSON text. A caller that has rules of its own passes
-    `problems`, adds to it, and calls its `check` at the end.
+    With `numbers`, JSON numbers and booleans are taken as their JSON text; `lists` says for a column how a JSON list of
+    strings becomes one. A caller that has rules of its own passes `problems`, adds to it, and calls its `check` at the
+    end.
     """
     collected = Problems() if problems is None else problems
     if found.format == "text":
         raise DataError(f"{found.path}:1: plain text, expected a table (csv, tsv or jsonl); name a table")
     count = 0
     lines = Lines(found, advance)
-    reader = _json_rows(found, lines, columns, numbers, collected) if found.format == "jsonl" else None
+    reader = _json_rows(found, lines, columns, numbers, lists or {}, collected) if found.format == "jsonl" else None
     try:
         for row in reader or _table_rows(found, lines, columns, collected):
             count += 1
@@ -152,7 +156,9 @@ def _table_rows(found: Found, lines: Lines, columns: Sequence[str] | None, colle
     if first is None:
         return
     start, cells = first
-    header = found.header or bool(columns and set(columns) <= set(cells))
+    # A first row that happens to hold the numbers of the columns asked for is a row.
+    named = columns is not None and not all(name.isdecimal() for name in columns)
+    header = found.header or bool(named and columns and set(columns) <= set(cells))
     names = cells if header else [str(number + 1) for number in range(len(cells))]
     places = pick_columns(found.path, names, columns)
     if not header:
@@ -180,7 +186,7 @@ def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 
 def _json_rows(
-    found: Found, lines: Lines, columns: Sequence[str] | None, numbers: bool, collected: Problems
+    found: Found, lines: Lines, columns: Sequence[str] | None, numbers: bool, lists: Lists, collected: Problems
 ) -> Iterator[Row]:
     """The rows of a jsonl file: one object a line, with the same keys wanted of each."""
     wanted = columns
@@ -192,12 +198,21 @@ def _json_rows(
         if row is None:
             continue
         wanted = list(row) if wanted is None else wanted
+        row.update({name: _join_strings(row[name], lists[name]) for name in wanted if name in lists and name in row})
         values = [_json_value(found.path, lines.number, line, row, name, numbers) for name in wanted]
         bad = next((value for value in values if isinstance(value, Problem)), None)
         if bad is not None:
             collected.add(bad)
         else:
             yield Row(tuple(value for value in values if isinstance(value, str)), lines.number)
+
+
+def _join_strings(value: object, join: Callable[[list[str]], str]) -> object:
+    """A list of strings as one string; anything else stays as it is."""
+    if not isinstance(value, list):
+        return value
+    strings = [item for item in value if isinstance(item, str)]
+    return join(strings) if len(strings) == len(value) else value
 
 
 def _parse_object(path: Path, number: int, line: str, collected: Problems) -> dict[str, object] | None:
@@ -234,13 +249,16 @@ def _json_value(path: Path, number: int, line: str, row: dict[str, object], name
         return json.dumps(value)
     if not isinstance(value, str):
         shown = json.dumps(value)[:40]
-        return Problem(
-            path, number, column, f"'{name}' is {_json_kind(value)} ({shown})", "a string", "put it in quotes"
-        )
+        step = "write it as one string" if isinstance(value, (list, dict)) else "put it in quotes"
+        return Problem(path, number, column, f"'{name}' is {_json_kind(value)} ({shown})", "a string", step)
     bad = FORBIDDEN.search(value)
     if bad is not None:
-        escape = ESCAPED.search(line)
-        return forbidden_problem(path, number, escape.start() + 1 if escape else column, bad.group())
+        escape = re.search(rf"\\u{ord(bad.group()):04x}", line, re.IGNORECASE)
+        problem = forbidden_problem(path, number, escape.start() + 1 if escape else column, bad.group())
+        if escape is None or bad.group() >= "\ud800":
+            return problem
+        step = rf"remove it, for example: sed 's/\{escape.group()}//g' '{path}' > clean-{path.name}"
+        return replace(problem, next_step=step)
     return value
 
 
