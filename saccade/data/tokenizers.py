@@ -124,6 +124,20 @@ class Tokenizer:
             name if name in self.specials else token_bytes(name).decode("utf-8", "backslashreplace") for name in names
         ]
 
+    def raw(self, ids: Iterable[int]) -> list[bytes]:
+        """The bytes that each id adds to the text: none for a special token, a space before words and first pieces."""
+        return [self._raw(self.token(number)) for number in ids]
+
+    def _raw(self, token: str) -> bytes:
+        if token in self.specials:
+            # Only a character can be unknown and still be a part of the text.
+            return "\ufffd".encode() if self.kind == "characters" and token == UNKNOWN else b""
+        if self._byte_level:
+            return token_bytes(token)
+        if self.kind == "wordpiece" and token.startswith("##"):
+            return token[2:].encode()
+        return (b" " if self.kind in ("wordpiece", "words") else b"") + token.encode()
+
 
 def _kind(inner: library.Tokenizer) -> str:
     name = type(inner.model).__name__

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tokenizers as library
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -109,6 +110,30 @@ def test_a_foreign_word_list_is_not_taken_for_characters(tmp_path: Path) -> None
     loaded = Tokenizer.load(tmp_path / "t.json")
     assert loaded.kind == "words"
     assert loaded.encode("ZEBRA".lower()[1:3]) == loaded.encode("EB")
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, BYTES.size - 1), max_size=40))
+def test_the_raw_bytes_of_byte_pairs_join_to_the_text(ids: list[int]) -> None:
+    raw = BYTES.raw(ids)
+    assert len(raw) == len(ids)
+    assert b"".join(raw).decode("utf-8", "replace") == BYTES.decode(ids)
+
+
+def test_raw_bytes_of_characters_and_word_pieces() -> None:
+    known = train_tokenizer("characters", ["aé"], 10, ["<unk>", END])
+    ids = [*known.encode("éa?"), known.specials[END]]
+    assert known.raw(ids) == ["é".encode(), b"a", "\ufffd".encode(), b""]
+    ids = [PIECES.specials["[CLS]"], *PIECES.encode("The naïve dogs.")]
+    assert b"".join(PIECES.raw(ids)).decode() == " the naive dogs ."
+    assert [piece.startswith(b" ") for piece in PIECES.raw(ids)[1:]] == [
+        not name.startswith("##") for name in PIECES.pieces(ids)[1:]
+    ]
+    assert PIECES.raw(ids)[0] == b""
+    listed = Tokenizer(library.Tokenizer(library.models.WordLevel({"<unk>": 0, "##a": 1}, unk_token="<unk>")))
+    assert listed.raw([1, 0]) == [b" ##a", b" <unk>"]
+    with pytest.raises(IndexError, match="but is 9999"):
+        BYTES.raw([9999])
 
 
 # special tokens and unknown characters

@@ -1,0 +1,94 @@
+"""Words: which sub-word pieces make up a word, so that attention can be shown word by word."""
+
+import unicodedata
+from bisect import bisect_right
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Literal
+
+Kind = Literal["space", "letter", "sign", "unspaced", "tail"]
+
+APOSTROPHES = "'\u2019"
+HYPHENS = "-\u2010\u2011"
+ELIDED = 2  # letters; what follows an apostrophe and is longer is a word of its own: L' accord, but didn't
+# First and last code of scripts that put no spaces between words: Thai, Lao, Tibetan, Burmese, Khmer, kana and Han.
+UNSPACED = (
+    (0x0E00, 0x109F),
+    (0x1780, 0x17FF),
+    (0x3005, 0x3007),
+    (0x3040, 0x312F),
+    (0x31A0, 0x31FF),
+    (0x3400, 0x9FFF),
+    (0xF900, 0xFAFF),
+    (0xFF66, 0xFF9F),
+    (0x1B000, 0x1B16F),
+    (0x20000, 0x3FFFF),
+)
+
+
+def word_numbers(pieces: Sequence[bytes]) -> list[int]:
+    """The number of the word that each piece belongs to; the pieces join to the bytes of a text.
+
+    A word starts with white space, and with a run of punctuation and after it: `1992` `.`. A hyphen between letters is
+    part of the word, and so is an apostrophe: `didn't`; but more than two letters after one are the next word: `L'`
+    `accord`. Where a script has no spaces each piece is a word. Pieces that are parts of one character stay together,
+    and an empty piece (a special token) is a word by itself.
+    """
+    text = b"".join(pieces).decode("utf-8", "surrogateescape")
+    widths = accumulate((_width(character) for character in text), initial=0)
+    at_byte = {offset: number for number, offset in enumerate(widths)}  # the characters by where they start
+    offsets = [0, *accumulate(len(piece) for piece in pieces)]
+    edges = {at_byte[offset] for offset in offsets if offset in at_byte}
+    starts = _starts(text)
+    numbers: list[int] = []
+    for index, piece in enumerate(pieces):
+        here = at_byte.get(offsets[index])  # None: inside a character
+        new = not numbers or not piece or not pieces[index - 1]
+        if not new and here is not None:
+            new = starts[here] or _follows_inner_space(text, here, edges)
+        numbers.append((numbers[-1] if numbers else -1) + new)
+    return numbers
+
+
+def _width(character: str) -> int:
+    """The bytes of a character; a byte that is no part of one stands for itself."""
+    return 1 if unicodedata.category(character) == "Cs" else len(character.encode())
+
+
+def _follows_inner_space(text: str, here: int, edges: set[int]) -> bool:
+    """Whether white space that ends here began inside a piece: then it does not belong to what follows."""
+    start = here
+    while start and text[start - 1].isspace():
+        start -= 1
+    return start < here and start not in edges
+
+
+def _starts(text: str) -> list[bool]:
+    """Whether a word may start at each character."""
+    kinds: list[Kind] = []
+    starts: list[bool] = []
+    for at, character in enumerate(text):
+        kind, before = _kind(character), kinds[-1] if kinds else "tail"
+        if kind == "tail" or before == "space":
+            starts.append(not at)
+        else:
+            starts.append(kind != before or kind == "unspaced")
+        kinds.append(before if kind == "tail" and before != "space" else kind)
+    letters = [kind == "letter" and not text[at].isnumeric() for at, kind in enumerate(kinds)]
+    for at in range(1, len(text) - 1):
+        if text[at] in APOSTROPHES + HYPHENS and letters[at - 1] and letters[at + 1]:
+            starts[at] = False
+            starts[at + 1] = text[at] in APOSTROPHES and sum(letters[at + 1 : at + 2 + ELIDED]) > ELIDED
+    return starts
+
+
+def _kind(character: str) -> Kind:
+    category = unicodedata.category(character)
+    if character.isspace():
+        return "space"
+    if category[0] == "M" or category == "Cf":
+        return "tail"  # an accent, a vowel sign, a joiner: goes with what stands before it
+    if category[0] in "PS":
+        return "sign"
+    place = bisect_right(UNSPACED, (ord(character), 0x110000)) - 1
+    return "unspaced" if place >= 0 and ord(character) <= UNSPACED[place][1] else "letter"
