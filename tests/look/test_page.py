@@ -1,0 +1,195 @@
+"""The page of a prediction: alone in its file, safe whatever a label holds, and alive in a real browser."""
+
+import re
+import shutil
+
+import pytest
+import torch
+
+from saccade.errors import UsageError
+from saccade.look import draw, page
+from saccade.task import AttentionRead, Axis, Prediction, Reading
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
+QUIET = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
+QUIET += ["--disable-sync", "--no-first-run"]
+EVIL = "</script><script>window.hacked=1</script>"
+SOURCE = Axis("words", (" the", " bla", "ck", " cat", EVIL, " שלום"), (0, 1, 1, 2, 3, 4))
+TARGET = Axis("words", (" le", " chat", " no", "ir", "\"<b>'&"), (0, 1, 2, 2, 3))
+
+
+def reads(layers=2, heads=3, queries=TARGET, keys=SOURCE):
+    shape = heads, len(queries.labels), len(keys.labels)
+    return [AttentionRead(f"decoder.{n}", (3 * torch.randn(shape)).softmax(-1), queries, keys) for n in range(layers)]
+
+
+def prediction(**more):
+    steps = Reading("steps per token", SOURCE, (2.0, 3.0, 4.0, 1.0, 1.0, 6.0))
+    return Prediction(f"the black cat {EVIL}", "le chat noir", {"log probability": -1.25}, readings=(steps,), **more)
+
+
+def test_the_page_holds_everything_and_names_no_other_file():
+    text = draw.page(prediction(others=(Prediction("", "la chatte <i>"),)), reads(), title="A cat <&>")
+    assert "<title>A cat &lt;&amp;&gt;</title>" in text
+    assert "la chatte &lt;i&gt;" in text
+    assert "-1.25" in text
+    links = re.sub(r"http://www\.w3\.org/2000/svg", "", text)  # the name of SVG, not an address that is opened
+    assert not re.search(r"https?:|//[a-z]|src=|href=|@import|url\(", links)
+
+
+def test_no_label_can_leave_its_place():
+    text = draw.page(prediction(), reads(), title=EVIL)
+    assert "<script>window" not in text
+    assert text.count("<script") == text.count("</script>") == 2
+
+
+def test_a_page_of_too_many_weights_is_refused(monkeypatch):
+    monkeypatch.setattr(page, "MOST", 100)
+    with pytest.raises(UsageError, match="at most 100 weights, but these maps have 180; choose fewer layers"):
+        draw.page(prediction(), reads(), title="big")
+
+
+@pytest.fixture(scope="module")
+def browser():
+    playwright = pytest.importorskip(
+        "playwright.sync_api", reason="playwright is not installed: pip install playwright"
+    )
+    found = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if found is None:
+        pytest.skip(f"no browser found; looked for {', '.join(BROWSERS)}")
+    with playwright.sync_playwright() as driver:
+        opened = driver.chromium.launch(executable_path=found, args=QUIET)
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def visit(browser, tmp_path):
+    """Opens a page, and fails at the end if its script or its rules complained, or anything left it."""
+    complaints, requests, contexts = [], [], []
+
+    def opened(text, **options):
+        file = tmp_path / f"{len(contexts)}.html"
+        file.write_text(text, encoding="utf-8")
+        contexts.append(browser.new_context(**options))
+        tab = contexts[-1].new_page()
+        tab.on("pageerror", lambda error: complaints.append(str(error)))
+        tab.on("console", lambda message: complaints.append(message.text))
+        tab.on("request", lambda request: requests.append(request.url))
+        tab.goto(file.as_uri())
+        return tab
+
+    yield opened
+    for context in contexts:
+        context.close()
+    assert not complaints
+    assert [url for url in requests if not url.endswith(".html")] == []
+    assert len(requests) == len(contexts)
+
+
+def strengths(tab):
+    return tab.eval_on_selector_all("#body rect[fill-opacity]", "all => all.map(r => +r.getAttribute('fill-opacity'))")
+
+
+def labels(tab, side):
+    return tab.locator(f"#{side} .token span").all_text_contents()
+
+
+def test_labels_stand_there_and_none_of_them_runs(visit):
+    tab = visit(draw.page(prediction(), reads(), title="A cat"))
+    assert labels(tab, "columns") == ["the", "black", "cat", EVIL, "שלום"]
+    assert labels(tab, "rows") == ["le", "chat", "noir", "\"<b>'&"]
+    assert tab.evaluate("window.hacked") is None
+    assert EVIL in tab.locator(".texts").text_content()
+    assert tab.locator("#left text").all_text_contents() == ["le", "chat", "noir", "\"<b>'&"]
+    assert tab.locator(".reading rect").count() == 6
+
+
+def test_the_matrix_shows_the_weights_of_the_chosen_layer_and_head(visit):
+    maps = reads()
+    tab = visit(draw.page(prediction(), maps, title="A cat"))
+    tab.uncheck("#words")
+    for layer, head in ((0, "mean"), (0, 1), (1, 2)):
+        tab.select_option("#layer", str(layer))
+        tab.check(f"input[name=head][value='{head}']")
+        weights = maps[layer].weights.mean(0) if head == "mean" else maps[layer].weights[head]
+        assert strengths(tab) == pytest.approx((weights / weights.max()).flatten().tolist(), abs=0.001)
+        assert tab.locator("#most").text_content() == f"{weights.max():.2f}"
+
+
+def test_words_and_pieces_can_be_switched(visit):
+    tab = visit(draw.page(prediction(), reads(), title="A cat"))
+    assert len(strengths(tab)) == 4 * 5
+    tab.uncheck("#words")
+    assert len(strengths(tab)) == 5 * 6
+    assert labels(tab, "columns")[:3] == ["␣the", "␣bla", "ck"]
+
+
+def test_pointing_at_a_word_tells_what_it_looks_at(visit):
+    weights = torch.tensor([[[0.75, 0.25, 0.0], [0.1, 0.0, 0.9]]])
+    whole = AttentionRead("cross", weights, Axis("words", ("le", "chat")), Axis("words", ("the", "black", "cat")))
+    tab = visit(draw.page(Prediction("", ""), [whole], title="A cat"))
+    tab.locator("#rows .token").nth(0).hover()
+    assert tab.locator("#told").text_content() == "le ← the 0.75, black 0.25"
+    assert tab.locator("#columns small").all_text_contents() == ["0.75", "0.25", ""]
+    tab.locator("#columns .token").nth(2).hover()
+    assert tab.locator("#told").text_content() == "cat → chat 0.90"
+    tab.locator("#body rect").nth(5).hover()
+    assert tab.locator("#told").text_content() == "chat ← cat 0.9000"
+    assert tab.locator("#top text.on").text_content() == "cat"
+    assert tab.locator("#left text.on").text_content() == "chat"
+
+
+def test_the_keyboard_goes_everywhere(visit):
+    tab = visit(draw.page(prediction(), reads(), title="A cat"))
+    tab.focus("#body")
+    for key in ("ArrowRight", "ArrowDown", "ArrowDown", "ArrowRight", "ArrowLeft", "End"):
+        tab.keyboard.press(key)
+    assert tab.locator("#told").text_content().startswith("noir ← שלום")
+    tab.focus("#rows .token.on")
+    tab.keyboard.press("ArrowLeft")
+    assert tab.evaluate("document.activeElement.firstChild.textContent") == "chat"
+    assert tab.locator("#told").text_content().startswith("chat ←")
+    tab.focus("input[name=head]:checked")
+    before = strengths(tab)
+    tab.keyboard.press("ArrowRight")
+    assert tab.locator("input[name=head]:checked").get_attribute("value") == "0"
+    assert strengths(tab) != before
+
+
+def test_a_large_map_is_painted(visit):
+    many = Axis("words", tuple(f"w{number}" for number in range(120)))
+    large = AttentionRead("self", torch.eye(120)[None], many, many)
+    tab = visit(draw.page(Prediction("", ""), [large], title="large"))
+    assert tab.locator("#body rect").count() == 0
+    row = """() => {
+        const canvas = document.querySelector('#body canvas'), cell = canvas.width / 120;
+        const { data } = canvas.getContext('2d').getImageData(0, 70.5 * cell, canvas.width, 1);
+        return Array.from({ length: 120 }, (_, column) => data[4 * Math.floor((column + 0.5) * cell) + 3]);
+    }"""
+    assert tab.evaluate(row) == [255 if column == 70 else 0 for column in range(120)]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [400, 1200])
+def test_the_page_fits_a_phone_and_both_schemes(visit, scheme, width):
+    long = Axis("words", tuple("long" * (number % 9 + 1) for number in range(40)))
+    text = draw.page(prediction(), reads(queries=long), title="A title " * 20)
+    tab = visit(text, color_scheme=scheme, viewport={"width": width, "height": 800})
+    assert tab.evaluate("document.documentElement.scrollWidth") <= width
+    paper, ink = (
+        sum(map(int, re.findall(r"\d+", tab.evaluate(f"getComputedStyle(document.documentElement).{name}"))))
+        for name in ("backgroundColor", "color")
+    )
+    assert (paper > ink) == (scheme == "light")
+
+
+def test_the_alignment_comes_first_and_pages_without_maps_say_so(visit):
+    maps = reads()
+    aligned = AttentionRead("decoder.1", maps[1].weights[:1], TARGET, SOURCE)
+    tab = visit(draw.page(prediction(alignment=aligned), maps, title="A cat"))
+    assert tab.locator("#layer option").all_text_contents() == ["word alignment (decoder.1)", "decoder.0", "decoder.1"]
+    assert not tab.locator("#heads").is_visible()
+    tab = visit(draw.page(Prediction("in", "out"), [], title="bare"))
+    assert "No attention was kept" in tab.locator("main").text_content()
+    assert not tab.locator("#look").is_visible()
