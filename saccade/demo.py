@@ -46,13 +46,10 @@ IDIOMS = {
     "id": "'tanggal' d MMMM y",
     "th": "'วันที่' d MMMM y",
 }
-ZEROS = {
-    "arab": "٠",
-    "arabext": "۰",
-    "beng": "০",
-    "deva": "०",
-}  # Babel names the digits of a locale without holding them
+# Babel names the digits of a locale without holding them.
+ZEROS = {"arab": "٠", "arabext": "۰", "beng": "০", "deva": "०"}
 SPACES = str.maketrans({"\u00a0": " ", "\u202f": " ", "\u200e": None, "\u200f": None})
+MONTH_NAMES = {"MMM", "MMMM"}
 HELD_SHARE = 0.1  # of the combinations
 CASES = ("as is", "lower", "title")
 
@@ -143,8 +140,8 @@ def plan_dates(seed: int = 1) -> Plan:
     writers: defaultdict[str, set[Combination]] = defaultdict(set)
     for one in known:
         for day in _probes():
-            text = _print(one, day, weekday=MONDAY)
-            for text in {_respell(text, one, day, spelling) for spelling in SPELLINGS}:
+            printed = _print(one, day, weekday=MONDAY)
+            for text in {_respell(printed, one, day, spelling) for spelling in SPELLINGS}:
                 meant[text].add(day)
                 writers[text].add(one)
     clashing = {one for text, days in meant.items() if len(days) > 1 for one in writers[text]}
@@ -162,7 +159,7 @@ def _probes() -> Iterator[date]:
 
 def _hold_out(kept: list[Combination], shared: set[Combination], rng: random.Random) -> list[Combination]:
     """Combinations that no other one writes alike, whose month and weekday names stay in training."""
-    candidates = [one for one in kept if one not in shared and one.fields & {"MMM", "MMMM"} and one.format != "idiom"]
+    candidates = [one for one in kept if one not in shared and one.fields & MONTH_NAMES and one.format != "idiom"]
     rng.shuffle(candidates)
     names = Counter((one.locale, name) for one in kept for name in one.fields)
     formats = Counter(one.format for one in kept)
@@ -182,10 +179,10 @@ def _hold_out(kept: list[Combination], shared: set[Combination], rng: random.Ran
 def _draw(
     combinations: tuple[Combination, ...], count: int, rng: random.Random, taken: set[str]
 ) -> list[tuple[str, ...]]:
-    """Rows of a table under its header: each locale as often as any other, and no text twice."""
+    """Rows of a table under its header: each locale as often as any other, month names before mere numbers."""
     formats: defaultdict[str, list[Combination]] = defaultdict(list)
     for one in combinations:
-        formats[one.locale].append(one)
+        formats[one.locale] += [one] * (4 if one.fields & MONTH_NAMES else 1)  # names take more examples to learn
     locales = list(formats)
     rows: list[tuple[str, ...]] = [("source", "target", "locale", "format")]
     while len(rows) <= count:
