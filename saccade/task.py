@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar, Protocol
 
 from torch import Tensor, nn
@@ -105,13 +106,17 @@ class Task(abc.ABC):
     presets: ClassVar[Mapping[str, Mapping[str, Any]]]
     """Named settings, as JSON of `Config`."""
     summary: ClassVar[str]
-    score: ClassVar[str]
+    score: str
     """The value of `evaluate` that says which checkpoint is best; lower is better if it ends on 'loss'."""
 
     config: Any
     model: nn.Module
     fingerprint: str = ""
     """What the attached data are, in a few letters: a resumed run must find the same."""
+    explained: Mapping[str, str] = MappingProxyType({})
+    """How the last `evaluate` computed its scores, where others must be able to repeat it: signatures by name."""
+    findings: Mapping[str, Any] = MappingProxyType({})
+    """What `study` found when the run had ended; empty before."""
 
     @classmethod
     @abc.abstractmethod
@@ -141,6 +146,14 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def predict(self, input: str, options: Any) -> Prediction: ...
+
+    def predict_all(self, inputs: Sequence[str], options: Any) -> Iterator[Prediction]:
+        """The answers to several inputs, in their order; a task may work on many at once."""
+        return (self.predict(input, options) for input in inputs)
+
+    def study(self) -> dict[str, Any]:
+        """What is worth knowing of the finished model, from its validation data, as JSON; kept with the run."""
+        return {}
 
     def stream(self, input: str, options: Any) -> Iterator[str]:
         """The output piece by piece, where it comes that way."""

@@ -18,7 +18,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "task": set(),
     "look": {"task", "errors"},
     "decode": {"nn"},
-    "tasks": {"nn", "models", "data", "metrics", "task", "decode", "config", "errors"},
+    "tasks": {"look", "nn", "models", "data", "metrics", "task", "decode", "config", "errors"},
     "train": {"task", "config", "durable", "errors"},
     "runs": {"config", "durable", "errors"},
     "api": {"config", "durable", "errors", "runs", "task", "tasks", "train"},

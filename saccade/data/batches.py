@@ -70,3 +70,47 @@ class Windows:
             within = positions[chosen] - epoch * np.uint64(self.per_epoch)
             out[chosen] = shuffle(within, self.per_epoch, stir).astype(np.int64) * self.width + phase
         return out
+
+
+class Buckets:
+    """Rows of like length together, as many as a budget of positions holds; every epoch mixes and orders them anew.
+
+    Rows are sorted by their lengths and cut into batches. Where the cuts fall depends on the lengths alone, so that
+    every epoch has the same number of batches; which of the rows of equal length go where depends on (seed, epoch).
+    """
+
+    GRAIN = 4  # source lengths this near count as equal
+
+    def __init__(self, source: NDArray[np.int64], target: NDArray[np.int64], budget: int, seed: int) -> None:
+        self._budget, self._seed = budget, seed
+        coarse = source // self.GRAIN
+        # Up and down in turn, so that neighbours at the seam between two target lengths have like sources.
+        self._keys = (np.where(target % 2 == 0, coarse, -coarse), target)
+        order = np.lexsort(self._keys)
+        self._cuts = self._cut((coarse[order] + 1) * self.GRAIN, target[order])
+        self._epoch, self._order, self._turn = -1, order, order
+
+    def _cut(self, source: NDArray[np.int64], target: NDArray[np.int64]) -> list[int]:
+        """Where batches begin, such that rows x (longest source + longest target) stays within the budget."""
+        cuts, wide, tall, first = [0], 0, 0, 0
+        for row, (one, other) in enumerate(zip(source.tolist(), target.tolist(), strict=True)):
+            wide, tall = max(wide, one), max(tall, other)
+            if row > first and (row + 1 - first) * (wide + tall) > self._budget:
+                cuts.append(row)
+                first, wide, tall = row, one, other
+        return [*cuts, len(source)]
+
+    @property
+    def per_epoch(self) -> int:
+        return len(self._cuts) - 1
+
+    def rows(self, step: int) -> NDArray[np.int64]:
+        """The rows of the batch of a step."""
+        epoch, place = divmod(step, self.per_epoch)
+        if epoch != self._epoch:
+            stir = key(self._seed, epoch)
+            noise = mix(np.arange(len(self._keys[0]), dtype=np.uint64), stir)
+            self._epoch, self._order = epoch, np.lexsort((noise, *self._keys))
+            self._turn = shuffle(np.arange(self.per_epoch, dtype=np.uint64), self.per_epoch, stir).astype(np.int64)
+        batch = int(self._turn[place])
+        return self._order[self._cuts[batch] : self._cuts[batch + 1]]

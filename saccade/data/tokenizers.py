@@ -18,10 +18,11 @@ from saccade.data.alphabets import PART, UNKNOWN, CharacterTable, Ids, check_sur
 from saccade.data.guard import CHARACTER, guarded, read_tokenizer_file
 from saccade.errors import DataError, UsageError, suggest
 
+BEGIN = "<|begin|>"
 END = "<|endoftext|>"
 BERT = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 BYTE_COUNT = 256
-KINDS = ("characters", "bpe", "wordpiece")
+KINDS = ("characters", "words", "bpe", "wordpiece")
 MODEL_KINDS = {"BPE": "bpe", "WordPiece": "wordpiece", "Unigram": "unigram", "WordLevel": "words"}
 
 
@@ -206,11 +207,18 @@ class Stream:
 
 
 def train_tokenizer(
-    kind: str, texts: Iterable[str], size: int, specials: Sequence[str] = (), *, lowercase: bool = False
+    kind: str,
+    texts: Iterable[str],
+    size: int,
+    specials: Sequence[str] = (),
+    *,
+    lowercase: bool = False,
+    spaced: bool = False,
 ) -> Tokenizer:
     """Learn a vocabulary of at most `size` tokens, specials included; word pieces can be lower-cased.
 
-    Specials come last for characters (so that ids are the rank of the character), first otherwise.
+    Specials come last for characters (so that ids are the rank of the character), first otherwise. `spaced`: byte pairs
+    treat the first word of a text as if it stood after a space, like every other word.
     """
     if kind not in KINDS:
         raise UsageError(f"tokenizer must be one of {', '.join(KINDS)}, but is '{kind}'{suggest(kind, list(KINDS))}")
@@ -219,7 +227,9 @@ def train_tokenizer(
     if kind == "characters":
         return _train_characters(texts, size, specials)
     if kind == "bpe":
-        return _train_bytes(texts, size, specials)
+        return _train_bytes(texts, size, specials, spaced)
+    if kind == "words":
+        return _train_words(texts, size, specials)
     return _train_wordpiece(texts, size, [*BERT, *(name for name in specials if name not in BERT)], lowercase)
 
 
@@ -261,11 +271,26 @@ def _train_characters(texts: Iterable[str], size: int, specials: Sequence[str]) 
     return Tokenizer(inner)
 
 
-def _train_bytes(texts: Iterable[str], size: int, specials: Sequence[str]) -> Tokenizer:
+def _train_words(texts: Iterable[str], size: int, specials: Sequence[str]) -> Tokenizer:
+    """Whatever stands between spaces is a token; what is rare or new is the unknown token."""
+    counts: Counter[str] = Counter()
+    for text in _inked(texts):
+        counts.update(text.split())
+    specials = list(dict.fromkeys((*specials, UNKNOWN)))
+    _check_size(size, len(specials) + 1, "one word and the special tokens")
+    ranked = sorted((word for word in counts if word not in specials), key=lambda word: (-counts[word], word))
+    tokens = [*specials, *ranked[: size - len(specials)]]
+    inner = library.Tokenizer(models.WordLevel({token: at for at, token in enumerate(tokens)}, unk_token=UNKNOWN))
+    inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    inner.add_special_tokens(specials)
+    return Tokenizer(inner)
+
+
+def _train_bytes(texts: Iterable[str], size: int, specials: Sequence[str], spaced: bool) -> Tokenizer:
     """Byte pairs (Sennrich 2016) over bytes (Radford 2019): any text can be written, nothing is unknown."""
     _check_size(size, BYTE_COUNT + len(specials), "all bytes and the special tokens")
     inner = library.Tokenizer(models.BPE())
-    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=spaced)
     inner.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=size,

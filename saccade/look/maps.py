@@ -23,11 +23,11 @@ def merge(read: AttentionRead) -> AttentionRead:
     keys, columns = _words(read.keys)
     if rows is not None:
         summed = weights.new_zeros(weights.shape[0], len(queries.labels), weights.shape[2])
-        summed.index_add_(1, rows, weights)
+        summed.index_add_(1, rows.to(weights.device), weights)
         weights = summed / torch.bincount(rows).to(weights)[:, None]  # (H, words, K)
     if columns is not None:
         summed = weights.new_zeros(*weights.shape[:2], len(keys.labels))
-        weights = summed.index_add_(2, columns, weights)  # (H, Q, words)
+        weights = summed.index_add_(2, columns.to(weights.device), weights)  # (H, Q, words)
     return replace(read, weights=weights, queries=queries, keys=keys)
 
 

@@ -28,9 +28,11 @@
   const decoded = new Map();
   const unpack = (part) => {
     if (!decoded.has(part)) {
-      const bytes = Uint8Array.from(atob(part.weights), (letter) => letter.charCodeAt(0));
+      const bytes = atob(part.weights);
       const numbers = new Float32Array(bytes.length / 2);
-      for (let i = 0; i < numbers.length; i++) numbers[i] = (bytes[2 * i] + 256 * bytes[2 * i + 1]) / 65535;
+      for (let i = 0, b = 0; i < numbers.length; i++, b += 2) {
+        numbers[i] = (bytes.charCodeAt(b) + 256 * bytes.charCodeAt(b + 1)) / 65535;
+      }
       decoded.set(part, numbers);
     }
     return decoded.get(part);
@@ -191,6 +193,7 @@
     const weight = (r, c) => weights[r * columns.length + c];
     const place = (id, shown, x, y, width, height) => {
       at(id).hidden = !shown;
+      at(id).classList.toggle("thin", cell < 8);
       Object.assign(at(id).style, { transform: `translate(${x}px,${y}px)`, width: `${width}px`, height: `${height}px` });
     };
     place("row", row >= 0, 0, row * cell - 1, cell * columns.length, cell + 2);

@@ -33,3 +33,29 @@ GPT: dict[str, dict[str, Any]] = {
     "gpt2-large": {"dim": 1280, "depth": 36, "heads": 20, "hidden": 5120, "capacity": 1024, **_GPT2},
     "gpt2-xl": {"dim": 1600, "depth": 48, "heads": 25, "hidden": 6400, "capacity": 1024, **_GPT2},
 }
+
+_PUBLISHED: dict[str, Any] = {
+    "activation": "relu",
+    "norm": "layer",
+    "norm_first": False,
+    "position": "sinusoidal",
+    "score": "scaled_dot",
+    "bias": True,
+    "tied": True,
+    "embedding_norm": False,
+    "begin": "xavier",
+}
+
+
+def _published(dim: int, depth: int, heads: int, hidden: int, dropout: float) -> dict[str, Any]:
+    """An encoder and a decoder of one depth, as in Attention Is All You Need."""
+    shape = {"dim": dim, "depth": depth, "decoder_depth": depth, "heads": heads, "hidden": hidden}
+    return {"model": {"transformer": {**shape, "dropout": dropout, "embedding_dropout": dropout, **_PUBLISHED}}}
+
+
+TRANSLATION: dict[str, dict[str, Any]] = {
+    "tiny": _published(128, 4, 4, 256, 0.3),  # https://arxiv.org/abs/2105.14462, for Multi30k
+    "small": _published(512, 6, 4, 1024, 0.3),  # fairseq's for IWSLT
+    "base": _published(512, 6, 8, 2048, 0.1),
+    "large": _published(1024, 6, 16, 4096, 0.3),
+}

@@ -62,7 +62,21 @@ class Additive(nn.Module):
         return torch.tanh(q[..., :, None, :] + k[..., None, :, :]) @ self.weight  # (B, H, Q, K)
 
 
-Score = Dot | Additive
+class Bilinear(nn.Module):
+    """Fit by a learned matrix, q.W.k / sqrt(E) (Luong et al., https://arxiv.org/abs/1508.04025)."""
+
+    def __init__(self, head_dim: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.eye(head_dim))
+
+    def prepare(self, x: Tensor) -> Tensor:
+        return x
+
+    def forward(self, q: Tensor, k: Tensor) -> Tensor:
+        return q @ self.weight @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])  # (B, H, Q, K)
+
+
+Score = Dot | Additive | Bilinear
 
 
 def softmax(scores: Tensor, allowed: Tensor | None) -> Tensor:
@@ -76,6 +90,16 @@ def softmax(scores: Tensor, allowed: Tensor | None) -> Tensor:
 def repeat_heads(x: Tensor, heads: int) -> Tensor:
     """Give each query head its own view of the key/value head it shares: (B, G, K, E) -> (B, H, K, E)."""
     return x if x.shape[1] == heads else x.repeat_interleave(heads // x.shape[1], dim=1)
+
+
+def join_beams(q: Tensor, beams: int) -> Tensor:
+    """Rows that look at one memory become more queries of one row: (B N, H, Q, E) -> (B, H, N Q, E)."""
+    return q if beams == 1 else q.unflatten(0, (-1, beams)).transpose(1, 2).flatten(2, 3)
+
+
+def split_beams(y: Tensor, beams: int) -> Tensor:
+    """The other way: (B, H, N Q, E) -> (B N, H, Q, E)."""
+    return y if beams == 1 else y.unflatten(2, (beams, -1)).transpose(1, 2).flatten(0, 1)
 
 
 class Attention(nn.Module):
@@ -134,7 +158,8 @@ class Attention(nn.Module):
             k, v = self._memory(memory) if cache is None else cache.remember(lambda: self._memory(memory))
         lowered = mask.lower(q.shape[2], k.shape[2], start, x.device) if isinstance(mask, Mask) else mask
         notify(self, q, k, lowered, cache)
-        y = self._mix(q, k, v, lowered)  # (B, H, Q, E)
+        beams = q.shape[0] // k.shape[0]  # rows that share one memory
+        y = split_beams(self._mix(join_beams(q, beams), k, v, lowered), beams)  # (B, H, Q, E)
         result: Tensor = self.out(y.transpose(1, 2).flatten(2))  # (B, Q, D)
         return result
 

@@ -19,6 +19,8 @@ class LayerCache:
         self.keys: Tensor | None = None  # (B, G, capacity, E)
         self.values: Tensor | None = None
         self.fixed: tuple[Tensor, Tensor] | None = None
+        self.state: tuple[Tensor, ...] = ()  # what else a layer carries from token to token, rows first: h, c, a window
+        self._spare: tuple[Tensor, Tensor] | None = None  # the memory that the last reordering left
         self.followers: list[Callable[[Tensor], None]] = []  # told when rows move: the probe's maps
 
     def extend(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
@@ -47,11 +49,18 @@ class LayerCache:
             self.fixed = project()
         return self.fixed
 
-    def reorder(self, rows: Tensor) -> None:
+    def reorder(self, rows: Tensor, memories: Tensor | None) -> None:
         if self.keys is not None and self.values is not None:
-            self.keys, self.values = self.keys[rows], self.values[rows]
-        if self.fixed is not None:
-            self.fixed = (self.fixed[0][rows], self.fixed[1][rows])
+            old, used = (self.keys, self.values), self.owner.longest
+            if self._spare is None or len(self._spare[0]) != len(rows):
+                shape = (len(rows), *self.keys.shape[1:])
+                self._spare = (self.keys.new_zeros(shape), self.values.new_zeros(shape))
+            for source, target in zip(old, self._spare, strict=True):
+                torch.index_select(source[:, :, :used], 0, rows, out=target[:, :, :used])
+            (self.keys, self.values), self._spare = self._spare, old
+        if self.fixed is not None and memories is not None:
+            self.fixed = (self.fixed[0][memories], self.fixed[1][memories])
+        self.state = tuple(part[rows] for part in self.state)
         for follow in self.followers:
             follow(rows)
 
@@ -80,10 +89,14 @@ class KVCache:
             self.start = self.start + count
             self.longest += count
 
-    def reorder(self, rows: Tensor) -> None:
-        """Row i becomes what row rows[i] was: beams branch, die and finish."""
+    def reorder(self, rows: Tensor, memories: Tensor | None = None, *, shared: bool = False) -> None:
+        """Row i becomes what row rows[i] was: beams branch, die and finish.
+
+        Memories follow the rows, unless several rows share one: then `memories` says which of them stay (None: all).
+        """
+        memories = memories if shared else rows
         if isinstance(self.start, Tensor):
             self.start = self.start[rows]
             self.longest = int(self.start.max())
         for layer in self._layers.values():
-            layer.reorder(rows)
+            layer.reorder(rows, memories)

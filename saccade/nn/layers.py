@@ -113,6 +113,17 @@ def initialise(model: nn.Module) -> None:
                 nn.init.zeros_(module.bias)
 
 
+def initialise_xavier(model: nn.Module) -> None:
+    """Begin as the Transformer of 2017: Glorot's uniform matrices, embeddings of deviation 1 / sqrt(D)."""
+    for module in model.modules():
+        if isinstance(module, nn.Embedding):
+            nn.init.normal_(module.weight, std=module.embedding_dim**-0.5)
+        elif isinstance(module, nn.Linear):
+            nn.init.xavier_uniform_(module.weight)
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
+
+
 def initialise_gpt2(model: nn.Module, depth: int) -> None:
     """Begin as GPT-2 does: deviation 0.02, and 0.02 / sqrt(2 depth) for the last layer of a residual block."""
     for name, module in model.named_modules():

@@ -69,6 +69,8 @@ class AttentionMap:
             if cache is not None:
                 cache.followers.append(self.reorder)
         q, k = q.detach(), k.detach()
+        if len(k) != len(q):  # beams share a memory
+            k = k.repeat_interleave(len(q) // len(k), dim=0)
         if self._heads is not None:
             q = q[:, self._heads]
         cached = cache is not None and cache.keys is not None

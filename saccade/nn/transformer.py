@@ -48,7 +48,9 @@ class TransformerConfig:
     bias: bool = False
     """biases in linear layers and norms"""
     dropout: float = 0.0
-    """share of values dropped in training, in attention, feed-forward and residual"""
+    """share of values dropped in training, in the feed-forward and before each residual"""
+    attention_dropout: float = 0.0
+    """share of attention weights dropped in training; slow where the fused kernel has no dropout, as on a CPU"""
 
     def __post_init__(self) -> None:
         least = {"dim": 1, "depth": 0, "heads": 1, "kv_heads": 0, "hidden": 1, "capacity": 1, "window": 0}
@@ -57,8 +59,9 @@ class TransformerConfig:
                 raise ValueError(f"{name} must be at least {limit}, but is {getattr(self, name)}")
         if self.rotary_base <= 1:
             raise ValueError(f"rotary_base must be above 1, but is {self.rotary_base}")
-        if not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout must be at least 0 and below 1, but is {self.dropout}")
+        for name in ("dropout", "attention_dropout"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 0 and below 1, but is {getattr(self, name)}")
         if self.dim % self.heads:
             raise ValueError(f"dim must be a multiple of heads, but {self.dim} is not a multiple of {self.heads}")
         if self.position == "rotary" and self.dim // self.heads % 2:
@@ -96,7 +99,7 @@ class Layer(nn.Module):
             score=Cosine() if config.score == "cosine" else Dot(),
             rotate=Rotary(config.dim // config.heads, config.rotary_base) if rotary else None,
             bias=config.bias,
-            dropout=config.dropout,
+            dropout=config.attention_dropout,
         )
 
     @staticmethod
@@ -125,15 +128,15 @@ class Layer(nn.Module):
 class Transformer(nn.Module):
     """A stack of layers over (B, T, D); with `memory_dim` each layer also looks at a memory (B, S, that width)."""
 
-    def __init__(self, config: TransformerConfig, memory_dim: int | None = None) -> None:
+    def __init__(self, config: TransformerConfig, memory_dim: int | None = None, *, depth: int | None = None) -> None:
         super().__init__()
-        self.config = config
+        self.config, self.depth = config, config.depth if depth is None else depth
         self.position: nn.Module | None = None
         if config.position == "learned":
             self.position = Learned(config.capacity, config.dim)
         elif config.position == "sinusoidal":
             self.position = Sinusoidal(config.dim)
-        for index in range(config.depth):  # named "0", "1", ...: a map is called decoder.3.self
+        for index in range(self.depth):  # named "0", "1", ...: a map is called decoder.3.self
             self.add_module(str(index), Layer(config, memory_dim))
         self.norm = make_norm(config.norm, config.dim, bias=config.bias) if config.norm_first else nn.Identity()
 
@@ -159,7 +162,7 @@ class Transformer(nn.Module):
         looked = None
         if memory_mask is not None and memory is not None:
             looked = memory_mask.lower(tokens, memory.shape[1], start, x.device)
-        for index in range(self.config.depth):
+        for index in range(self.depth):
             x = self._modules[str(index)](x, memory, lowered, looked, cache, str(index))  # type: ignore[misc]
         if cache is not None:
             cache.advance(tokens if count is None else count)

@@ -145,7 +145,7 @@ class Task(Contract):
     Options = TextOptions
     presets: ClassVar[dict[str, Any]] = {name: {"model": shape} for name, shape in presets.GPT.items()}
     summary: ClassVar[str] = "learn from any text to say what comes next"
-    score: ClassVar[str] = "loss"
+    score = "loss"
 
     def __init__(self, config: TextConfig, tokenizer: Tokenizer) -> None:
         self.config, self.tokenizer = config, tokenizer

@@ -1,0 +1,175 @@
+"""Beam search over any step function: many sentences at once, each with its best few beginnings.
+
+Shapes: B sentences, N beams, R = B N rows, V vocabulary, T tokens so far.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+
+class Steps(Protocol):
+    """Targets being written; the rows are the beams of a sentence, one sentence after the other."""
+
+    def step(self, ids: Tensor) -> Tensor:
+        """The next ids (R, T) of every row -> logits (R, V) of what follows the last one."""
+
+    def reorder(self, rows: Tensor, sentences: Tensor | None) -> None:
+        """Row i goes on as row rows[i] did; only these sentences stay (None: all)."""
+
+
+@dataclass(frozen=True)
+class Search:
+    """How a target is searched for."""
+
+    beam: int = 5
+    """beginnings that are followed at once; 1: greedy"""
+    length_penalty: float = 1.0
+    """scores are divided by length to this power: 0 favours short outputs, above 1 long ones"""
+    no_repeat: int = 0
+    """never write the same this many tokens twice; 0: allow it"""
+    best: int = 1
+    """answers to give, at most as many as beams"""
+
+    def __post_init__(self) -> None:
+        for name, least in (("beam", 1), ("no_repeat", 0), ("best", 1)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} must be at least {least}, but is {getattr(self, name)}")
+        if self.beam > 1000:
+            raise ValueError(f"beam must be at most 1000, but is {self.beam}")
+        if self.best > self.beam:
+            raise ValueError(f"best must be at most beam ({self.beam}), but is {self.best}")
+        if not 0 <= self.length_penalty <= 10:
+            raise ValueError(f"length_penalty must be from 0 to 10, but is {self.length_penalty}")
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """A target that was found: its tokens without the end, and how likely it is."""
+
+    ids: tuple[int, ...]
+    log_probability: float
+    score: float
+    """log probability over length to the power of the length penalty"""
+    ended: bool = True
+    """false where the longest length cut it off"""
+
+
+@torch.no_grad()
+def search(
+    steps: Steps,
+    longest: Sequence[int],
+    *,
+    begin: int,
+    end: int,
+    settings: Search,
+    prefixes: Sequence[Sequence[int]] = (),
+) -> list[list[Hypothesis]]:
+    """The best targets of each sentence, best first; `longest`: most tokens of each; `prefixes`: their beginnings."""
+    beams = Beams(longest, end, settings, prefixes or [()] * len(longest))
+    ids = torch.full((len(longest), 1), begin)
+    while beams.open:
+        rows, sentences, ids = beams.choose(steps.step(ids))
+        if beams.open:
+            steps.reorder(rows, sentences)
+    return beams.results()
+
+
+class Beams:
+    """The state of a search: for every sentence its live beginnings and what is finished."""
+
+    def __init__(self, longest: Sequence[int], end: int, settings: Search, prefixes: Sequence[Sequence[int]]) -> None:
+        self.longest, self.end, self.settings, self.prefixes = list(longest), end, settings, prefixes
+        self.finished: list[list[Hypothesis]] = [[] for _ in longest]
+        self.open = list(range(len(longest)))  # sentences still being written
+        self.width = 1  # beams of a sentence: one at the beginning
+        self.scores = torch.zeros(len(longest), 1)  # (B, N)
+        self.tokens = torch.zeros(len(longest), 0, dtype=torch.long)  # (R, T)
+
+    def choose(self, logits: Tensor) -> tuple[Tensor, Tensor | None, Tensor]:
+        """Go on by one token: which rows live on (R,), which sentences (None: all), and their next ids (R, 1)."""
+        values, tokens = self._candidates(logits)  # (B, C) best first, tokens as row-in-sentence x V + id
+        vocabulary, length = logits.shape[-1], self.tokens.shape[1] + 1
+        origin, token = tokens.div(vocabulary, rounding_mode="floor"), tokens % vocabulary  # (B, C)
+        ends = (token == self.end) & values.isfinite()
+        for place, at in ends[:, : self.settings.beam].nonzero().tolist():  # only what is among the best counts
+            row = place * self.width + int(origin[place, at])
+            self._finish(place, self.tokens[row].tolist(), float(values[place, at]), length, ended=True)
+        order = ends.int().argsort(dim=1, stable=True)[:, : self.settings.beam]  # those that go on, best first
+        width = order.shape[1]
+        values, origin, token = (part.gather(1, order) for part in (values, origin, token))
+        rows = origin + torch.arange(len(self.open))[:, None] * self.width  # (B, N)
+        self.tokens = torch.cat((self.tokens[rows.flatten()], token.reshape(-1, 1)), dim=1)
+        self.scores, self.width = values, width
+        alive = [place for place in range(len(self.open)) if not self._done(place, length)]
+        if len(alive) == len(self.open):
+            return rows.flatten().to(logits.device), None, token.reshape(-1, 1).to(logits.device)
+        kept = torch.tensor(alive, dtype=torch.long)
+        self.open = [self.open[place] for place in alive]
+        self.scores = self.scores[kept]
+        self.tokens = self.tokens.unflatten(0, (-1, width))[kept].flatten(0, 1)
+        return (
+            rows[kept].flatten().to(logits.device),
+            kept.to(logits.device),
+            token[kept].reshape(-1, 1).to(logits.device),
+        )
+
+    def results(self) -> list[list[Hypothesis]]:
+        """What was found, best first."""
+        ranked = [sorted(found, key=lambda one: -one.score) for found in self.finished]
+        return [found[: self.settings.best] for found in ranked]
+
+    def _candidates(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+        """The best next tokens of each sentence over all its beams, twice as many as beams: some may end."""
+        logits = logits.float()
+        total = logits.logsumexp(-1, keepdim=True)
+        if self.settings.no_repeat or any(len(self.prefixes[number]) > self.tokens.shape[1] for number in self.open):
+            logits = self._restrict(logits)
+        count = 2 * self.settings.beam
+        best, token = logits.topk(min(count, logits.shape[-1]), dim=-1)  # (R, C)
+        best = (best - total).cpu().unflatten(0, (-1, self.width)) + self.scores[..., None]  # (B, N, C)
+        shift = torch.arange(self.width)[:, None] * logits.shape[-1]
+        token = token.cpu().unflatten(0, (-1, self.width)) + shift
+        values, at = best.flatten(1).topk(min(count, best[0].numel()), dim=1)
+        return values, token.flatten(1).gather(1, at)
+
+    def _restrict(self, logits: Tensor) -> Tensor:
+        """Leave only the tokens that the prefix demands and no repetition forbids."""
+        logits = logits.clone()
+        size, length = self.settings.no_repeat, self.tokens.shape[1]
+        for row, written in enumerate(self.tokens.tolist()):
+            prefix = self.prefixes[self.open[row // self.width]]
+            if length < len(prefix):
+                only = logits[row, prefix[length]].clone()
+                logits[row] = -math.inf
+                logits[row, prefix[length]] = only
+            elif size and length >= size:
+                tail = written[length - size + 1 :]
+                grams = range(length - size + 1)
+                banned = [written[at + size - 1] for at in grams if written[at : at + size - 1] == tail]
+                logits[row, [token for token in banned if token != self.end]] = -math.inf
+        return logits
+
+    def _done(self, place: int, length: int) -> bool:
+        """Whether a sentence has its answers; one that has reached its longest length is cut there."""
+        number = self.open[place]
+        found = self.finished[number]
+        if len(found) >= self.settings.beam or not self.scores[place].isfinite().any():
+            return True
+        if length < self.longest[number]:
+            return False
+        for beam in range(self.width):
+            value = float(self.scores[place, beam])
+            if math.isfinite(value):
+                self._finish(place, self.tokens[place * self.width + beam].tolist(), value, length, ended=False)
+        return True
+
+    def _finish(self, place: int, ids: list[int], value: float, length: int, *, ended: bool) -> None:
+        found = Hypothesis(tuple(ids), value, value / length**self.settings.length_penalty, ended)
+        self.finished[self.open[place]].append(found)

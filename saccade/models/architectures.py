@@ -1,0 +1,35 @@
+"""The architectures that turn one sequence into another, by name."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from saccade.models.convolution import ConvolutionConfig, ConvolutionTranslator
+from saccade.models.recurrent import RecurrentConfig, RecurrentTranslator
+from saccade.models.seq2seq import Seq2Seq, Vocabularies
+from saccade.models.translator import Translator, TranslatorConfig
+from saccade.models.universal import UniversalConfig, UniversalTranslator
+
+Architecture = Literal["rnn", "rnn+attention", "convolution", "transformer", "universal"]
+
+
+@dataclass(frozen=True)
+class Shapes:
+    """The shape of each architecture; only that of the chosen one counts."""
+
+    architecture: Architecture = "transformer"
+    """rnn: one fixed vector for the source; rnn+attention; convolution; transformer; universal: one block repeated"""
+    transformer: TranslatorConfig = field(default_factory=TranslatorConfig)
+    universal: UniversalConfig = field(default_factory=UniversalConfig)
+    rnn: RecurrentConfig = field(default_factory=RecurrentConfig)
+    convolution: ConvolutionConfig = field(default_factory=ConvolutionConfig)
+
+
+def build(shapes: Shapes, sizes: Vocabularies) -> Seq2Seq:
+    """A fresh model of the chosen architecture."""
+    if shapes.architecture == "transformer":
+        return Translator(shapes.transformer, sizes)
+    if shapes.architecture == "universal":
+        return UniversalTranslator(shapes.universal, sizes)
+    if shapes.architecture == "convolution":
+        return ConvolutionTranslator(shapes.convolution, sizes)
+    return RecurrentTranslator(shapes.rnn, sizes, attends=shapes.architecture == "rnn+attention")

@@ -1,0 +1,82 @@
+"""Universal: one Transformer layer applied again and again, until each token says that it is done.
+
+Adaptive computation time (https://arxiv.org/abs/1603.08983) as in Universal Transformers
+(https://arxiv.org/abs/1807.03819). Shapes: B rows, T tokens, S memory tokens, D width.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from saccade.nn.cache import KVCache
+from saccade.nn.layers import make_norm
+from saccade.nn.masks import Mask, combine
+from saccade.nn.positions import Sinusoidal
+from saccade.nn.transformer import Layer, TransformerConfig
+
+
+@dataclass(frozen=True)
+class Halting:
+    """How long each token was thought about."""
+
+    steps: Tensor  # (B, T): times the layer changed the token
+    cost: Tensor  # (B, T): steps + remainder, which has a gradient
+
+
+class Universal(nn.Module):
+    """At most `steps` applications of one layer. A token's state is a mean of its states, weighted by halting.
+
+    A token that has halted keeps its state, and others go on looking at it. All steps are always computed: a later
+    token may need the keys of every step, and so cached and uncached decoding agree.
+    """
+
+    def __init__(
+        self, config: TransformerConfig, steps: int, threshold: float = 0.99, memory_dim: int | None = None
+    ) -> None:
+        super().__init__()
+        self.steps, self.threshold = steps, threshold
+        self.layer = Layer(config, memory_dim)
+        self.place = Sinusoidal(config.dim) if config.position == "sinusoidal" else None
+        self.time = nn.Embedding(steps, config.dim)
+        self.halt = nn.Linear(config.dim, 1)
+        self.norm = make_norm(config.norm, config.dim, bias=config.bias) if config.norm_first else nn.Identity()
+
+    def forward(
+        self,
+        x: Tensor,
+        memory: Tensor | None = None,
+        *,
+        mask: Mask | None = None,
+        memory_mask: Mask | None = None,
+        cache: KVCache | None = None,
+    ) -> tuple[Tensor, Halting]:
+        start, tokens = cache.start if cache else 0, x.shape[1]
+        keys = tokens + (cache.longest if cache else 0)
+        mask = combine(mask)
+        lowered = mask.lower(tokens, keys, start, x.device) if mask else None
+        looked = None
+        if memory_mask is not None and memory is not None:
+            looked = memory_mask.lower(tokens, memory.shape[1], start, x.device)
+        out = torch.zeros_like(x)
+        spent = x.new_zeros(x.shape[:2])  # (B, T): halting probability used up
+        remainder, count = torch.zeros_like(spent), torch.zeros_like(spent)
+        for step in range(self.steps):
+            state = x + 0.1 * self.time.weight[step]
+            if self.place is not None:
+                state = state + self.place(start, tokens, x.device)
+            going = (spent < self.threshold).to(x.dtype)  # (B, T)
+            chance = torch.sigmoid(self.halt(state)[..., 0])
+            last = going * ((spent + chance > self.threshold) | (step == self.steps - 1)).to(x.dtype)
+            share = torch.where(last > 0, 1 - spent, chance) * going
+            remainder = remainder + last * (1 - spent)
+            count = count + going
+            new = self.layer(state, memory, lowered, looked, cache, f"step{step}")
+            x = torch.where(going[..., None] > 0, new, x)
+            out = out + share[..., None] * x
+            spent = torch.where(last > 0, torch.ones_like(spent), spent + chance * going)
+        if cache is not None:
+            cache.advance(tokens)
+        return self.norm(out), Halting(count, count + remainder)

@@ -1,0 +1,364 @@
+"""Translation: learn from pairs of texts to turn one into the other; scored in BLEU, chrF and exact match."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from saccade import metrics
+from saccade.data.batches import Buckets
+from saccade.data.bitext import Bitext, BitextSettings, Reader, learn_vocabularies
+from saccade.data.tokenizers import BEGIN, END, Tokenizer
+from saccade.data.words import word_numbers
+from saccade.decode.search import Hypothesis, Search, search
+from saccade.errors import DataError
+from saccade.look import maps as looks
+from saccade.models import presets
+from saccade.models.architectures import Shapes, build
+from saccade.models.seq2seq import Seq2Seq, Vocabularies, Writing
+from saccade.nn.probe import watch
+from saccade.task import Advance, AttentionRead, Axis, Prediction, Reading, Split, quiet
+from saccade.task import Task as Contract
+
+QUICK = 500  # pairs of a quick evaluation
+STUDIED = 100  # pairs that show which head aligns words
+ROWS = 64  # sentences translated at once
+
+
+@dataclass(frozen=True)
+class TranslationConfig:
+    """All settings of a translator but those of the training loop."""
+
+    model: Shapes = field(default_factory=Shapes)
+    data: BitextSettings = field(default_factory=BitextSettings)
+    search: Search = field(default_factory=Search)
+    tokens: int = 3000
+    """positions of one step, source and target with their padding"""
+    parts: int = 1
+    """parts a step is computed in, one after the other, to save memory; the result is the same"""
+    smoothing: float = 0.1
+    """label smoothing: share of the target's probability that goes to all tokens alike"""
+
+    def __post_init__(self) -> None:
+        for name in ("tokens", "parts"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, but is {getattr(self, name)}")
+        if not 0 <= self.smoothing < 1:
+            raise ValueError(f"smoothing must be at least 0 and below 1, but is {self.smoothing}")
+
+
+@dataclass(frozen=True)
+class TranslationOptions(Search):
+    """How one text is translated."""
+
+    prefix: str = ""
+    """how the output must begin"""
+    target: str = ""
+    """score this translation, and say what the model would have said after each of its words (teacher forcing)"""
+    maps: bool = True
+    """keep the attention of every layer and head"""
+
+
+@dataclass(frozen=True)
+class PairBatch:
+    """Pairs as rectangles; `labels` are the inputs moved by one, -1 where there is nothing to predict."""
+
+    source: Tensor  # (B, S)
+    keep: Tensor  # (B, S)
+    inputs: Tensor  # (B, T)
+    labels: Tensor  # (B, T)
+    lines: tuple[int, ...]
+    count: int
+
+    @property
+    def rows(self) -> list[str]:
+        return [f"line {line}" for line in self.lines]
+
+    def to(self, device: Any) -> PairBatch:
+        source, keep, inputs, labels = (x.to(device) for x in (self.source, self.keep, self.inputs, self.labels))
+        return PairBatch(source, keep, inputs, labels, self.lines, self.count)
+
+
+@dataclass(frozen=True)
+class PairBatches:
+    """Pairs of like length together; which ones depends on (seed, step) alone."""
+
+    pairs: Bitext
+    buckets: Buckets
+    marks: tuple[int, int, int]
+    parts: int
+
+    @property
+    def per_epoch(self) -> int:
+        return self.buckets.per_epoch
+
+    def at(self, step: int) -> list[PairBatch]:
+        rows = self.buckets.rows(step)
+        parts = np.array_split(rows, min(self.parts, len(rows)))
+        return [make_batch(self.pairs, part, self.marks) for part in parts]
+
+
+def make_batch(pairs: Bitext, rows: Any, marks: tuple[int, int, int]) -> PairBatch:
+    """Some pairs as rectangles, with the end of a source, the beginning and the end of a target."""
+    stop, begin, end = marks
+    source = torch.from_numpy(pairs.source.rectangle(rows, after=[stop]))
+    target = torch.from_numpy(pairs.target.rectangle(rows, before=[begin], after=[end]))
+    inputs, labels = target[:, :-1].clamp_min(0), target[:, 1:]
+    lines = tuple(int(line) for line in pairs.lines[rows])
+    return PairBatch(source.clamp_min(0), source >= 0, inputs, labels, lines, int((labels >= 0).sum()))
+
+
+class Task(Contract):
+    """Any of the architectures, on pairs of texts."""
+
+    Config: ClassVar[type[Any]] = TranslationConfig
+    Options: ClassVar[type[Any]] = TranslationOptions
+    presets: ClassVar[dict[str, Any]] = presets.TRANSLATION
+    summary: ClassVar[str] = "learn from pairs of texts to turn one into the other"
+    score = "bleu"
+
+    def __init__(self, config: Any, reader: Reader) -> None:
+        self.config, self.reader = config, reader
+        source, target = reader.source, reader.target
+        self.model: Seq2Seq = build(config.model, Vocabularies(source.size, target.size, reader.joint))
+        self.marks = (source.specials[END], target.specials[BEGIN], target.specials[END])
+        self.parts: dict[Split, Bitext] = {}
+        if target.kind != "bpe":  # spellings, phonemes, dates: all or nothing
+            self.score = "exact"
+
+    @classmethod
+    def prepare(cls, config: Any, data: Path, assets: Path, advance: Advance = quiet) -> list[str]:
+        return learn_vocabularies(config.data, data, assets, advance)
+
+    @classmethod
+    def open(cls, config: Any, assets: Path) -> Task:
+        return cls(config, Reader(config.data, assets))
+
+    def attach(self, data: Path, advance: Advance = quiet, *, whole: bool = False) -> list[str]:
+        if whole:
+            self.parts = {Split.VALID: self.reader.whole(data, advance)}
+            return [f"pairs: {len(self.parts[Split.VALID]):,}"]
+        train, valid = self.reader.split(data, advance)
+        self.parts = {Split.TRAIN: train, Split.VALID: valid}
+        for split, part in self.parts.items():
+            if not len(part):
+                raise DataError(
+                    f"{data}: the {split} part has no pairs, expected at least one; give more pairs, or --valid FILE"
+                )
+        self.fingerprint = train.fingerprint()
+        tokens = int(train.source.lengths.sum() + train.target.lengths.sum())
+        return [
+            f"pairs: {len(train):,} ({tokens:,} tokens) to train on, {len(valid):,} held back",
+            *self.reader.notes(),
+        ]
+
+    def batches(self, split: Split, seed: int) -> PairBatches:
+        pairs = self.parts[split]
+        buckets = Buckets(pairs.source.lengths + 1, pairs.target.lengths + 1, self.config.tokens, seed)
+        return PairBatches(pairs, buckets, self.marks, self.config.parts)
+
+    def losses(self, batch: PairBatch) -> Iterator[tuple[str, Tensor]]:
+        loss, memory = self._loss(batch, self.config.smoothing)
+        for halting in memory.halting:
+            loss = loss + self.config.model.universal.ponder * halting.cost.mean()
+        yield "model", loss
+
+    def _loss(self, batch: PairBatch, smoothing: float) -> tuple[Tensor, Any]:
+        """The mean loss over real targets; only they go through the output layer."""
+        memory = self.model.encode(batch.source, batch.keep)
+        real = batch.labels >= 0
+        features = self.model.decode(batch.inputs, memory)[real]  # (count, D)
+        logits = self.model.head(features)
+        return F.cross_entropy(logits, batch.labels[real], label_smoothing=smoothing), memory
+
+    @torch.no_grad()
+    def evaluate(self, split: Split, *, quick: bool = False, advance: Advance = quiet) -> dict[str, float]:
+        """Scores of translations made by the search; quick: greedy, on an even sample of the pairs."""
+        pairs = self.parts[split]
+        rows = np.arange(len(pairs))[:: max(1, -(-len(pairs) // QUICK))] if quick else np.arange(len(pairs))
+        sources = [pairs.source[row].tolist() for row in rows]
+        found = self._search(sources, Search(beam=1) if quick else self.config.search, advance=advance)
+        outputs = [self._text(hypotheses[0]) for hypotheses in found]
+        references = [pairs.texts[row][1] for row in rows]
+        scores = self._scores(outputs, references)
+        self.explained = {name: score.signature for name, score in scores.items()}
+        loss = self._valid_loss(pairs, rows)
+        return {**{name: score.value for name, score in scores.items()}, "loss": loss, "pairs": len(rows)}
+
+    def _scores(self, outputs: list[str], references: list[str]) -> dict[str, metrics.Score]:
+        """What the outputs are worth; for spellings and the like the share of wrong tokens takes the place of BLEU."""
+        exact = metrics.exact(outputs, references)
+        if self.score == "exact":
+            return {"exact": exact, "token_error": metrics.token_error(outputs, references)}
+        return {
+            "bleu": metrics.bleu(outputs, references),
+            "bleu_lowercase": metrics.bleu(outputs, references, lowercase=True),
+            "chrf": metrics.chrf(outputs, references),
+            "exact": exact,
+        }
+
+    def _valid_loss(self, pairs: Bitext, rows: Any) -> float:
+        """Cross-entropy of the references, without smoothing."""
+        total, count = 0.0, 0
+        order = rows[np.argsort(pairs.target.lengths[rows], kind="stable")]
+        with self._settled():
+            for group in np.array_split(order, -(-len(order) // ROWS)):
+                batch = make_batch(pairs, group, self.marks).to(self._device())
+                total += float(self._loss(batch, 0.0)[0]) * batch.count
+                count += batch.count
+        return total / count
+
+    def predict(self, input: str, options: TranslationOptions) -> Prediction:
+        return next(self.predict_all([input], options))
+
+    def predict_all(self, inputs: Sequence[str], options: TranslationOptions) -> Iterator[Prediction]:
+        """Answers in the order of the inputs; they are worked on in groups of like length."""
+        sources = self.reader.source.encode_batch(inputs)
+        if options.target:
+            target = self.reader.target.encode(options.target)
+            yield from (self._forced(text, ids, target, options) for text, ids in zip(inputs, sources, strict=True))
+            return
+        prefix = self.reader.target.encode(options.prefix) if options.prefix else []
+        found = self._search(sources, options, prefix)
+        for text, ids, hypotheses in zip(inputs, sources, found, strict=True):
+            first, *rest = [self._prediction(text, ids, one, options) for one in hypotheses]
+            yield Prediction(**{**vars(first), "others": tuple(rest)})
+
+    def sample(self) -> str:
+        pairs = self.parts[Split.VALID]
+        rows = [0, len(pairs) // 2]
+        found = self._search([pairs.source[row].tolist() for row in rows], Search(beam=1))
+        texts = [self._text(one[0]) for one in found]
+        return "\n".join(f"{pairs.texts[row][0]} -> {text}" for row, text in zip(rows, texts, strict=True))
+
+    @torch.no_grad()
+    def study(self) -> dict[str, Any]:
+        """Which head aligns words best, judged on the validation pairs."""
+        pairs = self.parts[Split.VALID]
+        rows = range(0, len(pairs), max(1, len(pairs) // STUDIED))
+        seen = [self._reads(pairs.source[row].tolist(), pairs.target[row].tolist())[0] for row in rows]
+        crossing = [[read for read in reads if read.queries.kind != read.keys.kind] for reads in seen]
+        if not crossing or not crossing[0]:
+            return {}
+        choice = looks.choose(crossing, None)
+        return {"alignment": vars(choice)}
+
+    def _search(
+        self, sources: Sequence[list[int]], settings: Search, prefix: Sequence[int] = (), advance: Advance = quiet
+    ) -> list[list[Hypothesis]]:
+        """The best targets of each source; sources of like length are searched together."""
+        order = sorted(range(len(sources)), key=lambda at: len(sources[at]))
+        found: dict[int, list[Hypothesis]] = {}
+        stop, begin, end = self.marks
+        with self._settled(), torch.no_grad():
+            for first in range(0, len(order), ROWS):
+                group = order[first : first + ROWS]
+                rows = [[*sources[at], stop] for at in group]
+                width = max(map(len, rows))
+                ids = torch.tensor([[*row, *[0] * (width - len(row))] for row in rows], device=self._device())
+                keep = torch.tensor([[True] * len(row) + [False] * (width - len(row)) for row in rows])
+                longest = [len(prefix) + 2 * len(row) + 20 for row in rows]
+                writing = Writing(self.model, self.model.encode(ids, keep.to(ids.device)), max(longest) + 1)
+                hypotheses = search(
+                    writing, longest, begin=begin, end=end, settings=settings, prefixes=[prefix] * len(group)
+                )
+                found.update(zip(group, hypotheses, strict=True))
+                advance(min(1.0, (first + ROWS) / len(order)))
+        return [found[at] for at in range(len(sources))]
+
+    def _prediction(self, text: str, source: list[int], found: Hypothesis, options: TranslationOptions) -> Prediction:
+        scores = {"log_probability": found.log_probability, "score": found.score}
+        output = self._text(found)
+        if not options.maps:
+            return Prediction(text, output, scores)
+        reads, readings = self._reads(source, list(found.ids))
+        return Prediction(text, output, scores, tuple(reads), tuple(readings), self._alignment(reads))
+
+    def _forced(self, text: str, source: list[int], target: list[int], options: TranslationOptions) -> Prediction:
+        """What the model says after each beginning of a given translation, and how likely that translation is."""
+        _, begin, end = self.marks
+        with self._settled(), torch.no_grad():
+            ids, keep = self._source(source)
+            inputs = torch.tensor([[begin, *target]], device=ids.device)
+            chances = self.model(ids, keep, inputs).log_softmax(-1)[0]  # (T, V)
+            labels = torch.tensor([*target, end], device=ids.device)
+            total = float(chances.gather(1, labels[:, None]).sum())
+            said = [token for token in chances.argmax(-1).tolist() if token != end]
+        scores = {"log_probability": total, "perplexity": math.exp(min(700.0, -total / len(labels)))}
+        reads, readings = self._reads(source, target) if options.maps else ([], [])
+        output = self.reader.target.decode(said).strip()
+        return Prediction(text, output, scores, tuple(reads), tuple(readings), self._alignment(reads))
+
+    def _reads(self, source: list[int], target: list[int]) -> tuple[list[AttentionRead], list[Reading]]:
+        """Every attention of reading the source and writing the target, and the steps of tokens that may halt."""
+        stop, begin, end = self.marks
+        read = _axis("source", self.reader.source, [*source, stop])
+        written = _axis("target", self.reader.target, [*target, end])
+        given = _axis("target", self.reader.target, [begin, *target])
+        with self._settled(), torch.no_grad(), self._watched() as maps:
+            ids, keep = self._source(source)
+            memory = self.model.encode(ids, keep)
+            self.model.decode(torch.tensor([[begin, *target]], device=ids.device), memory)
+            reads = []
+            for name, found in maps.items():
+                weights = found.rows()[0]
+                crossing = name.endswith("memory") or name == "attention"
+                own = read if name.startswith("encoder") else given
+                axes = (written, read) if crossing else (own, own)
+                reads.append(AttentionRead(name, weights.cpu(), *axes))
+        axes = (read, given)
+        steps = [halting.steps[0].tolist() for halting in memory.halting]
+        return reads, [Reading("steps", axis, tuple(values)) for axis, values in zip(axes, steps, strict=False)]
+
+    @contextmanager
+    def _watched(self) -> Iterator[Any]:
+        """The maps of the model; none where it has no attention."""
+        if not any(hasattr(module, "weights") for module in self.model.modules()):
+            yield {}
+            return
+        with watch(self.model) as maps:
+            yield maps
+
+    def _alignment(self, reads: Sequence[AttentionRead]) -> AttentionRead | None:
+        """The cross-attention that shows best which source words an output word comes from."""
+        crossing = [read for read in reads if read.queries.kind != read.keys.kind]
+        if not crossing:
+            return None
+        choice = self.findings.get("alignment", {})
+        read = next((read for read in crossing if read.name == choice.get("name")), crossing[-1])
+        head = choice.get("head")
+        return looks.mean_heads(read) if head is None else looks.one_head(read, head)
+
+    def _source(self, source: list[int]) -> tuple[Tensor, Tensor]:
+        ids = torch.tensor([[*source, self.marks[0]]], device=self._device())
+        return ids, torch.ones_like(ids, dtype=torch.bool)
+
+    def _text(self, found: Hypothesis) -> str:
+        return self.reader.target.decode(found.ids).strip()
+
+    @contextmanager
+    def _settled(self) -> Iterator[None]:
+        """The model without dropout for a while, whatever happens."""
+        training = self.model.training
+        self.model.eval()
+        try:
+            yield
+        finally:
+            self.model.train(training)
+
+    def _device(self) -> torch.device:
+        return next(self.model.parameters()).device
+
+
+def _axis(kind: str, tokenizer: Tokenizer, ids: list[int]) -> Axis:
+    """The pieces of some ids as people read them, and the words they belong to."""
+    return Axis(kind, tuple(tokenizer.pieces(ids)), tuple(word_numbers(tokenizer.raw(ids))))
