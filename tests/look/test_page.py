@@ -173,8 +173,8 @@ def test_a_large_map_is_painted(visit):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [400, 1200])
 def test_the_page_fits_a_phone_and_both_schemes(visit, scheme, width):
-    long = Axis("words", tuple("long" * (number % 9 + 1) for number in range(40)))
-    text = draw.page(prediction(), reads(queries=long), title="A title " * 20)
+    long = Axis("words", tuple("long" * (5 * (number % 9) + 1) for number in range(40)))
+    text = draw.page(prediction(), reads(queries=long), title="Unbroken" * 30)
     tab = visit(text, color_scheme=scheme, viewport={"width": width, "height": 800})
     assert tab.evaluate("document.documentElement.scrollWidth") <= width
     paper, ink = (
