@@ -19,7 +19,7 @@ def name_parts(name: str) -> list[str]:
 def counterpart(path: Path, target: str) -> Path:
     """The file that goes with a file of lines: the one that `target` names, or the one beside it with that part."""
     path = Path(path)
-    named = next((file for file in (Path(target), path.parent / target) if _is_file(file)), None)
+    named = next((file for file in (Path(target), path.parent / target) if is_file(file)), None)
     if named is None and "/" in target:
         if Path(target).is_dir():
             raise DataError(f"{target}: a folder, expected a file; name the one that goes with {path.name}")
@@ -28,7 +28,7 @@ def counterpart(path: Path, target: str) -> Path:
         if named.resolve() == path.resolve():
             raise DataError(f"{path}: the source and the target are one file, expected two; name the other one")
         return named
-    made = [file for name in _exchanged(path.name, target) if _is_file(file := path.parent / name)]
+    made = [file for name in _exchanged(path.name, target) if is_file(file := path.parent / name)]
     if len(made) == 1:
         return made[0]
     if made:
@@ -56,7 +56,8 @@ def swap_rule(source: Path, target: str) -> str:
     raise DataError(f"{message}, but the source is {ours} and the target {theirs}; rename one of them")
 
 
-def _is_file(path: Path) -> bool:
+def is_file(path: Path) -> bool:
+    """Whether there is a file of this name; a name that the system refuses is a data error."""
     try:
         return path.is_file()
     except OSError as error:  # a name that is too long

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
 
-from saccade.data.counterparts import counterpart, name_parts, swap_rule
+from saccade.data.counterparts import counterpart, is_file, name_parts, swap_rule
 from saccade.data.files import find
 from saccade.data.problems import BadRows, Problem, Problems
 from saccade.data.rows import FORBIDDEN, Advance, Lines, forbidden_problem, pick_columns, rows
@@ -213,7 +213,8 @@ def _find_lines(found: Sequence[Found], folder: bool, source: str, target: str, 
 
 def _is_target_side(path: Path, target: str) -> bool:
     """Whether a file of a folder that holds both sides is one that the target names."""
-    return target in (path.name, *name_parts(path.name)) or Path(target).resolve() == path.resolve()
+    named = Path(target)
+    return target in (path.name, *name_parts(path.name)) or (is_file(named) and named.samefile(path))
 
 
 def _no_target(found: Found) -> DataError:

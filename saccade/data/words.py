@@ -39,13 +39,14 @@ def word_numbers(pieces: Sequence[bytes]) -> list[int]:
     at_byte = {offset: number for number, offset in enumerate(widths)}  # the characters by where they start
     offsets = [0, *accumulate(len(piece) for piece in pieces)]
     edges = {at_byte[offset] for offset in offsets if offset in at_byte}
-    starts = _starts(text)
+    starts, spaces = _starts(text), _spaces(text)
     numbers: list[int] = []
     for index, piece in enumerate(pieces):
         here = at_byte.get(offsets[index])  # None: inside a character
         new = not numbers or not piece or not pieces[index - 1]
         if not new and here is not None:
-            new = starts[here] or _follows_inner_space(text, here, edges)
+            # White space that begins inside a piece does not belong to the next one.
+            new = starts[here] or (spaces[here] < here and spaces[here] not in edges)
         numbers.append((numbers[-1] if numbers else -1) + new)
     return numbers
 
@@ -55,12 +56,12 @@ def _width(character: str) -> int:
     return 1 if unicodedata.category(character) == "Cs" else len(character.encode())
 
 
-def _follows_inner_space(text: str, here: int, edges: set[int]) -> bool:
-    """Whether white space that ends here began inside a piece: then it does not belong to what follows."""
-    start = here
-    while start and text[start - 1].isspace():
-        start -= 1
-    return start < here and start not in edges
+def _spaces(text: str) -> list[int]:
+    """Where the white space that ends before each character begins; at the character itself if there is none."""
+    begins = [0]
+    for at, character in enumerate(text, 1):
+        begins.append(begins[-1] if character.isspace() else at)
+    return begins
 
 
 def _starts(text: str) -> list[bool]:

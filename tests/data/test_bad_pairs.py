@@ -202,8 +202,8 @@ BAD_WORDS = [
     ),
     (
         "train.en",
-        {"target": "xx"},
-        "train.en: no file 'xx', and none beside it with 'xx' in place of a part of its name, expected one of: "
+        {"target": "enn"},
+        "train.en: no file 'enn', and none beside it with 'enn' in place of a part of its name, expected one of: "
         "t.csv, train.de, train.fr, val.en; name the file: --target FILE",
     ),
     (
@@ -276,6 +276,14 @@ def test_unlike_files_in_a_folder_are_refused(tmp_path: Path) -> None:
         DataError, match=r"mixed: b\.txt is text, a\.txt is tsv, expected files of one kind; name the file"
     ):
         find_pairs(tmp_path / "mixed")
+
+
+@pytest.mark.parametrize("target", ["\0", "a\0/b"])
+def test_a_name_that_no_file_can_have_is_refused(tmp_path: Path, target: str) -> None:
+    write(tmp_path, "a.txt", "x\n")
+    for path in (tmp_path, tmp_path / "a.txt"):
+        with pytest.raises(DataError, match=r"no file '\0'|not a file name|no such file"):
+            find_pairs(path, target=target)
 
 
 def test_all_bad_rows_are_reported_together(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def test_the_part_that_differs_is_a_rule_for_other_files(source: str, target: st
     assert swap_rule(Path(source), target) == part
 
 
-@pytest.mark.parametrize("target", ["valid.de", "data/train.en", "train.de.gz", "train_de"])
+@pytest.mark.parametrize("target", ["valid.de", "data/train.en", "train.de.gz", "train_de", "train-en"])
 def test_names_that_differ_otherwise_give_no_rule(target: str) -> None:
     with pytest.raises(DataError) as caught:
         swap_rule(Path("train.en"), f"./{target}")

@@ -5,6 +5,7 @@ import gzip
 import io
 import json
 import os
+import tracemalloc
 import zipfile
 from pathlib import Path
 
@@ -193,6 +194,19 @@ def test_a_folder_of_lines_is_paired_by_name(tmp_path: Path) -> None:
     write(tmp_path / "two", "left.txt", "l\n")
     right = write(tmp_path / "two", "right.txt", "r\n")
     assert texts(find_pairs(tmp_path / "two", target=str(right))) == [("l", "r")]
+
+
+def test_long_files_are_read_in_little_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(encodings, "BLOCK", 1 << 12)
+    source = write(tmp_path, "a.en", "".join(f"line {number}\n" for number in range(50_000)))
+    write(tmp_path, "a.de", source.read_bytes())
+    table = write(tmp_path, "t.tsv", "".join(f"line {number}\tZeile {number}.\n" for number in range(50_000)))
+    for files in (find_pairs(source, target="de"), find_pairs(table)):
+        tracemalloc.start()
+        assert sum(1 for _ in read_pairs(files)) == 50_000
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 1 << 19
 
 
 def test_progress_is_the_share_of_all_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

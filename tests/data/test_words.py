@@ -31,6 +31,7 @@ def words(pieces: list[bytes]) -> list[str]:
         (["we", "\u2019", "ve"], [0, 0, 0]),
         (["L", "'", "acc", "ord"], [0, 0, 1, 1]),
         (["L", "'accord"], [0, 0]),
+        (["c", "'", "est", " d", "'", "un"], [0, 0, 1, 2, 2, 2]),
         (["the", " dogs", "'", " tails"], [0, 1, 2, 3]),
         ([" '", "quoted", "'"], [0, 1, 2]),
         (["well", "-", "known"], [0, 0, 0]),
@@ -56,6 +57,7 @@ def test_pieces_are_numbered_by_word(pieces: list[str], numbers: list[int]) -> N
         ([b"end", b".\n\n", b"The", b"n"], [0, 1, 2, 2]),
         ([b"end", b".", b"\n", b"The"], [0, 1, 2, 2]),
         ([b"a", b"\n"], [0, 1]),
+        ([b"a\n", b"\n", b"b"], [0, 1, 2]),
     ],
 )
 def test_white_space_goes_with_the_word_after_it_unless_a_piece_ends_in_it(
