@@ -81,7 +81,7 @@ class Writing:
     @torch.no_grad()
     def step(self, ids: Tensor) -> Tensor:
         """The next ids (R, T) of every row -> logits (R, V) of what follows the last one."""
-        features = self.model.decode(ids, self.memory, cache=self.cache)
+        features = self.model.decode(ids.to(self.memory.values.device), self.memory, cache=self.cache)
         logits: Tensor = self.model.head(features[:, -1])
         return logits
 

@@ -50,27 +50,47 @@ class Chunk:
         return found if self.order is None or len(found) == 1 else found[self.order]
 
 
+class Track:
+    """The queries of the calls with one cache (or of one call without any), and the keys they look at."""
+
+    def __init__(self) -> None:
+        self.chunks: list[Chunk] = []
+        self.k: Tensor | None = None  # (B, G, K, E), all keys met so far
+
+    def reorder(self, rows: Tensor) -> None:
+        """Follow a cache whose row i becomes what row rows[i] was."""
+        self.chunks = [chunk.reorder(rows) for chunk in self.chunks]
+        self.k = None if self.k is None else self.k[rows]
+
+
 class AttentionMap:
     """The weights of one attention: nothing is computed until rows are asked for.
 
     Rows stand in the order of the calls. With a cache the keys are read from it, so they take no memory of their own.
+    An attention that a stack applies again and again shows its last turn.
     """
 
     def __init__(self, attention: Weighing, heads: Sequence[int] | None) -> None:
         self._attention, self._heads = attention, None if heads is None else list(heads)
-        self._chunks: list[Chunk] = []
-        self._k: Tensor | None = None  # (B, G, K, E), all keys met so far
+        self._track = Track()  # the one that is shown
+        self._tracks: dict[LayerCache, Track] = {}  # all of them in one decoding: one for each turn of a repeated layer
 
     def record(self, q: Tensor, k: Tensor, mask: Lowered | None, cache: LayerCache | None) -> None:
         """Keep q (B, H, Q, E) and k; with a cache that was used before, this call goes on where that one stopped."""
-        goes_on = cache is not None and self.reorder in cache.followers
-        if not goes_on:
-            self._chunks = []
+        track = self._tracks.get(cache) if cache is not None else None
+        goes_on = track is not None
+        if track is None:
+            track = Track()
+            if cache is None or any(known.owner is not cache.owner for known in self._tracks):
+                self._tracks = {}
             if cache is not None:
-                cache.followers.append(self.reorder)
-        q, k = q.detach(), k.detach()
-        if len(k) != len(q):  # beams share a memory
-            k = k.repeat_interleave(len(q) // len(k), dim=0)
+                self._tracks[cache] = track
+                cache.followers.append(track.reorder)
+        self._track = track
+        q, k, order = q.detach(), k.detach(), None
+        if len(k) != len(q):  # beams share a memory, and its mask
+            order = torch.arange(len(k), device=k.device).repeat_interleave(len(q) // len(k))
+            k = k[order]
         if self._heads is not None:
             q = q[:, self._heads]
         cached = cache is not None and cache.keys is not None
@@ -78,35 +98,35 @@ class AttentionMap:
             q, k = _own(q), k if cached or goes_on else _own(k)
         if mask is not None:  # the rule of the mask, without the Q x K tensor made for the kernel
             mask = Lowered(mask.mask, mask.query, mask.key, kernel="none")
-        self._chunks.append(Chunk(q, k.shape[2], mask))
+        track.chunks.append(Chunk(q, k.shape[2], mask, order))
         if cached or not goes_on:
-            self._k = k
-
-    def reorder(self, rows: Tensor) -> None:
-        """Follow a cache whose row i becomes what row rows[i] was."""
-        self._chunks = [chunk.reorder(rows) for chunk in self._chunks]
-        self._k = None if self._k is None else self._k[rows]
+            track.k = k
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
         """(B, H, Q, K) of the whole map; all 0 as long as the model has not run."""
-        if self._k is None:
+        if self._track.k is None:
             return 0, 0, 0, 0
-        first = self._chunks[0].q
-        return first.shape[0], first.shape[1], sum(chunk.q.shape[2] for chunk in self._chunks), self._k.shape[2]
+        first = self._track.chunks[0].q
+        return (
+            first.shape[0],
+            first.shape[1],
+            sum(chunk.q.shape[2] for chunk in self._track.chunks),
+            self._track.k.shape[2],
+        )
 
     def rows(self, first: int = 0, last: int | None = None) -> Tensor:
         """Exactly the weights of the queries first..last: (B, H, last - first, K); unseen keys weigh 0."""
         rows, heads, queries, keys = self.shape
-        if self._k is None:
+        k = self._track.k
+        if k is None:
             raise ValueError("no attention to read: run the model inside the watch(...) block")
         first, last = max(0, first), queries if last is None else min(last, queries)
-        k = self._k
         if self._heads is not None:
             k = k[:, [head // self._attention.share for head in self._heads]]
         out = k.new_zeros(rows, heads, max(0, last - first), keys)
         done = 0
-        for chunk in self._chunks:
+        for chunk in self._track.chunks:
             begin, end = max(first - done, 0), min(last - done, chunk.q.shape[2])
             if begin < end:
                 seen = min(chunk.keys, keys)

@@ -13,9 +13,11 @@ from torch import Tensor, nn
 
 from saccade.nn.cache import KVCache
 from saccade.nn.layers import make_norm
-from saccade.nn.masks import Mask, combine
-from saccade.nn.positions import Sinusoidal
+from saccade.nn.masks import Mask, Window, combine
+from saccade.nn.positions import Learned, Sinusoidal
 from saccade.nn.transformer import Layer, TransformerConfig
+
+TIME = 0.1  # loudness of the number of a step beside a token
 
 
 @dataclass(frozen=True)
@@ -39,8 +41,13 @@ class Universal(nn.Module):
         super().__init__()
         self.steps, self.threshold = steps, threshold
         self.layer = Layer(config, memory_dim)
-        self.place = Sinusoidal(config.dim) if config.position == "sinusoidal" else None
-        self.time = nn.Embedding(steps, config.dim)
+        self.window = config.window
+        self.place: Sinusoidal | Learned | None = None
+        if config.position == "sinusoidal":
+            self.place = Sinusoidal(config.dim)
+        elif config.position == "learned":
+            self.place = Learned(config.capacity, config.dim)
+        self.time = Sinusoidal(config.dim)  # waves, not a table: steps cost no parameters
         self.halt = nn.Linear(config.dim, 1)
         self.norm = make_norm(config.norm, config.dim, bias=config.bias) if config.norm_first else nn.Identity()
 
@@ -55,7 +62,7 @@ class Universal(nn.Module):
     ) -> tuple[Tensor, Halting]:
         start, tokens = cache.start if cache else 0, x.shape[1]
         keys = tokens + (cache.longest if cache else 0)
-        mask = combine(mask)
+        mask = combine(mask, Window(self.window) if self.window else None)
         lowered = mask.lower(tokens, keys, start, x.device) if mask else None
         looked = None
         if memory_mask is not None and memory is not None:
@@ -64,9 +71,9 @@ class Universal(nn.Module):
         spent = x.new_zeros(x.shape[:2])  # (B, T): halting probability used up
         remainder, count = torch.zeros_like(spent), torch.zeros_like(spent)
         for step in range(self.steps):
-            state = x + 0.1 * self.time.weight[step]
+            state = x + TIME * self.time(step, 1, x.device).to(x.dtype)
             if self.place is not None:
-                state = state + self.place(start, tokens, x.device)
+                state = state + self.place(start, tokens, x.device).to(x.dtype)
             going = (spent < self.threshold).to(x.dtype)  # (B, T)
             chance = torch.sigmoid(self.halt(state)[..., 0])
             last = going * ((spent + chance > self.threshold) | (step == self.steps - 1)).to(x.dtype)
