@@ -7,7 +7,7 @@ import dataclasses
 import hashlib
 import shutil
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,9 +17,10 @@ from saccade import runs
 from saccade.config import from_json, override, settings, to_json
 from saccade.durable import read_json, sync_folder, sync_tree, write_json
 from saccade.errors import DataError, ModelFileError, UsageError, suggest
+from saccade.look.seen import Seen
 from saccade.runs import Run
 from saccade.task import Advance, Prediction, Split, Task, quiet
-from saccade.tasks import load_task, task_names
+from saccade.tasks import guess_task, load_task, task_names
 from saccade.train import checkpoint
 from saccade.train.device import choose_device
 from saccade.train.journal import read_journal
@@ -27,7 +28,7 @@ from saccade.train.loop import Report, Silent, TrainConfig, Trainer
 from saccade.train.state import check, check_settings, restore
 
 RUNS = Path("runs")
-Which = Literal["best", "last"]
+Which = Literal["best", "last", "mean"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,20 +37,28 @@ class Trained:
 
     run: Run
     scores: dict[str, float]
+    explained: Mapping[str, str]
+    """how scores were computed: signatures by name"""
 
 
 def train(
     data: str | Path,
     words: Sequence[str] = (),
     *,
-    task: str = "language_model",
+    task: str = "",
     preset: str = "",
     name: str = "",
     root: str | Path = RUNS,
     report: Report | None = None,
 ) -> Trained:
-    """Train a task on a file; `words` are settings such as `model.dim=128` or `train.minutes=10`."""
+    """Train a task on a file; `words` are settings such as `model.dim=128` or `train.minutes=10`.
+
+    Without a `task` the file decides: pairs are translated, any other text is a language to model.
+    """
     report, root, data = report or Silent(), Path(root), Path(data)
+    if not task:
+        task = guess_task(data, words)
+        report.say(f"task: {task}")
     kind = load_task(task)
     config, training = configure(kind, words, preset)
     described = {"config": to_json(config), "train": to_json(training)}
@@ -79,7 +88,7 @@ def load(
     task: str = "",
     say: Callable[[str], None] = warnings.warn,
 ) -> Task:
-    """The trained task of a run, from its best (or last) checkpoint; needs no data.
+    """The trained task of a run, from its best or last checkpoint or the mean of all kept ones; needs no data.
 
     A run may name a task that is not built in, which is code: it is imported only if `task` names it too.
     """
@@ -92,6 +101,8 @@ def load(
     opened, _ = _open(run, task)
     check_settings(found.state, opened.config, run.name)
     restore(opened.players(), weights, run.name)
+    if (run.folder / "findings.json").exists():
+        opened.findings = read_json(run.folder / "findings.json")
     for player in opened.players().values():
         player.to(choose_device(device)).eval()
     return opened
@@ -113,9 +124,27 @@ def predict(opened: Task, text: str, words: Sequence[str] = ()) -> Prediction:
     return opened.predict(text, override(opened.Options(), words))
 
 
+def predict_all(opened: Task, texts: Sequence[str], words: Sequence[str] = ()) -> Iterator[Prediction]:
+    """The answers to many inputs, in their order."""
+    return opened.predict_all(texts, override(opened.Options(), words))
+
+
 def stream(opened: Task, text: str, words: Sequence[str] = ()) -> Iterator[str]:
     """The answer piece by piece, as it is made."""
     return opened.stream(text, override(opened.Options(), words))
+
+
+def look(
+    opened: Task,
+    text: str,
+    words: Sequence[str] = (),
+    *,
+    layer: str = "",
+    head: int | None = None,
+    pieces: bool = False,
+) -> Seen:
+    """The answer to one input with what was looked at: the best aligned attention, or a named layer and head."""
+    return Seen.of(predict(opened, text, [*words, "maps=true"]), layer, head, pieces=pieces)
 
 
 def option_names(opened: Task) -> list[str]:
@@ -253,8 +282,9 @@ def _finish(run: Run, trainer: Trainer, task: str) -> Trained:
     report = trainer.report
     opened = load(run.folder, device=str(trainer.device), task=task, say=report.say)
     scores = evaluate(opened, data_of(run.folder), advance=lambda share: report.advance("evaluating", share))
-    run.write_card(scores)
-    return Trained(run, scores)
+    write_json(run.folder / "findings.json", opened.study())
+    run.write_card(scores, opened.explained)
+    return Trained(run, scores, opened.explained)
 
 
 def _checkpoint(run: Run, which: Which, say: Callable[[str], None]) -> checkpoint.Checkpoint:
@@ -263,6 +293,8 @@ def _checkpoint(run: Run, which: Which, say: Callable[[str], None]) -> checkpoin
     last = checkpoint.newest(run.checkpoints, say, parts)
     if last is None:
         raise ModelFileError(f"run '{run.name}' has no checkpoint yet; train it with `saccade resume {run.folder}`")
+    if which == "mean":
+        return _mean(run, last, say)
     step = int(last.state["best"].get("step", last.step))
     if which == "last" or step == last.step:
         return last
@@ -271,6 +303,19 @@ def _checkpoint(run: Run, which: Which, say: Callable[[str], None]) -> checkpoin
     except ModelFileError as error:
         say(f"the best checkpoint is damaged: {error}; using the one of step {last.step}")
         return last
+
+
+def _mean(run: Run, last: checkpoint.Checkpoint, say: Callable[[str], None]) -> checkpoint.Checkpoint:
+    """The mean of the weights of all checkpoints that were kept (train.keep says how many) and are whole."""
+    total = {name: value.double() for name, value in last.parts["model"].items()}
+    steps = [step for step in checkpoint.steps(run.checkpoints) if step < last.step]
+    for step in steps:
+        found = checkpoint.read(checkpoint.at(run.checkpoints, step), ("model",)).parts["model"]
+        for name, value in total.items():
+            value += found[name]
+    say(f"mean of the checkpoints of the steps {', '.join(map(str, [*steps, last.step]))}")
+    mean = {name: (value / (len(steps) + 1)).to(last.parts["model"][name].dtype) for name, value in total.items()}
+    return checkpoint.Checkpoint(last.step, {"model": mean}, last.state)
 
 
 def _summary(run: Run) -> dict[str, Any]:

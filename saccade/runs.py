@@ -11,7 +11,7 @@ import platform
 import re
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -94,8 +94,8 @@ class Run:
             f"run '{self.name}' is being trained by process {owner}; wait for it, stop it, or choose another --name"
         )
 
-    def write_card(self, scores: dict[str, float]) -> None:
-        """card.md: what the run is, for people."""
+    def write_card(self, scores: Mapping[str, float], explained: Mapping[str, str]) -> None:
+        """card.md: what the run is, for people; `explained`: how scores were computed."""
         described = self.describe()
         lines = [
             f"# {self.name}",
@@ -106,6 +106,8 @@ class Run:
             "| score on the validation data | |",
             "| --- | --- |",
             *(f"| {name} | {value:,.4f} |" for name, value in scores.items()),
+            "",
+            *(f"{name}: `{signature}`  " for name, signature in explained.items()),
             "",
             f'Use it: `saccade predict {self.folder} "..."`. All settings: run.json. Every step: metrics.jsonl.',
         ]

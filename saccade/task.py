@@ -106,6 +106,8 @@ class Task(abc.ABC):
     presets: ClassVar[Mapping[str, Mapping[str, Any]]]
     """Named settings, as JSON of `Config`."""
     summary: ClassVar[str]
+    continues: ClassVar[bool] = False
+    """Whether an output goes on where the input ends, as a language model's does."""
     score: str
     """The value of `evaluate` that says which checkpoint is best; lower is better if it ends on 'loss'."""
 

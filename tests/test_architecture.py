@@ -21,7 +21,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "tasks": {"look", "nn", "models", "data", "metrics", "task", "decode", "config", "errors"},
     "train": {"task", "config", "durable", "errors"},
     "runs": {"config", "durable", "errors"},
-    "api": {"config", "durable", "errors", "runs", "task", "tasks", "train"},
+    "api": {"config", "durable", "errors", "look", "runs", "task", "tasks", "train"},
     "screen": set(),
     "demo": {"errors"},
     "cli": {"api", "config", "demo", "errors", "screen"},
@@ -30,7 +30,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 }
 
 LONGEST_FILE, LONGEST_FUNCTION, MOST_PARAMETERS = 400, 60, 8
-LONGEST_CORE = 2000  # lines of nn and models together
+LARGEST = {"nn": 2000, "models": 1500}  # lines; every architecture is one small file on the same nn
 
 
 def modules():
@@ -99,8 +99,8 @@ def test_files_and_functions_stay_short():
 
 
 def test_the_core_stays_small():
-    core = [path for path in modules() if part(path) in ("nn", "models")]
-    assert sum(len(path.read_text().splitlines()) for path in core) <= LONGEST_CORE
+    for name, most in LARGEST.items():
+        assert sum(len(path.read_text().splitlines()) for path in modules() if part(path) == name) <= most, name
 
 
 def test_no_module_is_named_for_nothing():

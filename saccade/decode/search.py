@@ -103,6 +103,7 @@ class Beams:
             self._finish(place, self.tokens[row].tolist(), float(values[place, at]), length, ended=True)
         order = ends.int().argsort(dim=1, stable=True)[:, : self.settings.beam]  # those that go on, best first
         width = order.shape[1]
+        values = values.masked_fill(ends, -math.inf)  # where all candidates are needed to fill the beams
         values, origin, token = (part.gather(1, order) for part in (values, origin, token))
         rows = origin + torch.arange(len(self.open))[:, None] * self.width  # (B, N)
         self.tokens = torch.cat((self.tokens[rows.flatten()], token.reshape(-1, 1)), dim=1)
@@ -122,6 +123,8 @@ class Beams:
 
     def results(self) -> list[list[Hypothesis]]:
         """What was found, best first."""
+        if not all(self.finished):
+            raise FloatingPointError(f"scores must be finite, but sentence {self.finished.index([]) + 1} has none left")
         ranked = [sorted(found, key=lambda one: -one.score) for found in self.finished]
         return [found[: self.settings.best] for found in ranked]
 
@@ -134,6 +137,7 @@ class Beams:
         count = 2 * self.settings.beam
         best, token = logits.topk(min(count, logits.shape[-1]), dim=-1)  # (R, C)
         best = (best - total).cpu().unflatten(0, (-1, self.width)) + self.scores[..., None]  # (B, N, C)
+        best = best.masked_fill(best.isnan(), -math.inf)  # what is no number cannot be chosen
         shift = torch.arange(self.width)[:, None] * logits.shape[-1]
         token = token.cpu().unflatten(0, (-1, self.width)) + shift
         values, at = best.flatten(1).topk(min(count, best[0].numel()), dim=1)
@@ -160,8 +164,13 @@ class Beams:
         """Whether a sentence has its answers; one that has reached its longest length is cut there."""
         number = self.open[place]
         found = self.finished[number]
-        if len(found) >= self.settings.beam or not self.scores[place].isfinite().any():
+        live = float(self.scores[place].max())
+        if not math.isfinite(live):
             return True
+        if len(found) >= self.settings.beam:
+            answers = sorted((one.score for one in found), reverse=True)[: self.settings.best]
+            if live / length**self.settings.length_penalty <= answers[-1]:  # else the best may still be unfinished
+                return True
         if length < self.longest[number]:
             return False
         for beam in range(self.width):

@@ -54,6 +54,22 @@ def _published(dim: int, depth: int, heads: int, hidden: int, dropout: float) ->
 
 
 TRANSLATION: dict[str, dict[str, Any]] = {
+    "dates": {
+        "model": {
+            "transformer": {
+                "dim": 64,
+                "depth": 2,
+                "decoder_depth": 1,
+                "heads": 4,
+                "hidden": 256,
+                "dropout": 0.0,
+                "embedding_dropout": 0.0,
+            }
+        },
+        "data": {"tokenizer": "characters"},
+        "tokens": 2000,
+        "smoothing": 0.0,
+    },
     "tiny": _published(128, 4, 4, 256, 0.3),  # https://arxiv.org/abs/2105.14462, for Multi30k
     "small": _published(512, 6, 4, 1024, 0.3),  # fairseq's for IWSLT
     "base": _published(512, 6, 8, 2048, 0.1),

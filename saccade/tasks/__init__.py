@@ -1,9 +1,14 @@
 """Tasks: one file each; the folder is the registry, and a dotted name is any importable module."""
 
 import importlib
+from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 
-from saccade.errors import UsageError, suggest
+from saccade.data.files import find, rows, sniff
+from saccade.data.pairs import find_pairs
+from saccade.data.problems import Problems
+from saccade.errors import DataError, UsageError, suggest
 from saccade.task import Task
 
 
@@ -29,3 +34,19 @@ def load_task(name: str) -> type[Task]:
     if not (isinstance(found, type) and issubclass(found, Task)):
         raise UsageError(f"Task of '{where}' must be a subclass of saccade.task.Task, but is {found!r}")
     return found
+
+
+def guess_task(data: Path, words: Sequence[str] = ()) -> str:
+    """What to learn from a file where nobody says: translation from two columns of texts or two files of lines."""
+    if any(word.startswith("data.target=") for word in words):
+        return "translation"
+    found = sniff(find(data)[0])
+    if found.format == "text" or any(word.startswith("data.column=") for word in words):
+        return "language_model"
+    try:
+        columns = find_pairs(data).columns
+    except DataError:
+        return "language_model"
+    sample = [row.values for row in islice(rows(found, columns, problems=Problems()), 200)]
+    texts = all(len(set(side)) > len(side) / 2 for side in zip(*sample, strict=True))  # a column of labels repeats
+    return "translation" if sample and texts else "language_model"

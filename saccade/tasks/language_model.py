@@ -145,6 +145,7 @@ class Task(Contract):
     Options = TextOptions
     presets: ClassVar[dict[str, Any]] = {name: {"model": shape} for name, shape in presets.GPT.items()}
     summary: ClassVar[str] = "learn from any text to say what comes next"
+    continues: ClassVar[bool] = True
     score = "loss"
 
     def __init__(self, config: TextConfig, tokenizer: Tokenizer) -> None:

@@ -246,11 +246,8 @@ class Task(Contract):
         pairs = self.parts[Split.VALID]
         rows = range(0, len(pairs), max(1, len(pairs) // STUDIED))
         seen = [self._reads(pairs.source[row].tolist(), pairs.target[row].tolist())[0] for row in rows]
-        crossing = [[read for read in reads if read.queries.kind != read.keys.kind] for reads in seen]
-        if not crossing or not crossing[0]:
-            return {}
-        choice = looks.choose(crossing, None)
-        return {"alignment": vars(choice)}
+        crossing = [_crossing(reads) for reads in seen]
+        return {"alignment": vars(looks.choose(crossing))} if crossing[0] else {}
 
     def _search(
         self, sources: Sequence[list[int]], settings: Search, prefix: Sequence[int] = (), advance: Advance = quiet
@@ -330,7 +327,7 @@ class Task(Contract):
 
     def _alignment(self, reads: Sequence[AttentionRead]) -> AttentionRead | None:
         """The cross-attention that shows best which source words an output word comes from."""
-        crossing = [read for read in reads if read.queries.kind != read.keys.kind]
+        crossing = _crossing(reads)
         if not crossing:
             return None
         choice = self.findings.get("alignment", {})
@@ -357,6 +354,19 @@ class Task(Contract):
 
     def _device(self) -> torch.device:
         return next(self.model.parameters()).device
+
+
+def _crossing(reads: Sequence[AttentionRead]) -> list[AttentionRead]:
+    """How targets look at sources, without the marks at their ends, which align with nothing."""
+    return [
+        AttentionRead(read.name, read.weights[:, :-1, :-1], _inner(read.queries), _inner(read.keys))
+        for read in reads
+        if read.queries.kind != read.keys.kind
+    ]
+
+
+def _inner(axis: Axis) -> Axis:
+    return Axis(axis.kind, axis.labels[:-1], axis.words[:-1])
 
 
 def _axis(kind: str, tokenizer: Tokenizer, ids: list[int]) -> Axis:

@@ -51,6 +51,8 @@ class TrainConfig:
     """steps between checkpoints; 0: with every evaluation and every five minutes"""
     keep: int = 2
     """newest checkpoints kept, beside the best"""
+    patience: int = 0
+    """stop after this many evaluations without a better score; 0: train to the end"""
     optim: OptimConfig = field(default_factory=OptimConfig)
 
     def __post_init__(self) -> None:
@@ -59,7 +61,7 @@ class TrainConfig:
             raise ValueError(f"steps, minutes and epochs must not be given together, but are {said}; give one of them")
         if min(budgets) < 0:
             raise ValueError(f"steps, minutes and epochs must be 0 or more, but are {said}")
-        for name, least in (("keep", 1), ("evaluate_every", 0), ("save_every", 0)):
+        for name, least in (("keep", 1), ("evaluate_every", 0), ("save_every", 0), ("patience", 0)):
             if getattr(self, name) < least:
                 raise ValueError(f"{name} must be at least {least}, but is {getattr(self, name)}")
         if not 0 <= self.seed < 1 << 63:
@@ -108,6 +110,7 @@ class Trainer:
         self.average = {name: value.clone() for name, value in weights(self.players).items()} if config.average else {}
         self.step, self.elapsed = 0, 0.0
         self.best: dict[str, float] = {}
+        self.stale = 0  # evaluations since the best one
         self.saved: int | None = None
         self._resume()
         self.budget = self._budget()
@@ -239,7 +242,9 @@ class Trainer:
             sample = self.task.sample()
         worse = self.task.score.endswith("loss")
         if not self.best or (score < self.best["score"] if worse else score > self.best["score"]):
-            self.best = {"step": self.step, "score": score, **scores}
+            self.best, self.stale = {"step": self.step, "score": score, **scores}, 0
+        else:
+            self.stale += 1
         record = {"step": self.step, "elapsed": round(self.elapsed, 3), **scores, "best": self.best["score"]}
         self.metrics.write(record)
         if sample:
@@ -247,6 +252,8 @@ class Trainer:
         self.metrics.flush()
         self.samples.flush()
         self.report.evaluated(record, sample)
+        if self.config.patience and self.stale >= self.config.patience:
+            self.report.say(f"no better {self.task.score} in {self.stale} evaluations: stopping at step {self.step}")
 
     def _due(self) -> bool:
         """Whether to evaluate after this step: a function of the step and the decided total alone."""
@@ -259,6 +266,8 @@ class Trainer:
         return self.step >= 64 and self.step & (self.step - 1) == 0  # 64, 128, 256, ...
 
     def _over(self) -> bool:
+        if self.config.patience and self.stale >= self.config.patience:
+            return True
         return self.budget.total is not None and self.step >= self.budget.total
 
     def save(self) -> None:
@@ -273,7 +282,7 @@ class Trainer:
         parts = {"model": weights(self.players), "optimizer": optimizer_tensors(self.players, self.optimizers)}
         if self.average:
             parts["average"] = self.average
-        state = {"elapsed": self.elapsed, "best": self.best, "made_with": self._made_with()}
+        state = {"elapsed": self.elapsed, "best": self.best, "stale": self.stale, "made_with": self._made_with()}
         state["settings"] = settings_hash(self.task.config)
         folder = self.folder / "checkpoints"
         checkpoints.save(folder, Checkpoint(self.step, parts, state))
@@ -296,6 +305,7 @@ class Trainer:
             value.copy_(found.parts["average"][name])
         self.step, self.saved = found.step, found.step
         self.elapsed, self.best = found.state["elapsed"], found.state["best"]
+        self.stale = found.state.get("stale", 0)
         self.report.say(f"going on after step {self.step}")
         before = found.state.get("made_with", {})
         now = self._made_with()

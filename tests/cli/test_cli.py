@@ -179,7 +179,7 @@ def test_runs_are_listed(place: Path) -> None:
     found = {run["name"]: run for run in json.loads(call("runs", "--json").stdout)}
     assert (found["done"]["step"], found["done"]["task"], found["done"]["running"]) == (8, "language_model", False)
     assert found["done"]["best"] > 0
-    assert re.search(r"^done +language_model +step 8 +loss \d", call("runs").stdout, re.MULTILINE)
+    assert re.search(r"^done +language_model +step 8 +best \d", call("runs").stdout, re.MULTILINE)
     empty = call("runs", "--runs", "elsewhere")
     assert (empty.exit_code, empty.stdout) == (0, "")
     assert "no runs in elsewhere; train one with `saccade train FILE`" in empty.stderr

@@ -1,0 +1,85 @@
+"""Verbs that list what there is: tasks, runs, completion."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from saccade.cli.group import json_option, main, runs_option
+
+
+@main.command()
+@click.argument("name", default="")
+@json_option
+def tasks(name: str, as_json: bool) -> None:
+    """List the tasks, or everything that can be set for one.
+
+    \b
+    Examples:
+      saccade tasks
+      saccade tasks language_model
+    """
+    from saccade import api
+
+    if not name:
+        found = api.list_tasks()
+        if as_json:
+            click.echo(json.dumps(found))
+        for row in [] if as_json else found:
+            click.echo(f"{row['name']:20}{row['summary']}")
+        return
+    described = api.describe_task(name)
+    if as_json:
+        click.echo(json.dumps(described))
+        return
+    click.echo(f"{described['name']}: {described['summary']}\npresets: {', '.join(described['presets'])}")
+    for title, rows in (("settings of train", described["settings"]), ("options of predict", described["options"])):
+        click.echo(f"\n{title}:")
+        for row in rows:
+            click.echo(f"  {row['name'] + '=' + str(row['default']):36}{row['help']} ({row['type']})")
+
+
+@main.command()
+@runs_option
+@json_option
+def runs(root: str, as_json: bool) -> None:
+    """List the runs with their step and best score.
+
+    \b
+    Examples:
+      saccade runs
+      saccade runs --json
+    """
+    from saccade import api
+
+    found = api.list_runs(root)
+    if as_json:
+        click.echo(json.dumps(found))
+        return
+    if not found:
+        click.echo(f"no runs in {root}; train one with `saccade train FILE`", err=True)
+    for run in found:
+        if "error" in run:
+            click.echo(f"{run['name']:24}{run['error']}")
+            continue
+        best = f"{run['best']:.4f}" if isinstance(run["best"], float) else ""
+        state = "training now" if run["running"] else ""
+        click.echo(f"{run['name']:24}{run['task']:18}step {run['step']:<9}best {best:10}{run['created']}  {state}")
+
+
+@main.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print the completion script of a shell.
+
+    \b
+    Examples:
+      eval "$(saccade completion bash)"
+      saccade completion fish > ~/.config/fish/completions/saccade.fish
+    """
+    from click.shell_completion import get_completion_class
+
+    found = get_completion_class(shell)
+    assert found is not None
+    click.echo(found(main, {}, "saccade", "_SACCADE_COMPLETE").source())
