@@ -4,12 +4,13 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from saccade.models.convolution import ConvolutionConfig, ConvolutionTranslator
+from saccade.models.decoder_only import DecoderConfig, DecoderOnly
 from saccade.models.recurrent import RecurrentConfig, RecurrentTranslator
 from saccade.models.seq2seq import Seq2Seq, Vocabularies
 from saccade.models.translator import Translator, TranslatorConfig
 from saccade.models.universal import UniversalConfig, UniversalTranslator
 
-Architecture = Literal["rnn", "rnn+attention", "convolution", "transformer", "universal"]
+Architecture = Literal["rnn", "rnn+attention", "convolution", "transformer", "universal", "decoder"]
 
 
 @dataclass(frozen=True)
@@ -17,11 +18,13 @@ class Shapes:
     """The shape of each architecture; only that of the chosen one counts."""
 
     architecture: Architecture = "transformer"
-    """rnn: one fixed vector for the source; rnn+attention; convolution; transformer; universal: one block repeated"""
+    """rnn: one fixed vector for the source; rnn+attention; convolution; transformer; universal: one block repeated;
+    decoder: one causal stack for long sources"""
     transformer: TranslatorConfig = field(default_factory=TranslatorConfig)
     universal: UniversalConfig = field(default_factory=UniversalConfig)
     rnn: RecurrentConfig = field(default_factory=RecurrentConfig)
     convolution: ConvolutionConfig = field(default_factory=ConvolutionConfig)
+    decoder: DecoderConfig = field(default_factory=DecoderConfig)
 
 
 def build(shapes: Shapes, sizes: Vocabularies) -> Seq2Seq:
@@ -32,4 +35,6 @@ def build(shapes: Shapes, sizes: Vocabularies) -> Seq2Seq:
         return UniversalTranslator(shapes.universal, sizes)
     if shapes.architecture == "convolution":
         return ConvolutionTranslator(shapes.convolution, sizes)
+    if shapes.architecture == "decoder":
+        return DecoderOnly(shapes.decoder, sizes)
     return RecurrentTranslator(shapes.rnn, sizes, attends=shapes.architecture == "rnn+attention")

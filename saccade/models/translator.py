@@ -18,15 +18,11 @@ from saccade.nn.transformer import Transformer, TransformerConfig
 
 
 @dataclass(frozen=True)
-class TranslatorConfig(TransformerConfig):
-    """The shape of encoder and decoder; vocabularies come from the data."""
+class EmbeddedConfig(TransformerConfig):
+    """The shape of a stack and of its ends; vocabularies come from the data."""
 
     dim: int = 192
     """width of the residual stream"""
-    depth: int = 3
-    """layers of the encoder"""
-    decoder_depth: int = 2
-    """layers of the decoder"""
     hidden: int = 384
     """inner width of the feed-forward"""
     dropout: float = 0.1
@@ -42,16 +38,29 @@ class TranslatorConfig(TransformerConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.decoder_depth < 1:
-            raise ValueError(f"decoder_depth must be at least 1, but is {self.decoder_depth}")
         if not 0 <= self.embedding_dropout < 1:
             raise ValueError(f"embedding_dropout must be at least 0 and below 1, but is {self.embedding_dropout}")
+
+
+@dataclass(frozen=True)
+class TranslatorConfig(EmbeddedConfig):
+    """The shape of encoder and decoder."""
+
+    depth: int = 3
+    """layers of the encoder"""
+    decoder_depth: int = 2
+    """layers of the decoder"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.decoder_depth < 1:
+            raise ValueError(f"decoder_depth must be at least 1, but is {self.decoder_depth}")
 
 
 class Embedded(Seq2Seq):
     """The ends of a Transformer: source and target embeddings and the output layer, tied or not."""
 
-    def __init__(self, config: TranslatorConfig, sizes: Vocabularies) -> None:
+    def __init__(self, config: EmbeddedConfig, sizes: Vocabularies) -> None:
         super().__init__()
         self.config = config
         self.source = nn.Embedding(sizes.source, config.dim)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from saccade.nn.cache import LayerCache
 from saccade.nn.kernels import level
-from saccade.nn.masks import Lowered, Mask
+from saccade.nn.masks import Lowered, Mask, Near, Padding
 from saccade.nn.probe import notify
 
 Rotate = Callable[[Tensor, int | Tensor], Tensor]
@@ -190,6 +190,8 @@ class Attention(nn.Module):
 
     def _mix(self, q: Tensor, k: Tensor, v: Tensor, lowered: Lowered | None) -> Tensor:
         """The weighted means, by the fused kernel where the score allows it."""
+        if lowered is not None and lowered.block:
+            return self._mix_blocks(q, k, v, lowered.block)
         dropout = self.dropout if self.training else 0.0
         tensor, causal = (None, False) if lowered is None else (lowered.tensor, lowered.causal)
         if isinstance(self.score, Dot):
@@ -209,6 +211,18 @@ class Attention(nn.Module):
         if lowered is not None and lowered.empty is not None:
             y = y.masked_fill(lowered.empty, 0.0)
         return y
+
+    def _mix_blocks(self, q: Tensor, k: Tensor, v: Tensor, size: int) -> Tensor:
+        """What `Near` allows, block by block: each looks at itself and at the block before it."""
+        rows, tokens = len(q), q.shape[2]
+        q, k, v = (F.pad(x, (0, 0, 0, -tokens % size)).unflatten(2, (-1, size)) for x in (q, k, v))  # (B, H, N, C, E)
+        k, v = (torch.cat((F.pad(x, (0, 0, 0, 0, 1, -1)), x), dim=3) for x in (k, v))  # (B, G, N, 2C, E)
+        q, k, v = (x.transpose(1, 2).flatten(0, 1) for x in (q, k, v))  # (B N, H or G, C or 2C, E)
+        real = torch.ones(len(q), 2 * size, dtype=torch.bool, device=q.device)
+        real[:: len(q) // rows, :size] = False  # before the first block of a row there is nothing
+        near = (Near(size) & Padding(real)).lower(size, 2 * size, size, q.device)
+        y: Tensor = self._mix(q, k, v, near).unflatten(0, (rows, -1)).transpose(1, 2)  # (B, H, N, C, E)
+        return y.flatten(2, 3)[:, :, :tokens]
 
     def weights(self, q: Tensor, k: Tensor, allowed: Tensor | None) -> Tensor:
         """The attention weights in the open, as the fused kernel never shows them: (B, H, Q, K)."""

@@ -61,6 +61,24 @@ class Window(Mask):
         return (query[..., None] - key).abs() < self.size  # (B, Q, K)
 
 
+@dataclass(frozen=True)
+class Near(Mask):
+    """A query sees itself and the `size` - 1 tokens before it; a long row is worked on in blocks, in linear memory."""
+
+    size: int
+
+    def allow(self, query: Tensor, key: Tensor) -> Tensor:
+        return (key <= query[..., None]) & (query[..., None] - key < self.size)  # (B, Q, K)
+
+    def lower(self, queries: int, keys: int, start: int | Tensor, device: torch.device) -> Lowered:
+        query, key = positions(start, queries, device), torch.arange(keys, device=device)
+        if not isinstance(start, int) or start or queries != keys:
+            return Lowered(self, query, key)
+        if queries <= self.size:
+            return Lowered(self, query, key, kernel="causal")
+        return Lowered(self, query, key, kernel="none", block=self.size)
+
+
 @dataclass(frozen=True, eq=False)
 class Padding(Mask):
     """Keys that are padding are seen by nobody; `keep` is (B, K), True for a real token."""
@@ -119,8 +137,9 @@ class Both(Mask):
 class Lowered:
     """A mask made ready for one call of the kernel, or of a whole stack of them."""
 
-    def __init__(self, mask: Mask, query: Tensor, key: Tensor, *, kernel: str = "tensor") -> None:
+    def __init__(self, mask: Mask, query: Tensor, key: Tensor, *, kernel: str = "tensor", block: int = 0) -> None:
         self.mask = mask
+        self.block = block  # tokens of a block, where the row is cut into blocks
         self.query = query  # (B or 1, Q)
         self.key = key  # (K,)
         self.causal = kernel == "causal"

@@ -1,0 +1,95 @@
+"""Attention to the whole past in shortened form: the keys and values of a few tokens side by side become one.
+
+Memory-compressed attention (https://arxiv.org/abs/1801.10198, section 4.2.3).
+Shapes: B rows, G key/value heads, T tokens, W windows of `stride` tokens, D width, E head width.
+"""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from saccade.nn.attention import Attention, Score
+from saccade.nn.cache import LayerCache
+from saccade.nn.masks import Lowered, Mask, positions
+from saccade.nn.probe import notify
+
+
+@dataclass(frozen=True)
+class Shortened(Mask):
+    """Key 0 is seen by all; key w + 1 stands for the window w of `stride` tokens and is seen from its last one on."""
+
+    stride: int
+
+    def allow(self, query: Tensor, key: Tensor) -> Tensor:
+        return key * self.stride - 1 <= query[..., None]  # (B, Q, K)
+
+
+class Compressed(Attention):
+    """Attention of a row to itself; a convolution as wide as its stride makes one key and value of each window.
+
+    Such a convolution is a linear layer on the tokens of a window side by side: a memory of width stride x D. Before
+    the windows stands a null key, so that the first tokens see something. The mask is its own, whichever is given.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        *,
+        stride: int = 3,
+        kv_heads: int | None = None,
+        score: Score | None = None,
+        bias: bool = True,
+        dropout: float = 0.0,
+    ) -> None:
+        memory_dim = stride * dim
+        super().__init__(dim, heads, memory_dim=memory_dim, kv_heads=kv_heads, score=score, bias=bias, dropout=dropout)
+        self.stride = stride
+
+    def forward(
+        self,
+        x: Tensor,
+        memory: Tensor | None = None,
+        *,
+        mask: Mask | Lowered | None = None,
+        cache: LayerCache | None = None,
+    ) -> Tensor:
+        start = cache.owner.start if cache else 0
+        q = self._place(self.q(x), self.heads, start)  # (B, H, T, E)
+        if cache is None:
+            k, v = self._shorten(F.pad(x, (0, 0, 0, -x.shape[1] % self.stride)))
+            k, v = F.pad(k, (0, 0, 1, 0)), F.pad(v, (0, 0, 1, 0))  # (B, G, 1 + W, E)
+        else:
+            k, v = self._go_on(x, cache)
+        lowered = Shortened(self.stride).lower(q.shape[2], k.shape[2], start, x.device)
+        notify(self, q, k, lowered, cache)
+        result: Tensor = self.out(self._mix(q, k, v, lowered).transpose(1, 2).flatten(2))  # (B, T, D)
+        return result
+
+    def _shorten(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """(B, W stride, D) -> keys and values (B, G, W, E); those of a window that is not full are masked."""
+        return self._memory(x.unflatten(1, (-1, self.stride)).flatten(2))
+
+    def _go_on(self, x: Tensor, cache: LayerCache) -> tuple[Tensor, Tensor]:
+        """Add these tokens to the window that each row is in; returns all keys and values that can be seen."""
+        size, (rows, tokens, width) = self.stride, x.shape
+        start = torch.as_tensor(cache.owner.start, device=x.device).expand(rows)
+        first = start // size  # (B,): the window being filled
+        recent = x.new_zeros(rows, -(-(size - 1 + tokens) // size) * size, width)  # the tokens from its beginning on
+        if cache.state:
+            before, begun = cache.state
+            place = positions((first - begun) * size, size, x.device).clamp_max(before.shape[1] - 1)
+            recent[:, :size] = before.gather(1, place[..., None].expand(-1, -1, width))
+        recent.scatter_(1, positions(start % size, tokens, x.device)[..., None].expand_as(x), x)
+        cache.state = (recent, first)
+        k, v = self._shorten(recent)
+        if cache.keys is None or cache.values is None:
+            shape = (rows, self.kv_heads, cache.owner.capacity // size + 4, self.head_dim)
+            cache.keys, cache.values = k.new_zeros(shape), v.new_zeros(shape)
+        index = positions(first + 1, k.shape[2], x.device)[:, None, :, None].expand_as(k)
+        cache.keys.scatter_(2, index, k)
+        cache.values.scatter_(2, index, v)
+        seen = 1 + (cache.owner.longest + tokens) // size
+        return cache.keys[:, :, :seen], cache.values[:, :, :seen]
