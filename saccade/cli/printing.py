@@ -12,8 +12,12 @@ import click
 def show_prediction(found: Any, as_json: bool) -> None:
     """An answer, with its score where there are several."""
     if as_json:
-        rest = [{"output": one.output, "scores": one.scores} for one in found.others]
+        rest: Any = [{"output": one.output, "scores": one.scores} for one in found.others]
         others = {"others": rest} if rest else {}
+        if found.alignment is not None:
+            from saccade.look.seen import Seen
+
+            others["alignment"] = Seen.of(found).alignment
         click.echo(json.dumps({"input": found.input, "output": found.output, "scores": found.scores, **others}))
         return
     for one in (found, *found.others):

@@ -15,6 +15,8 @@ from saccade.cli.group import json_option, main, report, runs_option, say, task_
 from saccade.cli.printing import show_prediction, show_scores
 from saccade.errors import DataError
 
+AT_ONCE = 256  # inputs of a file that are answered together
+
 
 @main.command()
 @click.argument("run")
@@ -70,8 +72,12 @@ def predict(run: str, words: tuple[str, ...], file: Any, root: str, task: str, w
     text, options = _said(opened, words)
     inputs = _lines(file) if file else [text]
     if as_json or not opened.continues:
-        for found in api.predict_all(opened, inputs, options):
-            show_prediction(found, as_json)
+        with report(not file) as screen:
+            for first in range(0, len(inputs), AT_ONCE):
+                # Maps only for those who ask: they cost as much as the answer.
+                for found in api.predict_all(opened, inputs[first : first + AT_ONCE], ["maps=false", *options]):
+                    show_prediction(found, as_json)
+                screen.advance("answering", min(1.0, (first + AT_ONCE) / len(inputs)))
         return
     for line in inputs:
         pieces = api.stream(opened, line, options)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -51,8 +51,12 @@ class BitextSettings:
     """share of the pairs held back for validation; 0: a tenth, at most 2,000"""
     longest: int = 256
     """pairs with more tokens on one side are left out"""
+    cut: bool = False
+    """sources with more tokens are cut at this length instead; a target that is too long still leaves its pair out"""
     encoding: str = ""
     """encoding of the files, where it is not UTF-8"""
+    alignments: str = ""
+    """file with the true word alignment of each validation pair (0-0 1-2), to find the head that aligns words best"""
 
     def __post_init__(self) -> None:
         if not 0 <= self.fraction < 1:
@@ -60,9 +64,9 @@ class BitextSettings:
         for name, least in (("vocabulary", 0), ("longest", 1)):
             if getattr(self, name) < least:
                 raise ValueError(f"{name} must be at least {least}, but is {getattr(self, name)}")
-        for name in ("valid", "target"):  # a run can be resumed from anywhere
+        for name in ("valid", "target", "alignments"):  # a run can be resumed from anywhere
             path = getattr(self, name)
-            if path and (name == "valid" or Path(path).is_file()):
+            if path and (name != "target" or Path(path).is_file()):
                 object.__setattr__(self, name, str(Path(path).resolve()))
 
     def find(self, data: Path, target: str = "") -> PairFiles:
@@ -131,7 +135,9 @@ class Reader:
         self.settings = settings
         self.source, self.target = load_vocabularies(assets)
         self._rule = str(durable.read_json(assets / "pairs.json").get("target", ""))
-        self._empty, self._long = Skipped(), Skipped()
+        self._empty, self._long, self._cut = Skipped(), Skipped(), Skipped()
+        self.lengths: list[tuple[int, int]] = []
+        """tokens of source and target of each pair of the training file, as they were before anything was cut"""
 
     @property
     def joint(self) -> bool:
@@ -139,16 +145,21 @@ class Reader:
 
     def notes(self) -> list[str]:
         """What was left out, for people."""
-        long = f"{self._long.count:,} pairs of more than {self.settings.longest} tokens left out"
-        where = f" (first: {self._long.file.name}:{self._long.line})" if self._long.file else ""
-        return [*self._empty.notes(), *([long + where] if self._long.count else [])]
+        limit = f"of more than {self.settings.longest} tokens"
+        long = f"pairs with a target {limit}" if self.settings.cut else f"pairs {limit}"
+        seen = ((self._cut, f"sources {limit} are cut there"), (self._long, f"{long} left out"))
+        told = [f"{one.count:,} {done} (first: {one.file.name}:{one.line})" for one, done in seen if one.file]
+        return [*self._empty.notes(), *told]
 
     def split(self, data: Path, advance: Advance) -> tuple[Bitext, Bitext]:
         """The pairs of the training file to learn from, and those held back or of the validation file."""
         settings = self.settings
         share = 0.0 if settings.valid else settings.fraction or HELD
         train, valid = _Part(), _Part()
+        self.lengths = []
         for pair, source, target in self._encoded(settings.find(data), advance):
+            self.lengths.append((len(source), len(target)))
+            source = self._fit(pair, source)
             if max(len(source), len(target)) > settings.longest:
                 self._long.add(pair.file, pair.line)
             else:
@@ -163,8 +174,20 @@ class Reader:
         """All pairs of another file, laid out like the training file."""
         part = _Part()
         for pair, source, target in self._encoded(self.settings.find(data, self._rule), advance):
-            part.add(pair, source, target)
+            part.add(pair, self._fit(pair, source), target)
         return part.bitext(texts=True)
+
+    def encode(self, sources: Sequence[str]) -> list[list[int]]:
+        """The tokens of some sources, as the model may read them."""
+        most = self.settings.longest if self.settings.cut else None
+        return [ids[:most] for ids in self.source.encode_batch(sources)]
+
+    def _fit(self, pair: Pair, source: list[int]) -> list[int]:
+        """The source, cut where that is wanted and it is too long."""
+        if not self.settings.cut or len(source) <= self.settings.longest:
+            return source
+        self._cut.add(pair.file, pair.line)
+        return source[: self.settings.longest]
 
     def _encoded(self, files: PairFiles, advance: Advance) -> Iterator[tuple[Pair, list[int], list[int]]]:
         """Every pair with its tokens; many are tokenized at once, on all cores."""

@@ -13,6 +13,7 @@ from saccade.models.seq2seq import Memory, Seq2Seq, Vocabularies
 from saccade.nn.attention import Attention
 from saccade.nn.cache import KVCache
 from saccade.nn.convolution import Convolution, Convolutions
+from saccade.nn.layers import RMSNorm
 from saccade.nn.masks import Padding
 from saccade.nn.positions import Sinusoidal
 
@@ -69,12 +70,11 @@ class ConvolutionTranslator(Seq2Seq):
         self.config = config
         self.source = nn.Embedding(sizes.source, config.dim)
         self.target = nn.Embedding(sizes.target, config.dim)
+        self.norm = RMSNorm(config.dim, gain=False)
         self.position = Sinusoidal(config.dim)
         self.encoder = Convolutions(config.dim, config.depth, config.width, dropout=config.dropout)
         self.decoder = nn.ModuleList(Step(config) for _ in range(config.decoder_depth))
         self.head = nn.Linear(config.dim, sizes.target, bias=False)
-        for table in (self.source, self.target):
-            nn.init.normal_(table.weight)
         nn.init.zeros_(self.head.weight)
 
     def encode(self, source: Tensor, keep: Tensor) -> Memory:
@@ -90,5 +90,5 @@ class ConvolutionTranslator(Seq2Seq):
         return F.dropout(x, self.config.dropout, self.training)
 
     def _embed(self, table: nn.Embedding, ids: Tensor, start: int | Tensor) -> Tensor:
-        x = (table(ids) + self.position(start, ids.shape[1], ids.device)) * math.sqrt(0.5)
+        x = (self.norm(table(ids)) + self.position(start, ids.shape[1], ids.device)) * math.sqrt(0.5)
         return F.dropout(x, self.config.dropout, self.training)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from textwrap import shorten
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,6 +18,7 @@ from torch import Tensor
 from saccade import metrics
 from saccade.data.batches import Buckets
 from saccade.data.bitext import Bitext, BitextSettings, Reader, learn_vocabularies
+from saccade.data.pair_batches import PairBatch, PairBatches, make_batch
 from saccade.data.tokenizers import BEGIN, END, Tokenizer
 from saccade.data.words import word_numbers
 from saccade.decode.search import Hypothesis, Search, search
@@ -24,6 +26,7 @@ from saccade.errors import DataError
 from saccade.look import maps as looks
 from saccade.models import presets
 from saccade.models.architectures import Shapes, build
+from saccade.models.decoder_only import DecoderOnly
 from saccade.models.seq2seq import Seq2Seq, Vocabularies, Writing
 from saccade.nn.probe import watch
 from saccade.task import Advance, AttentionRead, Axis, Prediction, Reading, Split, quiet
@@ -31,7 +34,8 @@ from saccade.task import Task as Contract
 
 QUICK = 500  # pairs of a quick evaluation
 STUDIED = 100  # pairs that show which head aligns words
-ROWS = 64  # sentences translated at once
+ROWS = 64  # sentences translated at once,
+POSITIONS = 1 << 14  # and their tokens with padding
 
 
 @dataclass(frozen=True)
@@ -68,55 +72,6 @@ class TranslationOptions(Search):
     """keep the attention of every layer and head"""
 
 
-@dataclass(frozen=True)
-class PairBatch:
-    """Pairs as rectangles; `labels` are the inputs moved by one, -1 where there is nothing to predict."""
-
-    source: Tensor  # (B, S)
-    keep: Tensor  # (B, S)
-    inputs: Tensor  # (B, T)
-    labels: Tensor  # (B, T)
-    lines: tuple[int, ...]
-    count: int
-
-    @property
-    def rows(self) -> list[str]:
-        return [f"line {line}" for line in self.lines]
-
-    def to(self, device: Any) -> PairBatch:
-        source, keep, inputs, labels = (x.to(device) for x in (self.source, self.keep, self.inputs, self.labels))
-        return PairBatch(source, keep, inputs, labels, self.lines, self.count)
-
-
-@dataclass(frozen=True)
-class PairBatches:
-    """Pairs of like length together; which ones depends on (seed, step) alone."""
-
-    pairs: Bitext
-    buckets: Buckets
-    marks: tuple[int, int, int]
-    parts: int
-
-    @property
-    def per_epoch(self) -> int:
-        return self.buckets.per_epoch
-
-    def at(self, step: int) -> list[PairBatch]:
-        rows = self.buckets.rows(step)
-        parts = np.array_split(rows, min(self.parts, len(rows)))
-        return [make_batch(self.pairs, part, self.marks) for part in parts]
-
-
-def make_batch(pairs: Bitext, rows: Any, marks: tuple[int, int, int]) -> PairBatch:
-    """Some pairs as rectangles, with the end of a source, the beginning and the end of a target."""
-    stop, begin, end = marks
-    source = torch.from_numpy(pairs.source.rectangle(rows, after=[stop]))
-    target = torch.from_numpy(pairs.target.rectangle(rows, before=[begin], after=[end]))
-    inputs, labels = target[:, :-1].clamp_min(0), target[:, 1:]
-    lines = tuple(int(line) for line in pairs.lines[rows])
-    return PairBatch(source.clamp_min(0), source >= 0, inputs, labels, lines, int((labels >= 0).sum()))
-
-
 class Task(Contract):
     """Any of the architectures, on pairs of texts."""
 
@@ -132,6 +87,7 @@ class Task(Contract):
         self.model: Seq2Seq = build(config.model, Vocabularies(source.size, target.size, reader.joint))
         self.marks = (source.specials[END], target.specials[BEGIN], target.specials[END])
         self.parts: dict[Split, Bitext] = {}
+        self.gold: list[set[tuple[int, int]]] = []
         if target.kind != "bpe":  # spellings, phonemes, dates: all or nothing
             self.score = "exact"
 
@@ -154,7 +110,7 @@ class Task(Contract):
                 raise DataError(
                     f"{data}: the {split} part has no pairs, expected at least one; give more pairs, or --valid FILE"
                 )
-        self.fingerprint = train.fingerprint()
+        self.fingerprint, self.gold = train.fingerprint(), self._gold(valid)
         tokens = int(train.source.lengths.sum() + train.target.lengths.sum())
         return [
             f"pairs: {len(train):,} ({tokens:,} tokens) to train on, {len(valid):,} held back",
@@ -222,7 +178,7 @@ class Task(Contract):
 
     def predict_all(self, inputs: Sequence[str], options: TranslationOptions) -> Iterator[Prediction]:
         """Answers in the order of the inputs; they are worked on in groups of like length."""
-        sources = self.reader.source.encode_batch(inputs)
+        sources = self.reader.encode(inputs)
         if options.target:
             target = self.reader.target.encode(options.target)
             yield from (self._forced(text, ids, target, options) for text, ids in zip(inputs, sources, strict=True))
@@ -238,39 +194,58 @@ class Task(Contract):
         rows = [0, len(pairs) // 2]
         found = self._search([pairs.source[row].tolist() for row in rows], Search(beam=1))
         texts = [self._text(one[0]) for one in found]
-        return "\n".join(f"{pairs.texts[row][0]} -> {text}" for row, text in zip(rows, texts, strict=True))
+        sources = [shorten(pairs.texts[row][0], 120, placeholder=" ...") for row in rows]
+        return "\n".join(f"{source} -> {text}" for source, text in zip(sources, texts, strict=True))
 
     @torch.no_grad()
     def study(self) -> dict[str, Any]:
         """Which head aligns words best, judged on the validation pairs."""
         pairs = self.parts[Split.VALID]
         rows = range(0, len(pairs), max(1, len(pairs) // STUDIED))
-        seen = [self._reads(pairs.source[row].tolist(), pairs.target[row].tolist())[0] for row in rows]
-        crossing = [_crossing(reads) for reads in seen]
-        return {"alignment": vars(looks.choose(crossing))} if crossing[0] else {}
+        ids = ((pairs.source[row].tolist(), pairs.target[row].tolist()) for row in rows)
+        crossing = [_crossing(self._reads(source, target)[0]) for source, target in ids]
+        known = [self.gold[row] for row in rows] if self.gold else None
+        return {"alignment": vars(looks.choose(crossing, known))} if crossing[0] else {}
+
+    def _gold(self, pairs: Bitext) -> list[set[tuple[int, int]]]:
+        """The true alignments of the validation pairs, where a file gives them."""
+        name = self.config.data.alignments
+        if not name:
+            return []
+        try:
+            lines = Path(name).read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise DataError(f"{name}: cannot be read ({error}); data.alignments must name a text file") from error
+        if len(lines) != len(pairs):
+            raise DataError(
+                f"{name}: {len(lines):,} lines, expected one for each of the {len(pairs):,} validation pairs"
+            )
+        return [looks.parse(line) for line in lines]
 
     def _search(
         self, sources: Sequence[list[int]], settings: Search, prefix: Sequence[int] = (), advance: Advance = quiet
     ) -> list[list[Hypothesis]]:
         """The best targets of each source; sources of like length are searched together."""
-        order = sorted(range(len(sources)), key=lambda at: len(sources[at]))
         found: dict[int, list[Hypothesis]] = {}
         stop, begin, end = self.marks
         with self._settled(), torch.no_grad():
-            for first in range(0, len(order), ROWS):
-                group = order[first : first + ROWS]
+            for group in _groups([len(source) for source in sources]):
                 rows = [[*sources[at], stop] for at in group]
                 width = max(map(len, rows))
                 ids = torch.tensor([[*row, *[0] * (width - len(row))] for row in rows], device=self._device())
                 keep = torch.tensor([[True] * len(row) + [False] * (width - len(row)) for row in rows])
-                longest = [len(prefix) + 2 * len(row) + 20 for row in rows]
+                longest = [len(prefix) + self._longest(len(row)) for row in rows]
                 writing = Writing(self.model, self.model.encode(ids, keep.to(ids.device)), max(longest) + 1)
                 hypotheses = search(
                     writing, longest, begin=begin, end=end, settings=settings, prefixes=[prefix] * len(group)
                 )
                 found.update(zip(group, hypotheses, strict=True))
-                advance(min(1.0, (first + ROWS) / len(order)))
+                advance(len(found) / len(sources))
         return [found[at] for at in range(len(sources))]
+
+    def _longest(self, source: int) -> int:
+        """Most tokens written for a source of this many."""
+        return 2 * source + 20
 
     def _prediction(self, text: str, source: list[int], found: Hypothesis, options: TranslationOptions) -> Prediction:
         scores = {"log_probability": found.log_probability, "score": found.score}
@@ -307,6 +282,10 @@ class Task(Contract):
             self.model.decode(torch.tensor([[begin, *target]], device=ids.device), memory)
             reads = []
             for name, found in maps.items():
+                if isinstance(self.model, DecoderOnly):  # source and target in one row
+                    seen = self.model.on_source(found.rows(len(read.labels))[0], len(read.labels))
+                    reads.append(AttentionRead(name, seen.cpu(), written, read))
+                    continue
                 weights = found.rows()[0]
                 crossing = name.endswith("memory") or name == "attention"
                 own = read if name.startswith("encoder") else given
@@ -354,6 +333,18 @@ class Task(Contract):
 
     def _device(self) -> torch.device:
         return next(self.model.parameters()).device
+
+
+def _groups(lengths: Sequence[int]) -> Iterator[list[int]]:
+    """Rows of like length, the shortest first, as many at once as should be held in memory."""
+    group: list[int] = []
+    for row in sorted(range(len(lengths)), key=lambda row: lengths[row]):
+        if group and (len(group) == ROWS or (len(group) + 1) * lengths[row] > POSITIONS):
+            yield group
+            group = []
+        group.append(row)
+    if group:
+        yield group
 
 
 def _crossing(reads: Sequence[AttentionRead]) -> list[AttentionRead]:

@@ -111,6 +111,8 @@ def _roles(player: nn.Module) -> dict[str, str]:
             found[weight] = "embedding"
         elif isinstance(module, nn.Linear):
             found[weight] = "head" if name.rpartition(".")[2] == "head" else "matrix"
+        elif isinstance(module, nn.RNNBase):
+            found |= {f"{name}.{own}": "matrix" for own, value in module.named_parameters() if value.dim() == 2}
     heads = {id(player.get_parameter(name)) for name, role in found.items() if role == "head"}
     tied = [name for name in found if id(player.get_parameter(name)) in heads]
     return {**found, **dict.fromkeys(tied, "head")}
