@@ -182,6 +182,10 @@ class Reader:
         most = self.settings.longest if self.settings.cut else None
         return [ids[:most] for ids in self.source.encode_batch(sources)]
 
+    def target_lengths(self, data: Path) -> Iterator[int]:
+        """Tokens of the targets of a file, one by one."""
+        return (len(target) for _, _, target in self._encoded(self.settings.find(data), lambda share: None))
+
     def _fit(self, pair: Pair, source: list[int]) -> list[int]:
         """The source, cut where that is wanted and it is too long."""
         if not self.settings.cut or len(source) <= self.settings.longest:

@@ -73,3 +73,10 @@ class DecoderOnly(Embedded):
         place = positions(keep.sum(1), ids.shape[1], ids.device)  # (B, T)
         found: Tensor = out.gather(1, place[..., None].expand_as(x))
         return found
+
+    def on_source(self, name: str, weights: Tensor, tokens: int) -> Tensor:
+        """Weights (H, T, keys) of an attention on the source tokens (H, T, S); a window shares its weight among its own."""
+        attention = self.get_submodule(name)
+        if isinstance(attention, Compressed):
+            weights = weights[..., 1:].repeat_interleave(attention.stride, dim=-1) / attention.stride
+        return weights[..., :tokens]

@@ -283,7 +283,7 @@ class Task(Contract):
             reads = []
             for name, found in maps.items():
                 if isinstance(self.model, DecoderOnly):  # source and target in one row
-                    seen = self.model.on_source(found.rows(len(read.labels))[0], len(read.labels))
+                    seen = self.model.on_source(name, found.rows(len(read.labels))[0], len(read.labels))
                     reads.append(AttentionRead(name, seen.cpu(), written, read))
                     continue
                 weights = found.rows()[0]
