@@ -8,7 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from saccade.nn.attention import Additive, Attention, Cosine, Dot, repeat_heads, softmax
+from saccade.nn.attention import (
+    Additive,
+    Attention,
+    Bilinear,
+    Cosine,
+    Dot,
+    join_beams,
+    repeat_heads,
+    softmax,
+    split_beams,
+)
 from saccade.nn.cache import KVCache
 from saccade.nn.masks import Causal, Graph, Padding
 from saccade.nn.positions import Rotary
@@ -19,6 +29,7 @@ SCORES = {
     "plain_dot": lambda: Dot(1.0),
     "cosine": Cosine,
     "additive": lambda: Additive(DIM // HEADS),
+    "bilinear": lambda: Bilinear(DIM // HEADS),
 }
 KEEP = torch.tensor([[True, True, True, True, True], [True, True, True, False, False]])
 MASKS = {
@@ -138,13 +149,20 @@ def test_any_shape_equals_the_weights_in_the_open(rows, tokens, heads, width, sh
 @given(queries=st.integers(1, 4), keys=st.integers(1, 4), width=st.integers(1, 6))
 def test_scores_equal_their_formula_pair_by_pair(queries, keys, width):
     q, k = torch.randn(1, 1, queries, width).double(), torch.randn(1, 1, keys, width).double()
-    additive = Additive(width).double()
+    additive, bilinear = Additive(width).double(), Bilinear(width).double()
+    torch.nn.init.normal_(bilinear.weight)
     for i in range(queries):
         for j in range(keys):
             a, b = q[0, 0, i], k[0, 0, j]
             torch.testing.assert_close(Dot()(q, k)[0, 0, i, j], torch.dot(a, b) / math.sqrt(width))
             torch.testing.assert_close(Dot(1.0)(q, k)[0, 0, i, j], torch.dot(a, b))
             torch.testing.assert_close(additive(q, k)[0, 0, i, j], torch.dot(additive.weight, torch.tanh(a + b)))
+            torch.testing.assert_close(bilinear(q, k)[0, 0, i, j], a @ bilinear.weight @ b / math.sqrt(width))
+
+
+def test_a_fresh_bilinear_score_is_the_scaled_dot():
+    q, k = torch.randn(1, 2, 3, 4), torch.randn(1, 2, 5, 4)
+    torch.testing.assert_close(Bilinear(4)(q, k), Dot()(q, k))
 
 
 def test_cosine_is_ten_times_the_cosine():
@@ -284,3 +302,30 @@ def test_turned_queries_to_a_memory_are_the_same_with_a_cache():
         parts.append(attention(token, memory, cache=cache.layer("memory")))
         cache.advance(1)
     torch.testing.assert_close(torch.cat(parts, dim=1), attention(x, memory), atol=1e-12, rtol=0)
+
+
+# --- beams that share a memory ---
+
+
+@given(rows=st.integers(1, 3), beams=st.integers(1, 4), queries=st.integers(1, 3))
+def test_joined_beams_come_apart_again_each_beside_its_own_memory(rows, beams, queries):
+    q = torch.randn(rows * beams, 2, queries, 3)
+    joined = join_beams(q, beams)
+    assert joined.shape == (rows, 2, beams * queries, 3)
+    assert torch.equal(split_beams(joined, beams), q)
+    for row in range(rows):
+        for beam in range(beams):
+            mine = joined[row, :, beam * queries : (beam + 1) * queries]
+            assert torch.equal(mine, q[row * beams + beam])
+
+
+@pytest.mark.parametrize("kv_heads", [1, 3])
+@pytest.mark.parametrize("score", SCORES)
+def test_rows_that_share_a_memory_equal_rows_with_copies(score, kv_heads):
+    attention = Attention(DIM, HEADS, memory_dim=7, kv_heads=kv_heads, score=SCORES[score]()).double()
+    x, memory = torch.randn(6, 3, DIM).double(), torch.randn(2, TOKENS, 7).double()
+    copies, kept = memory.repeat_interleave(3, dim=0), Padding(KEEP.repeat_interleave(3, dim=0))
+    ours = outputs_and_gradients(lambda x, m: attention(x, m, mask=Padding(KEEP)), x, memory)
+    theirs = outputs_and_gradients(lambda x, m: attention(x, m.repeat_interleave(3, dim=0), mask=kept), x, memory)
+    assert_close(ours, theirs, 1e-12)
+    assert_close([attention(x, memory)], [attention(x, copies)], 1e-12)

@@ -163,3 +163,58 @@ def test_a_full_cache_says_its_size_and_what_was_asked():
     with pytest.raises(ValueError, match="a cache of capacity 4 cannot hold 5 tokens"):
         model(torch.zeros(1, 2, dtype=torch.long), cache=cache)
     assert cache.start == 3
+
+
+# --- beams that share a memory ---
+
+
+@pytest.mark.parametrize("shape", FEW, ids=name)
+def test_rows_that_share_a_memory_equal_rows_that_have_copies_of_it(shape):
+    config = TransformerConfig(dim=16, depth=2, heads=4, hidden=24, capacity=16, **shape)
+    decoder = randomised(Transformer(config, memory_dim=6))
+    x, memory = torch.randn(6, 4, 16).double(), torch.randn(2, 5, 6).double()
+    real = torch.tensor([[True] * 5, [True, True, False, False, False]])
+    copied = decoder(
+        x, memory.repeat_interleave(3, 0), mask=Causal(), memory_mask=Padding(real.repeat_interleave(3, 0))
+    )
+    assert_same(decoder(x, memory, mask=Causal(), memory_mask=Padding(real)), copied)
+    cache = KVCache(4)
+    parts = [decoder(part, memory, mask=Causal(), memory_mask=Padding(real), cache=cache) for part in x.split(2, dim=1)]
+    assert_same(torch.cat(parts, dim=1), copied)
+
+
+def test_a_shared_memory_stays_while_its_rows_move_and_goes_with_its_sentence():
+    decoder = randomised(Transformer(TransformerConfig(dim=16, depth=2, heads=4, hidden=24), memory_dim=6))
+    x, memory = torch.randn(6, 4, 16).double(), torch.randn(3, 5, 6).double()
+    cache = KVCache(4)
+    decoder(x[:, :2], memory, mask=Causal(), cache=cache)
+    cache.reorder(torch.tensor([1, 1, 2, 3, 5, 4]), shared=True)
+    assert len(cache.layer("0.memory").fixed[0]) == 3
+    moved = x[[1, 1, 2, 3, 5, 4]]
+    decoder(moved[:, 2:3], memory, mask=Causal(), cache=cache)
+    cache.reorder(torch.tensor([4, 4]), torch.tensor([2]), shared=True)
+    assert len(cache.layer("0.memory").fixed[0]) == 1
+    last = decoder(moved[[4, 4], 3:], memory[2:], mask=Causal(), cache=cache)
+    assert_same(last[:, 0], decoder(moved[[4, 4]], memory[[2, 2]], mask=Causal())[:, 3])
+
+
+def test_what_a_layer_carries_moves_with_its_row():
+    cache = KVCache(4)
+    cache.layer("lstm").state = (torch.arange(3.0)[:, None], 10 * torch.arange(3.0)[:, None, None])
+    cache.reorder(torch.tensor([2, 0, 0, 1]))
+    h, c = cache.layer("lstm").state
+    assert h[:, 0].tolist() == [2, 0, 0, 1]
+    assert c[:, 0, 0].tolist() == [20, 0, 0, 10]
+    assert cache.layer("another").state == ()
+
+
+def test_reordering_again_and_again_takes_no_new_memory():
+    """Two buffers change places as long as the number of rows stays."""
+    model, cache = make_gpt(FEW[0]), KVCache(8)
+    places = set()
+    model(torch.zeros(3, 1, dtype=torch.long), cache=cache)
+    for _ in range(6):
+        cache.reorder(torch.tensor([2, 0, 0]))
+        model(torch.zeros(3, 1, dtype=torch.long), cache=cache)
+        places.add(cache.layer("0.self").keys.data_ptr())
+    assert len(places) == 2

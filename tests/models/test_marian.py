@@ -1,0 +1,177 @@
+"""Translator equals Marian of transformers: tiny random models, their weights in ours, the same logits and outputs.
+
+Marian is the Transformer of 2017: sines in the left half of a position, norms after each block, one embedding for both
+sides and the output, multiplied by sqrt(dim). It begins a target with its padding token.
+"""
+
+import pytest
+import torch
+
+from saccade.decode.search import Search, search
+from saccade.models.presets import TRANSLATION
+from saccade.models.seq2seq import Vocabularies, Writing
+from saccade.models.translator import Translator, TranslatorConfig
+
+transformers = pytest.importorskip("transformers", reason="the oracle; installed with the [test] extra")
+
+VOCABULARY, PAD, END, LONGEST = 30, 29, 0, 14
+KEEP = torch.arange(9) < torch.tensor([9, 6, 3, 8, 5, 7, 9, 4])[:, None]
+SOURCE = torch.randint(1, PAD, (8, 9), generator=torch.Generator().manual_seed(2)).masked_fill(~KEEP, PAD)
+
+
+def marian(activation, *, sharpness=0.35):
+    config = transformers.MarianConfig(
+        vocab_size=VOCABULARY,
+        d_model=24,
+        encoder_layers=2,
+        decoder_layers=3,
+        encoder_attention_heads=4,
+        decoder_attention_heads=4,
+        encoder_ffn_dim=40,
+        decoder_ffn_dim=40,
+        activation_function=activation,
+        scale_embedding=True,
+        share_encoder_decoder_embeddings=True,
+        pad_token_id=PAD,
+        eos_token_id=END,
+        decoder_start_token_id=PAD,
+        forced_eos_token_id=None,  # ours never forces the end: an output that is cut says so
+        max_position_embeddings=64,
+        max_length=None,
+    )
+    torch.manual_seed(5)
+    model = transformers.MarianMTModel(config).eval()
+    for name, parameter in model.named_parameters():
+        if "embed_positions" not in name:
+            torch.nn.init.normal_(parameter, mean=1.0 if "norm.weight" in name else 0.0, std=sharpness)
+    # Marian is never to write its padding; ours has no such rule, so the model itself must not want it.
+    model.final_logits_bias.zero_()
+    return model
+
+
+def copy(ours, theirs):
+    assert ours.weight.shape == theirs.weight.shape
+    ours.weight.data.copy_(theirs.weight)
+    ours.bias.data.copy_(theirs.bias)
+
+
+def stacked(ours, *theirs):
+    ours.weight.data.copy_(torch.cat([linear.weight for linear in theirs]))
+    ours.bias.data.copy_(torch.cat([linear.bias for linear in theirs]))
+
+
+def translator(theirs, activation):
+    """Our Translator with the weights of a Marian."""
+    published = TRANSLATION["base"]["model"]["transformer"]
+    shape = {"dim": 24, "depth": 2, "decoder_depth": 3, "heads": 4, "hidden": 40, "activation": activation}
+    ours = Translator(TranslatorConfig(**{**published, **shape}), Vocabularies(VOCABULARY, VOCABULARY, joint=True))
+    ours.target.weight.data.copy_(theirs.model.shared.weight)
+    for mine, other in ((ours.encoder, theirs.model.encoder), (ours.decoder, theirs.model.decoder)):
+        for index, block in enumerate(other.layers):
+            layer, own = mine.get_submodule(str(index)), block.self_attn
+            stacked(layer.self.qkv, own.q_proj, own.k_proj, own.v_proj)
+            copy(layer.self.out, own.out_proj)
+            copy(layer.self_residual.norm, block.self_attn_layer_norm)
+            if layer.memory is not None:
+                across = block.encoder_attn
+                copy(layer.memory.q, across.q_proj)
+                stacked(layer.memory.kv, across.k_proj, across.v_proj)
+                copy(layer.memory.out, across.out_proj)
+                copy(layer.memory_residual.norm, block.encoder_attn_layer_norm)
+            copy(layer.feed.up, block.fc1)
+            copy(layer.feed.down, block.fc2)
+            copy(layer.feed_residual.norm, block.final_layer_norm)
+    return ours.eval()
+
+
+@pytest.mark.parametrize(("theirs", "ours"), [("swish", "silu"), ("relu", "relu"), ("gelu", "gelu")])
+@torch.no_grad()
+def test_the_logits_are_those_of_marian(theirs, ours):
+    reference = marian(theirs)
+    model = translator(reference, ours)
+    ids = torch.randint(1, PAD, (8, 7))
+    expected = reference(input_ids=SOURCE, attention_mask=KEEP.long(), decoder_input_ids=ids).logits
+    torch.testing.assert_close(model(SOURCE, KEEP, ids), expected, atol=1e-5 * float(expected.abs().max()), rtol=1e-5)
+    assert expected.std() > 1
+
+
+@pytest.fixture(scope="module")
+def pair():
+    """A Marian and its translator, both kept from writing the padding token, with a liking for the end."""
+    reference = marian("swish")
+    with torch.no_grad():
+        for name, parameter in reference.named_parameters():
+            if "attn" in name and "norm" not in name:
+                parameter *= 3  # look hard: what is written depends on the source
+        # The decoder ends on a norm, so a constant feature can be added: its bias decides how likely these two are.
+        last = reference.model.decoder.layers[-1].final_layer_norm
+        last.weight[0], last.bias[0] = 0.0, 1.0
+        reference.model.shared.weight[:, 0] = 0.0
+        reference.model.shared.weight[PAD, 0], reference.model.shared.weight[END, 0] = -9.0, 2.6
+    return reference, translator(reference, "silu")
+
+
+@torch.no_grad()
+def generated(reference, **settings):
+    """The outputs of transformers without their begin and what follows their end, and their scores."""
+    found = reference.generate(
+        input_ids=SOURCE,
+        attention_mask=KEEP.long(),
+        max_new_tokens=LONGEST,
+        do_sample=False,
+        return_dict_in_generate=True,
+        output_scores=True,
+        **settings,
+    )
+    rows = [row[1:] for row in found.sequences.tolist()]
+    return [tuple(row[: row.index(END)] if END in row else row) for row in rows], found
+
+
+def searched(model, settings):
+    memory = model.encode(SOURCE, KEEP)
+    writing = Writing(model, memory, LONGEST + 1)
+    return search(writing, [LONGEST] * len(SOURCE), begin=PAD, end=END, settings=settings)
+
+
+@torch.no_grad()
+def test_greedy_output_is_that_of_marian(pair):
+    reference, model = pair
+    expected, _ = generated(reference, num_beams=1)
+    found = [answers[0].ids for answers in searched(model, Search(beam=1))]
+    assert found == expected
+    assert len(set(found)) > 3 and {len(ids) for ids in found} - {LONGEST}
+
+
+@pytest.mark.parametrize("penalty", [1.0, 0.6, 2.0])
+@torch.no_grad()
+def test_beam_search_is_between_the_two_rules_of_transformers(pair, penalty):
+    """Beams, candidates and scores are the same; only the moment to stop differs.
+
+    early_stopping=True stops as soon as four outputs are finished, however poor; False goes on as long as anything
+    could push out the worst of them. Ours stops when four are finished and none that is being written scores better
+    than the answer. So ours is at least as good as the first, at most as good as the second, equal where they agree.
+    """
+    reference, model = pair
+    settings = {"num_beams": 4, "length_penalty": penalty, "num_return_sequences": 1}
+    early, early_scores = generated(reference, early_stopping=True, **settings)
+    late, late_scores = generated(reference, early_stopping=False, **settings)
+    ours = [answers[0] for answers in searched(model, Search(beam=4, length_penalty=penalty))]
+    agree = 0
+    for row, found in enumerate(ours):
+        low, high = float(early_scores.sequences_scores[row]), float(late_scores.sequences_scores[row])
+        assert low - 1e-4 <= found.score <= high + 1e-4
+        if early[row] == late[row]:
+            agree += 1
+            assert found.ids == early[row]
+            assert found.score == pytest.approx(low, abs=1e-4)
+    assert agree >= 4
+
+
+@torch.no_grad()
+def test_beams_differ_from_greedy_and_are_likelier(pair):
+    """Otherwise the tests above would say little."""
+    _, model = pair
+    greedy = [answers[0] for answers in searched(model, Search(beam=1, length_penalty=0.0))]
+    beams = [answers[0] for answers in searched(model, Search(beam=4, length_penalty=0.0))]
+    assert [one.ids for one in greedy] != [one.ids for one in beams]
+    assert sum(one.score for one in beams) > sum(one.score for one in greedy)
