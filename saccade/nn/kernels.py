@@ -6,6 +6,7 @@ Each is tested against the plain formula, forward and backward. Shapes: E is the
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
@@ -83,4 +84,82 @@ class _SquaredReLU(torch.autograd.Function):
 def squared_relu(x: Tensor) -> Tensor:
     """max(x, 0)^2: Primer (https://arxiv.org/abs/2109.08668)."""
     result: Tensor = _SquaredReLU.apply(x)  # type: ignore[no-untyped-call]
+    return result
+
+
+class _Dropout(torch.autograd.Function):
+    """x keep / share kept. The choice is made by 16 random bits a value, four values to one draw."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, share: float) -> Tensor:
+        draws = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
+        dropped = round(share * 2**16)
+        keep = (draws.view(torch.int16)[: x.numel()].view(x.shape) >= dropped - 2**15).view(torch.uint8)
+        ctx.save_for_backward(keep)
+        ctx.scale = 2**16 / (2**16 - dropped)
+        return (x * keep).mul_(ctx.scale)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        (keep,) = ctx.saved_tensors
+        return (gradients[0] * keep) * ctx.scale, None
+
+
+def dropout(x: Tensor, share: float, training: bool) -> Tensor:
+    """Put this share of the values to 0 and stretch the rest, so that the mean stays; a CPU counts in 1/65536."""
+    if not training or not share:
+        return x
+    if x.device.type != "cpu" or share * 2**16 >= 2**16 - 1:
+        return F.dropout(x, share)
+    result: Tensor = _Dropout.apply(x, share)  # type: ignore[no-untyped-call]
+    return result
+
+
+class _TokenLoss(torch.autograd.Function):
+    """Some rows at a time: logits, softmax and both gradients while they are in the processor's cache.
+
+    log sum exp = largest logit - log of its softmax, which is never small. The gradient of the logits is
+    softmax - (1 - s) onehot - s / V for a smoothing s.
+    """
+
+    ROWS = 128
+
+    @staticmethod
+    def forward(ctx: Any, features: Tensor, weight: Tensor, labels: Tensor, smoothing: float) -> Tensor:
+        count, total = len(features), features.new_zeros((), dtype=torch.float64)
+        learns = any(ctx.needs_input_grad)
+        slope, weight_slope = torch.empty_like(features), torch.zeros_like(weight) if learns else weight
+        for first in range(0, count, _TokenLoss.ROWS):
+            x, label = features[first : first + _TokenLoss.ROWS], labels[first : first + _TokenLoss.ROWS, None]
+            logits = x @ weight.t()  # (rows, V)
+            top, at = logits.max(1, keepdim=True)
+            chances = logits.softmax(1)
+            fit = (1 - smoothing) * logits.gather(1, label)
+            if smoothing:
+                fit = fit + smoothing * logits.mean(1, keepdim=True)
+            total += (top - chances.gather(1, at).log() - fit).sum()
+            if learns:
+                chances.scatter_add_(1, label, torch.full_like(fit, smoothing - 1))
+                if smoothing:
+                    chances.sub_(smoothing / len(weight))
+                torch.mm(chances, weight, out=slope[first : first + _TokenLoss.ROWS])
+                weight_slope.addmm_(chances.t(), x)
+        ctx.save_for_backward(slope, weight_slope)
+        ctx.count = count
+        return (total / count).to(features.dtype)
+
+    @staticmethod
+    @once_differentiable  # a second derivative would be wrong, so it raises
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        slope, weight_slope = ctx.saved_tensors
+        share = gradients[0] / ctx.count
+        return slope * share, weight_slope * share, None, None
+
+
+def token_loss(features: Tensor, weight: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
+    """Mean cross-entropy of features (N, D) through an output layer (V, D); the logits (N, V) are never all there."""
+    short = torch.is_autocast_enabled(features.device.type) or features.dtype != weight.dtype
+    if short or features.device.type != "cpu" or not len(features):
+        return F.cross_entropy(F.linear(features, weight), labels, label_smoothing=smoothing)
+    result: Tensor = _TokenLoss.apply(features, weight, labels, smoothing)  # type: ignore[no-untyped-call]
     return result

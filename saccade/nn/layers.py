@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from saccade.nn.kernels import level, squared_relu
+from saccade.nn.kernels import dropout, level, squared_relu
 
 
 def gelu_tanh(x: Tensor) -> Tensor:
@@ -75,7 +75,7 @@ class FeedForward(nn.Module):
         else:
             inner = self.activation(inner)
         if self.dropout:
-            inner = F.dropout(inner, self.dropout, self.training)
+            inner = dropout(inner, self.dropout, self.training)
         out: Tensor = self.down(inner)  # (B, T, D)
         return out
 
@@ -90,7 +90,7 @@ class Residual(nn.Module):
     def forward(self, x: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
         change = function(self.norm(x) if self.norm_first else x)
         if self.dropout:
-            change = F.dropout(change, self.dropout, self.training)
+            change = dropout(change, self.dropout, self.training)
         if self.norm_first:
             return x + change
         result: Tensor = self.norm(x + change)

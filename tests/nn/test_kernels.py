@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.autograd import gradcheck
 
-from saccade.nn.kernels import level, squared_relu, turn
+from saccade.nn.kernels import dropout, level, squared_relu, token_loss, turn
 
 
 def unit(*shape):
@@ -88,3 +88,40 @@ def test_level_does_not_overflow_in_short_numbers(kind):
     y = level(x)
     assert y.dtype == kind
     torch.testing.assert_close(y.float().square().mean(-1).sqrt(), torch.ones(5), atol=5e-3, rtol=0)
+
+
+def test_dropout_drops_its_share_keeps_the_mean_and_follows_the_seed():
+    x = torch.ones(500, 401)
+    torch.manual_seed(3)
+    y = dropout(x, 0.1, True)
+    assert y.unique().tolist() == pytest.approx([0.0, 1 / 0.9], rel=1e-4)
+    assert (y == 0).float().mean().item() == pytest.approx(0.1, abs=0.003)  # four deviations
+    assert y.mean().item() == pytest.approx(1.0, abs=0.003)
+    torch.manual_seed(3)
+    assert torch.equal(dropout(x, 0.1, True), y)
+    assert not torch.equal(dropout(x, 0.1, True), y)
+
+
+def test_dropout_has_the_gradient_of_what_it_kept_and_does_nothing_when_settled():
+    x = torch.randn(7, 5, requires_grad=True)
+    y = dropout(x, 0.5, True)
+    (gradient,) = torch.autograd.grad(y.sum(), x)
+    torch.testing.assert_close(gradient, torch.where(y == 0, 0.0, 2.0))
+    assert dropout(x, 0.5, False) is x
+    assert dropout(x, 0.0, True) is x
+    assert dropout(x.to(torch.bfloat16), 0.5, True).dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("rows", [1, 128, 300])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_token_loss_equals_the_cross_entropy_of_all_logits(rows, smoothing):
+    features = torch.randn(rows, 6, dtype=torch.double, requires_grad=True)
+    weight = (30 * torch.randn(11, 6, dtype=torch.double)).requires_grad_()  # some chances vanish
+    labels = torch.randint(11, (rows,))
+    ours = token_loss(features, weight, labels, smoothing)
+    theirs = torch.nn.functional.cross_entropy(features @ weight.t(), labels, label_smoothing=smoothing)
+    torch.testing.assert_close(ours, theirs)
+    for mine, other in zip(*(torch.autograd.grad(3 * x, (features, weight)) for x in (ours, theirs)), strict=True):
+        torch.testing.assert_close(mine, other)
+    with torch.no_grad():
+        torch.testing.assert_close(token_loss(features, weight, labels, smoothing), theirs.detach())

@@ -1,0 +1,201 @@
+"""Beam search with a base Transformer: ours, Hugging Face's generate and CTranslate2, in turn, sentences per second.
+
+The three have the same random weights (a Marian model of 6 + 6 layers, 512 wide, 32,000 tokens, float32), the same 64
+sources of 18 to 24 tokens and 4 beams. The end of a sentence is made impossible, so that each output has 30 tokens and
+all do the same work; `same` is the share of sentences that have the very same tokens.
+
+    python bench/translate.py [--rounds 7]
+"""
+
+import argparse
+import random
+import tempfile
+from pathlib import Path
+
+from turns import race, serve, tell
+
+VOCABULARY, DIM, DEPTH, HEADS, HIDDEN = 32_000, 512, 6, 8, 2048
+SENTENCES, BEAMS, LENGTH = 64, 4, 30
+END, PAD = 0, VOCABULARY - 1
+
+
+def sources():
+    """Random ids of each source, with its end."""
+    draw = random.Random(1)
+    return [[*(draw.randrange(2, PAD) for _ in range(draw.randint(17, 23))), END] for _ in range(SENTENCES)]
+
+
+def rectangle():
+    """The sources as one batch, and which of its tokens are real."""
+    import torch
+
+    width = max(map(len, sources()))
+    ids = torch.tensor([row + [PAD] * (width - len(row)) for row in sources()])
+    return ids, ids != PAD
+
+
+def create(folder):
+    """A Marian model of random weights that never ends a sentence, for transformers and for CTranslate2."""
+    import torch
+    from ctranslate2.converters import TransformersConverter
+    from transformers import MarianConfig, MarianMTModel
+
+    class Converter(TransformersConverter):
+        def load_tokenizer(self, *_, **__):
+            return Tokens()
+
+    sizes = {"layers": DEPTH, "attention_heads": HEADS, "ffn_dim": HIDDEN}
+    config = MarianConfig(
+        vocab_size=VOCABULARY,
+        d_model=DIM,
+        init_std=0.05,
+        activation_function="relu",
+        scale_embedding=True,
+        max_position_embeddings=64,
+        pad_token_id=PAD,
+        eos_token_id=END,
+        bos_token_id=None,
+        decoder_start_token_id=PAD,
+        forced_eos_token_id=None,
+        **{f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in sizes.items()},
+    )
+    torch.manual_seed(1)
+    model = MarianMTModel(config).eval()
+    with torch.no_grad():  # feature 0 is always 10 at the output, and the end weighs it by -10
+        last, table = model.model.decoder.layers[-1].final_layer_norm, model.model.shared.weight
+        last.weight[0], last.bias[0] = 0.0, 10.0
+        table[:, 0], table[END], table[PAD] = 0.0, 0.0, 0.0
+        table[END, 0] = -10.0
+    model.save_pretrained(folder / "marian")
+    Converter(str(folder / "marian")).convert(str(folder / "ctranslate2"))
+
+
+class Tokens:
+    """All that the converter asks of a tokenizer."""
+
+    eos_token, unk_token = "</s>", "<unk>"
+
+    def get_vocab(self):
+        return {name(number): number for number in range(VOCABULARY)}
+
+
+def name(number):
+    return {END: "</s>", 1: "<unk>", PAD: "<pad>"}.get(number, f"t{number}")
+
+
+def marian(folder):
+    from transformers import MarianMTModel
+    from transformers.utils.logging import set_verbosity_error
+
+    set_verbosity_error()
+    return MarianMTModel.from_pretrained(folder / "marian").eval()
+
+
+def copied(model):
+    """Our model with Marian's weights."""
+    import torch
+
+    from saccade.config import from_json
+    from saccade.models.presets import TRANSLATION
+    from saccade.models.seq2seq import Vocabularies
+    from saccade.models.translator import Translator, TranslatorConfig
+
+    config = from_json(TranslatorConfig, TRANSLATION["base"]["model"]["transformer"])
+    ours = Translator(config, Vocabularies(VOCABULARY, VOCABULARY, joint=True)).eval()
+    theirs = model.state_dict()
+    blocks = {"self": ("self_attn", "self_attn"), "memory": ("encoder_attn", "encoder_attn"), "feed": ("", "final")}
+    parts = {"qkv": "qkv", "q": "q", "kv": "kv"}
+    state = {"source.weight": theirs["model.shared.weight"]}
+    state |= dict.fromkeys(("target.weight", "head.weight"), state["source.weight"])
+    for key in ours.state_dict():
+        if key in state:
+            continue
+        side, layer, block, part, *_ = key.split(".")
+        kind, start = key.rpartition(".")[2], f"model.{side}.layers.{layer}."
+        attention, norm = blocks[block.removesuffix("_residual")]
+        if part == "norm":
+            state[key] = theirs[f"{start}{norm}_layer_norm.{kind}"]
+        elif block == "feed":
+            state[key] = theirs[f"{start}{'fc1' if part == 'up' else 'fc2'}.{kind}"]
+        elif part == "out":
+            state[key] = theirs[f"{start}{attention}.out_proj.{kind}"]
+        else:
+            state[key] = torch.cat([theirs[f"{start}{attention}.{one}_proj.{kind}"] for one in parts[part]])
+    ours.load_state_dict(state)
+    return ours
+
+
+def ours(folder):
+    import torch
+
+    from saccade.decode.search import Search, search
+    from saccade.models.seq2seq import Writing
+
+    model, (ids, keep) = copied(marian(folder)), rectangle()
+
+    @torch.no_grad()
+    def work():
+        writing = Writing(model, model.encode(ids, keep), LENGTH + 1)
+        found = search(writing, [LENGTH] * SENTENCES, begin=PAD, end=END, settings=Search(beam=BEAMS))
+        return [list(best[0].ids) for best in found]
+
+    return work
+
+
+def generate(folder):
+    import torch
+
+    model, (ids, keep) = marian(folder), rectangle()
+    settings = {"num_beams": BEAMS, "max_new_tokens": LENGTH, "do_sample": False, "use_cache": True}
+
+    @torch.no_grad()
+    def work():
+        return model.generate(ids, attention_mask=keep.long(), **settings)[:, 1:].tolist()
+
+    return work
+
+
+def translator(folder):
+    import os
+
+    import ctranslate2
+
+    threads = int(os.environ.get("OMP_NUM_THREADS", 2))
+    model = ctranslate2.Translator(
+        str(folder / "ctranslate2"), compute_type="float32", inter_threads=1, intra_threads=threads
+    )
+    texts = [[name(number) for number in row] for row in sources()]
+
+    def work():
+        found = model.translate_batch(texts, beam_size=BEAMS, max_decoding_length=LENGTH)
+        return [[int(token[1:]) for token in one.hypotheses[0]] for one in found]
+
+    return work
+
+
+CONTESTANTS = {"ours": ours, "generate": generate, "ctranslate2": translator}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--worker", nargs=2, metavar=("CONTESTANT", "FOLDER"))
+    options = parser.parse_args()
+    if options.worker:
+        contestant, folder = options.worker
+        serve(CONTESTANTS[contestant](Path(folder)))
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        create(Path(folder))
+        said = {contestant: make(Path(folder))() for contestant, make in CONTESTANTS.items()}
+        seconds = race(__file__, [["--worker", contestant, folder] for contestant in CONTESTANTS], options.rounds)
+    if {len(row) for rows in said.values() for row in rows} != {LENGTH}:
+        raise SystemExit(f"every output must have {LENGTH} tokens, but some have not: the work is not the same")
+    speed = {c: SENTENCES / s for c, s in zip(CONTESTANTS, seconds, strict=True)}
+    for peer in ("generate", "ctranslate2"):
+        same = sum(a == b for a, b in zip(said["ours"], said[peer], strict=True)) / SENTENCES
+        tell(f"translate_{peer}", speed["ours"], speed[peer], unit="sentences/s", same=round(same, 3))
+
+
+if __name__ == "__main__":
+    main()
