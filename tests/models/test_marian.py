@@ -107,7 +107,7 @@ def pair():
         last = reference.model.decoder.layers[-1].final_layer_norm
         last.weight[0], last.bias[0] = 0.0, 1.0
         reference.model.shared.weight[:, 0] = 0.0
-        reference.model.shared.weight[PAD, 0], reference.model.shared.weight[END, 0] = -9.0, 2.6
+        reference.model.shared.weight[PAD, 0], reference.model.shared.weight[END, 0] = -9.0, 4.5
     return reference, translator(reference, "silu")
 
 
