@@ -1,10 +1,16 @@
 """Order of the data: a permutation, a pure function, the same by seeking as by walking."""
 
+import gzip
+import os
+from pathlib import Path
+
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
-from saccade.data.batches import Windows, key, mix, shuffle
+from saccade.data.batches import Buckets, Windows, key, mix, shuffle
 
 fair = settings(deadline=None, derandomize=True, max_examples=60)
 SEEDS = st.integers(0, 2**63 - 1)
@@ -104,3 +110,100 @@ def test_epochs_cut_at_different_places() -> None:
     data = Windows(1000, 10, 1)
     phases = {int(data.starts(epoch * data.per_epoch, 1)[0]) % 10 for epoch in range(60)}
     assert len(phases) >= 8
+
+
+# --- rows of like length together ---
+
+
+def buckets(source: list[int], target: list[int], budget: int, seed: int = 0) -> Buckets:
+    return Buckets(np.array(source), np.array(target), budget, seed)
+
+
+LENGTHS = st.lists(st.tuples(st.integers(1, 60), st.integers(1, 60)), min_size=1, max_size=200)
+
+
+@fair
+@given(LENGTHS, st.integers(1, 600), SEEDS, st.integers(0, 4))
+def test_every_row_is_in_one_batch_of_an_epoch(
+    lengths: list[tuple[int, int]], budget: int, seed: int, epoch: int
+) -> None:
+    data = buckets(*zip(*lengths, strict=True), budget, seed)  # type: ignore[arg-type]
+    batches = [data.rows(epoch * data.per_epoch + place).tolist() for place in range(data.per_epoch)]
+    assert sorted(row for batch in batches for row in batch) == list(range(len(lengths)))
+    for batch in batches:
+        wide, tall = (max(lengths[row][side] for row in batch) for side in (0, 1))
+        assert len(batch) == 1 or len(batch) * (wide + tall) <= budget
+
+
+@fair
+@given(LENGTHS, st.integers(50, 600), SEEDS, st.lists(st.integers(0, 3000), min_size=1, max_size=8))
+def test_a_batch_is_a_pure_function_of_its_step(
+    lengths: list[tuple[int, int]], budget: int, seed: int, steps: list[int]
+) -> None:
+    source, target = zip(*lengths, strict=True)
+    seeking, walking = (buckets(source, target, budget, seed) for _ in range(2))  # type: ignore[arg-type]
+    found = {step: seeking.rows(step).tolist() for step in steps}
+    for step in sorted(steps):
+        assert walking.rows(step).tolist() == found[step]
+        fresh = buckets(source, target, budget, seed)  # type: ignore[arg-type]
+        assert fresh.rows(step).tolist() == found[step] and fresh.per_epoch == walking.per_epoch
+
+
+def like_multi30k(count: int = 4000) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Lengths such as captions have: about 14 tokens, the target as long as the source, give or take three."""
+    chance = np.random.default_rng(1)
+    source = np.clip(chance.gamma(9, 1.6, count), 4, 45).astype(np.int64)
+    return source, np.clip(source + chance.normal(0, 3, count), 4, 45).astype(np.int64)
+
+
+def test_epochs_and_seeds_order_and_mix_anew() -> None:
+    source, target = like_multi30k()
+    data, other = Buckets(source, target, 1000, 1), Buckets(source, target, 1000, 2)
+    size = data.per_epoch
+    first, second, third = (
+        [frozenset(which.rows(start + step).tolist()) for step in range(size)]
+        for which, start in ((data, 0), (data, size), (other, 0))
+    )
+    for one, two in ((first, second), (first, third), (second, third)):
+        assert [len(batch) for batch in one] != [len(batch) for batch in two]  # another order of the batches
+        assert len(set(one) & set(two)) < 0.1 * size  # with other rows in them
+
+
+def test_short_and_long_batches_come_in_turn() -> None:
+    source, target = like_multi30k()
+    data = Buckets(source, target, 1000, 3)
+    means = np.array([target[data.rows(step)].mean() for step in range(10 * data.per_epoch)])
+    assert abs(np.corrcoef(np.tile(np.arange(data.per_epoch), 10), means)[0, 1]) < 0.1
+    assert abs(np.corrcoef(means[:-1], means[1:])[0, 1]) < 0.1
+
+
+def padding_share(source: NDArray[np.int64], target: NDArray[np.int64], budget: int) -> float:
+    """The share of all positions that hold no token."""
+    data, positions = Buckets(source, target, budget, 1), 0
+    for step in range(data.per_epoch):
+        rows = data.rows(step)
+        positions += len(rows) * int(source[rows].max() + target[rows].max())
+    return 1 - int(source.sum() + target.sum()) / positions
+
+
+@pytest.mark.parametrize("budget", [1000, 3000])
+def test_little_padding_with_lengths_such_as_captions_have(budget: int) -> None:
+    source, target = like_multi30k(29_000)
+    assert padding_share(source, target, budget) < 0.1
+    chance = np.random.default_rng(0).permutation(len(source))[: budget // 40 * 100].reshape(100, -1)
+    positions = sum(chance.shape[1] * int(source[rows].max() + target[rows].max()) for rows in chance)
+    unsorted = 1 - int(source[chance].sum() + target[chance].sum()) / positions
+    assert unsorted > 0.3  # what rows by chance would cost
+
+
+def test_little_padding_on_multi30k() -> None:
+    root = Path(__file__).parents[2]
+    folder = Path(os.environ.get("SACCADE_DATA", root.parent / "shared" / "data")) / "translation" / "multi30k"
+    if not (folder / "train.en.gz").exists():
+        pytest.skip("no Multi30k here: set SACCADE_DATA to a folder that has translation/multi30k")
+    sides = []
+    for side in ("en", "de"):
+        with gzip.open(folder / f"train.{side}.gz", "rt", encoding="utf-8") as lines:
+            sides.append(np.array([len(line.split()) + 1 for line in lines]))
+    assert len(sides[0]) == len(sides[1]) > 5000
+    assert padding_share(sides[0], sides[1], 3000) < 0.1

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from saccade.data import guard
 from saccade.data.alphabets import cut_at_breaks
-from saccade.data.tokenizers import BERT, END, Stream, Tokenizer, train_tokenizer
+from saccade.data.tokenizers import BEGIN, BERT, END, Stream, Tokenizer, train_tokenizer
 from saccade.errors import DataError, ModelFileError, UsageError
 
 TEXT = "The quick brown fox jumps over the lazy dog.\n\tIt was — naïvely — 3 times, wasn't it?  \n\n日本語 ok!\n" * 20
@@ -136,6 +136,61 @@ def test_raw_bytes_of_characters_and_word_pieces() -> None:
         BYTES.raw([9999])
 
 
+# words, and byte pairs that treat every word alike
+
+WORDS = train_tokenizer("words", ["HH AH0 L OW1", "AH0 OW1 HH\tAH0"], 100, [BEGIN, END])
+SPACED = train_tokenizer("bpe", TEXT.split("\n"), 400, [END], spaced=True)
+
+
+def test_words_are_what_stands_between_spaces() -> None:
+    assert WORDS.kind == "words"
+    assert list(WORDS.specials) == [BEGIN, END, "<unk>"]
+    assert [WORDS.token(number) for number in range(WORDS.size)] == [BEGIN, END, "<unk>", "AH0", "HH", "OW1", "L"]
+    ids = WORDS.encode("L  HH\nOW1")
+    assert WORDS.pieces(ids) == ["L", "HH", "OW1"]
+    assert WORDS.decode([*ids, WORDS.specials[END]]) == "L HH OW1"
+    assert WORDS.raw([*ids, WORDS.specials[END]]) == [b" L", b" HH", b" OW1", b""]
+    assert WORDS.encode_batch(["L HH", ""]) == [WORDS.encode("L HH"), []]
+
+
+def test_new_and_rare_words_are_unknown() -> None:
+    assert WORDS.encode("L ZH") == [WORDS.id("L"), WORDS.id("<unk>")]
+    assert WORDS.decode(WORDS.encode("L ZH HH")) == "L HH"
+    small = train_tokenizer("words", ["a a a b b c"], 3)
+    assert [small.token(number) for number in range(3)] == ["<unk>", "a", "b"]
+    assert small.encode("c") == [0]
+
+
+def test_a_word_written_like_a_special_token_is_no_special_token() -> None:
+    odd = train_tokenizer("words", [f"a {END} a"], 10, [BEGIN, END])
+    assert odd.size == 4
+    assert odd.decode(odd.encode("a a")) == "a a"
+    assert WORDS.encode(f"L{END}") == [WORDS.id("<unk>")]
+
+
+@settings(deadline=None)
+@given(st.lists(st.sampled_from(["HH", "AH0", "OW1", "L"]), max_size=9))
+def test_known_words_come_back_also_streamed(words: list[str]) -> None:
+    ids = WORDS.encode(" ".join(words))
+    assert WORDS.decode(ids) == " ".join(words)
+    stream = Stream(WORDS)
+    assert "".join([stream.feed(number) for number in ids]) + stream.finish() == " ".join(words)
+
+
+@settings(deadline=None)
+@given(ANY)
+def test_spaced_byte_pairs_bring_back_any_text_after_one_space(text: str) -> None:
+    spaced = f" {text}"
+    found = SPACED.decode(SPACED.encode(text))
+    assert found.strip() == text.strip()
+    assert found in (spaced, text)
+
+
+def test_the_first_word_is_a_word_like_any_other() -> None:
+    assert SPACED.encode("fox") == SPACED.encode("The fox")[len(SPACED.encode("The")) :]
+    assert BYTES.encode("fox") != BYTES.encode("The fox")[len(BYTES.encode("The")) :]
+
+
 # special tokens and unknown characters
 
 
@@ -192,9 +247,14 @@ def test_word_pieces_can_keep_capitals() -> None:
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        (("letters", ["a"], 10), UsageError, "tokenizer must be one of characters, bpe, wordpiece, but is 'letters'"),
+        (
+            ("letters", ["a"], 10),
+            UsageError,
+            "tokenizer must be one of characters, words, bpe, wordpiece, but is 'letters'",
+        ),
         (("bpe", ["a"], 100), UsageError, r"must be at least 256 \(all bytes .*\), but is 100"),
         (("wordpiece", ["abc"], 8), UsageError, r"must be at least 11 \(each character .*\), but is 8"),
+        (("words", ["a"], 1), UsageError, r"must be at least 2 \(one word and the special tokens\), but is 1"),
         (("characters", ["a"], 0), UsageError, "must be at least 1 .*, but is 0"),
         (("bpe", ["a"], 300, ["<a>", "<a>"]), UsageError, "must be different and not empty"),
         (("characters", ["abc"], 10, ["a"]), UsageError, "must be longer than a character, but is 'a'"),
@@ -215,7 +275,9 @@ def test_an_empty_text_for_byte_pairs_is_refused() -> None:
 # saving and loading
 
 
-@pytest.mark.parametrize("tokenizer", [CHARACTERS, BYTES, PIECES], ids=lambda tokenizer: str(tokenizer.kind))
+@pytest.mark.parametrize(
+    "tokenizer", [CHARACTERS, BYTES, PIECES, WORDS, SPACED], ids=lambda tokenizer: str(tokenizer.kind)
+)
 def test_saved_and_loaded_is_the_same(tmp_path: Path, tokenizer: Tokenizer) -> None:
     tokenizer.save(tmp_path / "tokenizer.json")
     loaded = Tokenizer.load(tmp_path / "tokenizer.json")
@@ -230,7 +292,7 @@ def test_training_gives_the_same_bytes_in_every_process() -> None:
     script = (
         "from saccade.data.tokenizers import train_tokenizer as t;"
         "x = ['the cat and the hat sat on a mat with a bat at ten'] * 3;"
-        "print(*(t(k, iter(x), 270).sha256 for k in ('characters', 'bpe', 'wordpiece')))"
+        "print(*(t(k, iter(x), 270).sha256 for k in ('characters', 'words', 'bpe', 'wordpiece')))"
     )
     seen = {subprocess.run([sys.executable, "-c", script], capture_output=True, check=True).stdout for _ in range(3)}
     assert len(seen) == 1
