@@ -6,13 +6,13 @@ Shapes: B rows, S source tokens, T target tokens, D width.
 import math
 from dataclasses import dataclass
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from saccade.models.seq2seq import Memory, Seq2Seq, Vocabularies
 from saccade.nn.attention import Attention
 from saccade.nn.cache import KVCache
 from saccade.nn.convolution import Convolution, Convolutions
+from saccade.nn.kernels import dropout
 from saccade.nn.layers import RMSNorm
 from saccade.nn.masks import Padding
 from saccade.nn.positions import Sinusoidal
@@ -57,7 +57,7 @@ class Step(nn.Module):
     def forward(self, x: Tensor, memory: Tensor, mask: Padding, cache: KVCache | None, name: str) -> Tensor:
         own = cache.layer(f"{name}.convolution") if cache else None
         fixed = cache.layer(f"{name}.memory") if cache else None
-        y: Tensor = self.convolution(F.dropout(x, self.dropout, self.training), cache=own)
+        y: Tensor = self.convolution(dropout(x, self.dropout, self.training), cache=own)
         y = (y + self.memory(y, memory, mask=mask, cache=fixed)) * math.sqrt(0.5)
         return (x + y) * math.sqrt(0.5)
 
@@ -87,8 +87,8 @@ class ConvolutionTranslator(Seq2Seq):
             x = layer(x, memory.values, mask, cache, str(index))
         if cache is not None:
             cache.advance(ids.shape[1])
-        return F.dropout(x, self.config.dropout, self.training)
+        return dropout(x, self.config.dropout, self.training)
 
     def _embed(self, table: nn.Embedding, ids: Tensor, start: int | Tensor) -> Tensor:
         x = (self.norm(table(ids)) + self.position(start, ids.shape[1], ids.device)) * math.sqrt(0.5)
-        return F.dropout(x, self.config.dropout, self.training)
+        return dropout(x, self.config.dropout, self.training)

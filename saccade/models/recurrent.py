@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from saccade.models.seq2seq import Memory, Seq2Seq, Vocabularies
 from saccade.nn.attention import Additive, Attention, Bilinear, Dot, Score
 from saccade.nn.cache import KVCache
+from saccade.nn.kernels import dropout
 from saccade.nn.layers import RMSNorm
 from saccade.nn.masks import Padding
 from saccade.nn.recurrent import Cell, Recurrent, State
@@ -115,7 +115,7 @@ class RecurrentTranslator(Seq2Seq):
         return (h, torch.zeros_like(h)) if self.config.cell == "lstm" else (h,)
 
     def _drop(self, x: Tensor) -> Tensor:
-        return F.dropout(x, self.config.dropout, self.training)
+        return dropout(x, self.config.dropout, self.training)
 
 
 def _spread(summary: Tensor, rows: int) -> Tensor:

@@ -7,11 +7,11 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from saccade.models.seq2seq import Memory, Seq2Seq, Vocabularies, begin_weights
 from saccade.nn.cache import KVCache
+from saccade.nn.kernels import dropout
 from saccade.nn.layers import RMSNorm
 from saccade.nn.masks import Causal, Padding
 from saccade.nn.transformer import Transformer, TransformerConfig
@@ -80,7 +80,7 @@ class Embedded(Seq2Seq):
     def embed(self, table: nn.Embedding, ids: Tensor) -> Tensor:
         x: Tensor = table(ids)
         x = self.norm(x) if self.config.embedding_norm else x * math.sqrt(self.config.dim)
-        return F.dropout(x, self.config.embedding_dropout, self.training)  # (B, T, D)
+        return dropout(x, self.config.embedding_dropout, self.training)  # (B, T, D)
 
 
 class Translator(Embedded):

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from saccade.nn.cache import LayerCache
+from saccade.nn.kernels import dropout
 
 
 class Convolution(nn.Module):
@@ -50,5 +51,5 @@ class Convolutions(nn.Module):
         for layer in self.layers:
             if keep is not None:
                 x = x * keep[..., None]
-            x = (x + layer(F.dropout(x, self.dropout, self.training))) * math.sqrt(0.5)  # keeps the variance
+            x = (x + layer(dropout(x, self.dropout, self.training))) * math.sqrt(0.5)  # keeps the variance
         return x

@@ -12,7 +12,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from saccade import metrics
@@ -28,6 +27,7 @@ from saccade.models import presets
 from saccade.models.architectures import Shapes, build
 from saccade.models.decoder_only import DecoderOnly
 from saccade.models.seq2seq import Seq2Seq, Vocabularies, Writing
+from saccade.nn.kernels import token_loss
 from saccade.nn.probe import watch
 from saccade.task import Advance, AttentionRead, Axis, Prediction, Reading, Split, quiet
 from saccade.task import Task as Contract
@@ -133,8 +133,7 @@ class Task(Contract):
         memory = self.model.encode(batch.source, batch.keep)
         real = batch.labels >= 0
         features = self.model.decode(batch.inputs, memory)[real]  # (count, D)
-        logits = self.model.head(features)
-        return F.cross_entropy(logits, batch.labels[real], label_smoothing=smoothing), memory
+        return token_loss(features, self.model.head.weight, batch.labels[real], smoothing), memory
 
     @torch.no_grad()
     def evaluate(self, split: Split, *, quick: bool = False, advance: Advance = quiet) -> dict[str, float]:
