@@ -81,6 +81,32 @@ def search(
     return beams.results()
 
 
+GROUP = 128  # tokens of which only the best counts at first
+BLOCK = 8  # rows that fit into a processor's cache
+
+
+def best_tokens(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The highest logits (R, C) and their tokens, best first; only groups with the highest maxima are read."""
+    groups = logits.shape[-1] // GROUP
+    if logits.device.type != "cpu" or groups < 4 * count:
+        best, token = logits.topk(count, dim=-1)
+        return best, token
+    even = groups * GROUP
+    place = logits[:, :even].unflatten(1, (groups, GROUP)).amax(2).topk(count, dim=1).indices  # (R, C)
+    token = (place[..., None] * GROUP + torch.arange(GROUP)).flatten(1)  # (R, C GROUP)
+    rest = torch.arange(even, logits.shape[-1]).expand(len(logits), -1)
+    token = torch.cat((token, rest), dim=1)
+    best, at = logits.gather(1, token).topk(count, dim=1)
+    return best, token.gather(1, at)
+
+
+def log_total(logits: Tensor) -> Tensor:
+    """log sum exp (R, 1) of each row; on a CPU a few rows at a time."""
+    if logits.device.type != "cpu":
+        return logits.logsumexp(-1, keepdim=True)
+    return torch.cat([part.logsumexp(-1, keepdim=True) for part in logits.split(BLOCK)])
+
+
 class Beams:
     """The state of a search: for every sentence its live beginnings and what is finished."""
 
@@ -131,11 +157,11 @@ class Beams:
     def _candidates(self, logits: Tensor) -> tuple[Tensor, Tensor]:
         """The best next tokens of each sentence over all its beams, twice as many as beams: some may end."""
         logits = logits.float()
-        total = logits.logsumexp(-1, keepdim=True)
+        total = log_total(logits)
         if self.settings.no_repeat or any(len(self.prefixes[number]) > self.tokens.shape[1] for number in self.open):
             logits = self._restrict(logits)
         count = 2 * self.settings.beam
-        best, token = logits.topk(min(count, logits.shape[-1]), dim=-1)  # (R, C)
+        best, token = best_tokens(logits, min(count, logits.shape[-1]))  # (R, C)
         best = (best - total).cpu().unflatten(0, (-1, self.width)) + self.scores[..., None]  # (B, N, C)
         best = best.masked_fill(best.isnan(), -math.inf)  # what is no number cannot be chosen
         shift = torch.arange(self.width)[:, None] * logits.shape[-1]

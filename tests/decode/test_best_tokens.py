@@ -1,0 +1,29 @@
+"""The short cuts of the search equal the plain functions of torch."""
+
+import math
+
+import pytest
+import torch
+
+from saccade.decode.search import best_tokens, log_total
+
+
+@pytest.mark.parametrize("vocabulary", [5, 4095, 4096, 4223])
+@pytest.mark.parametrize("forbidden", [False, True])
+def test_the_best_tokens_are_those_of_topk(vocabulary, forbidden):
+    torch.manual_seed(vocabulary)
+    logits = torch.randperm(6 * vocabulary).float().view(6, vocabulary)
+    logits[0, -1] = logits[1, 0] = 1e6  # the last token stands in no whole group
+    if forbidden:
+        logits[2, 3:] = -math.inf
+    count = 3 if forbidden else 5
+    best, token = best_tokens(logits, count)
+    expected = logits.topk(count)
+    assert torch.equal(best, expected.values)
+    assert torch.equal(token, expected.indices)
+
+
+@pytest.mark.parametrize("rows", [1, 8, 19])
+def test_the_total_is_that_of_logsumexp(rows):
+    logits = 50 * torch.randn(rows, 301)
+    torch.testing.assert_close(log_total(logits), logits.logsumexp(-1, keepdim=True))
