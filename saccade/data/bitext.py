@@ -238,11 +238,12 @@ def _held_back(source: str, share: float) -> bool:
 
 def _give_back(train: _Part, valid: _Part) -> None:
     """Where a tenth is more than is needed, train on the rest of it: the pairs with the largest hashes."""
-    total = len(train.pairs) + len(valid.pairs)
-    share = min(HELD, MOST_HELD / max(1, total))
-    kept = _Part()
-    for pair, one, other in zip(valid.pairs, valid.source, valid.target, strict=True):
-        (kept if _held_back(pair.source, share) else train).add(pair, one, other)
+    hashes = [content_hash(pair.source.strip()) for pair in valid.pairs]
+    if len(hashes) <= MOST_HELD:
+        return
+    limit, kept = sorted(hashes)[MOST_HELD], _Part()
+    for number, pair, one, other in zip(hashes, valid.pairs, valid.source, valid.target, strict=True):
+        (kept if number < limit else train).add(pair, one, other)
     valid.pairs, valid.source, valid.target = kept.pairs, kept.source, kept.target
 
 
