@@ -75,7 +75,7 @@ class DecoderOnly(Embedded):
         return found
 
     def on_source(self, name: str, weights: Tensor, tokens: int) -> Tensor:
-        """Weights (H, T, keys) of an attention on the source tokens (H, T, S); a window shares its weight among its own."""
+        """Weights (H, T, keys) of an attention on the source tokens (H, T, S); a window shares its weight out."""
         attention = self.get_submodule(name)
         if isinstance(attention, Compressed):
             weights = weights[..., 1:].repeat_interleave(attention.stride, dim=-1) / attention.stride
