@@ -164,10 +164,10 @@ class Task(Contract):
     def _valid_loss(self, pairs: Bitext, rows: Any) -> float:
         """Cross-entropy of the references, without smoothing."""
         total, count = 0.0, 0
-        order = rows[np.argsort(pairs.target.lengths[rows], kind="stable")]
+        lengths = pairs.source.lengths[rows] + pairs.target.lengths[rows]
         with self._settled():
-            for group in np.array_split(order, -(-len(order) // ROWS)):
-                batch = make_batch(pairs, group, self.marks).to(self._device())
+            for group in _groups(lengths.tolist()):
+                batch = make_batch(pairs, rows[group], self.marks).to(self._device())
                 total += float(self._loss(batch, 0.0)[0]) * batch.count
                 count += batch.count
         return total / count
