@@ -251,7 +251,7 @@ def _same_data(run: Run, data: Path, found: str) -> None:
     """Refuse to go on with other data than the run began with."""
     path = run.folder / "data.json"
     if not path.exists():
-        write_json(path, {"fingerprint": found, "assets": _hashes(run)})
+        write_json(path, {"fingerprint": found, "assets": hashes(run)})
         return
     before = read_json(path).get("fingerprint")
     if before != found:
@@ -261,7 +261,8 @@ def _same_data(run: Run, data: Path, found: str) -> None:
         )
 
 
-def _hashes(run: Run) -> dict[str, str]:
+def hashes(run: Run) -> dict[str, str]:
+    """What the assets of a run are, by name."""
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(run.assets.iterdir())}
 
 
@@ -270,7 +271,7 @@ def _check_assets(run: Run) -> None:
     path = run.folder / "data.json"
     if not path.exists():
         return
-    expected, found = read_json(path).get("assets"), _hashes(run)
+    expected, found = read_json(path).get("assets"), hashes(run)
     if expected != found:
         changed = sorted(name for name in found if not isinstance(expected, dict) or expected.get(name) != found[name])
         raise ModelFileError(f"{run.assets}: {', '.join(changed) or 'a file'} has changed since the run was trained")

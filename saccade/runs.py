@@ -116,9 +116,6 @@ class Run:
 
 def create(root: Path, name: str, task: str, settings: dict[str, Any], data: Path) -> Run:
     """A new run folder; `settings` holds the `config` of the task and of `train`ing. A taken name is refused."""
-    if not re.fullmatch(r"[\w.-]{1,100}", name) or name.startswith("."):
-        raise UsageError(f"a run name must be at most 100 letters, digits, '-', '_' or '.', but is '{name}'")
-    run, aside = Run(root / name), root / f".{name}-{os.getpid()}"
     described = {
         "format": FORMAT,
         "task": task,
@@ -128,11 +125,19 @@ def create(root: Path, name: str, task: str, settings: dict[str, Any], data: Pat
         "saccade": __version__,
         "python": platform.python_version(),
     }
+    return create_folder(root, name, "run.json", described)
+
+
+def create_folder(root: Path, name: str, file: str, described: dict[str, Any]) -> Run:
+    """A new folder of that name that holds one JSON file, wholly or not at all."""
+    if not re.fullmatch(r"[\w.-]{1,100}", name) or name.startswith("."):
+        raise UsageError(f"a run name must be at most 100 letters, digits, '-', '_' or '.', but is '{name}'")
+    run, aside = Run(root / name), root / f".{name}-{os.getpid()}"
     try:
         if run.folder.exists():
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
         aside.mkdir(parents=True, exist_ok=True)
-        write_json(aside / "run.json", described)
+        write_json(aside / file, described)
         aside.rename(run.folder)  # a kill before this leaves nothing by that name
         sync_folder(root)
     except OSError as error:

@@ -40,7 +40,8 @@ class Screen:
         )
         self._bars: dict[str, TaskID] = {}
         self._began = self._told = time.monotonic()
-        self._tokens, self._first, self._resumed = 0, 0.0, 0.0
+        self._first, self._resumed = 0.0, 0.0
+        self._tokens, self._since, self._doing = 0, 0.0, ""
 
     def __enter__(self) -> Screen:
         self._progress.start()
@@ -63,17 +64,20 @@ class Screen:
         now = time.monotonic()
         if not self._first:
             self._first, self._resumed = now, progress
+        doing = record.get("doing", "")  # which of several runs, where there are several
+        if not self._since or doing != self._doing:
+            self._tokens, self._since, self._doing = 0, now, doing
         else:
             self._tokens += record["tokens"]
         if now - self._told < (0.1 if self._console.is_terminal else self.PLAIN_EVERY):
             return
         self._told = now
-        speed = self._tokens / max(now - self._first, 1e-9)
+        speed = self._tokens / max(now - self._since, 1e-9)
         gone = progress - self._resumed
         left = _clock((now - self._first) * (1 - progress) / gone) if gone > 0 else "?"
         losses = "  ".join(f"{name} {value:.4f}" for name, value in record.items() if name.startswith("loss"))
         of = f"/{total}" if total else ""
-        note = f"step {record['step']}{of}  {losses}  {speed:,.0f} tokens/s  {left} left"
+        note = f"{doing + '  ' if doing else ''}step {record['step']}{of}  {losses}  {speed:,.0f} tokens/s  {left} left"
         self._bar("training", progress, note)
         if not self._console.is_terminal:
             self.say(f"{progress:4.0%}  {note}")

@@ -22,9 +22,13 @@ MAY_IMPORT: dict[str, set[str]] = {
     "train": {"task", "config", "durable", "errors"},
     "runs": {"config", "durable", "errors"},
     "api": {"config", "durable", "errors", "look", "runs", "task", "tasks", "train"},
+    "compare": {
+        *("api", "config", "data", "durable", "errors", "look", "metrics", "models", "nn", "runs"),
+        *("task", "tasks", "train"),
+    },
     "screen": set(),
     "demo": {"errors"},
-    "cli": {"api", "config", "demo", "errors", "screen"},
+    "cli": {"api", "compare", "config", "demo", "errors", "screen"},
     "__main__": {"cli"},
     "__init__": set(),
 }

@@ -29,9 +29,9 @@ class DecoderConfig(EmbeddedConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("near", "stride"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, but is {getattr(self, name)}")
+        for name, least in (("near", 1), ("stride", 2)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} must be at least {least}, but is {getattr(self, name)}")
 
 
 class DecoderOnly(Embedded):

@@ -44,6 +44,8 @@ class Compressed(Attention):
         bias: bool = True,
         dropout: float = 0.0,
     ) -> None:
+        if stride < 2:
+            raise ValueError(f"stride must be at least 2, but is {stride}")
         memory_dim = stride * dim
         super().__init__(dim, heads, memory_dim=memory_dim, kv_heads=kv_heads, score=score, bias=bias, dropout=dropout)
         self.stride = stride

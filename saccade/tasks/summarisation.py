@@ -56,7 +56,7 @@ class SummaryConfig(translation.TranslationConfig):
 
 
 @dataclass(frozen=True)
-class SummaryOptions(translation.TranslationOptions, SummarySearch):
+class SummaryOptions(SummarySearch, translation.TranslationOptions):
     """How one document is summarised."""
 
 

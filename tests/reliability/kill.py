@@ -2,6 +2,7 @@
 
 python tests/reliability/kill.py               20 kills
 python tests/reliability/kill.py --kills 200   the long form
+python tests/reliability/kill.py --task translation
 """
 
 import argparse
@@ -17,17 +18,22 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tiny import Place, differences, log, temporary
+from tiny import TASKS, Place, differences, log, temporary
 
 STEPS = 160
 KILLS_A_RUN = 5
 EVERY = ["train.save_every=5", "train.evaluate_every=25"]
+TIED = "tied"  # written differently for each task
 KINDS: dict[str, list[str]] = {
     "muon": ["train.optim.kind=muon", *EVERY],
     "adamw-average-parts": ["train.optim.kind=adamw", "train.average=0.99", "parts=2", *EVERY],
-    "muon-average-parts": ["train.optim.kind=muon", "train.average=0.99", "parts=2", "model.tied=true", *EVERY],
+    "muon-average-parts": ["train.optim.kind=muon", "train.average=0.99", "parts=2", TIED, *EVERY],
     "minutes": ["train.minutes=0.06", "train.optim.cooldown=0.6", "train.average=0.99", *EVERY],
 }
+
+
+def settings(place: Place, kind: str) -> list[str]:
+    return [place.tied() if word == TIED else word for word in KINDS[kind]]
 
 
 @dataclass
@@ -76,7 +82,7 @@ class Victim:
         if self.folder.exists():
             self.tally.complaints.append(f"{self.name}: a run folder without run.json")
         steps = [] if self.kind == "minutes" else [f"train.steps={STEPS}"]
-        return self.place.train(self.name, *steps, *KINDS[self.kind])
+        return self.place.train(self.name, *steps, *settings(self.place, self.kind))
 
     def kill(self, ready: Callable[[], bool], inside: bool) -> bool:
         """Start or resume, wait for the moment, kill -9; False if the run was over before."""
@@ -133,9 +139,8 @@ def torment_minutes(victim: Victim, kills: int) -> None:
         victim.tally.complaints.append(f"{victim.name}: logged {len(steps)} steps, expected each of {total} once")
 
 
-def one_run(place: Place, number: int, kills: int, seed: int, tally: Tally) -> None:
+def one_run(place: Place, kind: str, number: int, kills: int, seed: int, tally: Tally) -> None:
     """Torment one run, and compare it with the one that was left alone."""
-    kind = list(KINDS)[number % len(KINDS)]
     victim = Victim(place, kind, f"{kind}-{number}", random.Random(f"{seed}/{number}"), tally)
     (torment_minutes if kind == "minutes" else torment)(victim, kills)
     reference = place.runs / (f"{victim.name}-copy" if kind == "minutes" else kind)
@@ -145,7 +150,7 @@ def one_run(place: Place, number: int, kills: int, seed: int, tally: Tally) -> N
 
 def make_reference(place: Place, kind: str) -> None:
     """A run that is never killed."""
-    code, _, err = place.run(*place.train(kind, f"train.steps={STEPS}", *KINDS[kind]))
+    code, _, err = place.run(*place.train(kind, f"train.steps={STEPS}", *settings(place, kind)))
     if code:
         raise SystemExit(f"the reference run {kind} failed: {err}")
 
@@ -154,17 +159,19 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--kinds", nargs="+", choices=list(KINDS), default=list(KINDS))
+    parser.add_argument("--task", choices=list(TASKS), default="language_model")
     chosen = parser.parse_args()
     tally, began = Tally(), time.perf_counter()
     with temporary() as folder, ThreadPoolExecutor(2) as pool:
-        place = Place(Path(folder))
-        list(pool.map(lambda kind: make_reference(place, kind), [kind for kind in KINDS if kind != "minutes"]))
+        place = Place(Path(folder), chosen.task)
+        list(pool.map(lambda kind: make_reference(place, kind), [kind for kind in chosen.kinds if kind != "minutes"]))
         number = 0
         while tally.kills < chosen.kills and not tally.complaints:  # a run that was over too soon leaves some
             left = chosen.kills - tally.kills
-            share = min(KILLS_A_RUN, -(-left // len(KINDS)))
+            share = min(KILLS_A_RUN, -(-left // len(chosen.kinds)))
             shares = [min(share, left - done) for done in range(0, left, share)]
-            jobs = list(enumerate(shares, number))
+            jobs = [(chosen.kinds[at % len(chosen.kinds)], at, kills) for at, kills in enumerate(shares, number)]
             number += len(jobs)
             list(pool.map(lambda job: one_run(place, *job, chosen.seed, tally), jobs))
     if tally.inside < tally.kills / 4:

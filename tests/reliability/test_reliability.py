@@ -26,12 +26,13 @@ def figure(script: str, *words: str) -> str:
 
 
 @pytest.mark.slow
-def test_killed_runs_end_the_same() -> None:
-    line = figure("kill.py", "--kills", "8")
+@pytest.mark.parametrize(("kills", "more"), [(8, []), (3, ["--task", "translation", "--kinds", "muon-average-parts"])])
+def test_killed_runs_end_the_same(kills: int, more: list[str]) -> None:
+    line = figure("kill.py", "--kills", str(kills), *more)
     found = re.fullmatch(r"(\d+)/(\d+) kills survived, weights, optimizer and losses bit-identical", line)
     assert found is not None
     assert found[1] == found[2]
-    assert int(found[1]) >= 8
+    assert int(found[1]) >= kills
 
 
 @pytest.mark.slow

@@ -12,20 +12,27 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 WORDS = ["the", "a", "cat", "dog", "sat", "on", "mat", "under", "red", "blue", "house", "and", "then", "was", "not"]
-SHAPE = ["model.dim=32", "model.depth=2", "model.heads=2", "model.hidden=64", "model.capacity=32", "model.dropout=0.1"]
-SHAPE += ["batch=4", "train.device=cpu", "train.optim.lr=0.003", "train.optim.matrix_lr=0.01"]
-SHAPE += ["train.optim.clip=1", "train.optim.warmup=2"]
+LOOP = ["train.device=cpu", "train.optim.lr=0.003", "train.optim.matrix_lr=0.01", "train.optim.clip=1"]
+LOOP += ["train.optim.warmup=2"]
+SMALL = ["dim=32", "depth=2", "heads=2", "hidden=64", "dropout=0.1"]
+TASKS = {  # the file, where the tiny shape goes, and what else a task needs
+    "language_model": ("text.txt", "model", ["model.capacity=32", "batch=4"]),
+    "translation": ("pairs.tsv", "model.transformer", ["tokens=300", "search.beam=2"]),
+}
 CLOCKS = ("seconds", "elapsed")  # what may differ between two equal runs
 
 
 class Place:
-    """A temporary folder with a text in it, where commands run with a cache of their own."""
+    """A temporary folder with a text or pairs in it, where commands run with a cache of their own."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.runs = folder, folder / "runs"
+    def __init__(self, folder: Path, task: str = "language_model") -> None:
+        self.folder, self.runs, self.task = folder, folder / "runs", task
         chance = random.Random(7)
-        lines = (" ".join(chance.choice(WORDS) for _ in range(9)) + ".\n" for _ in range(400))
-        (folder / "text.txt").write_text("".join(lines))
+        lines = [" ".join(chance.choice(WORDS) for _ in range(9)) for _ in range(400)]
+        (folder / "text.txt").write_text("".join(f"{line}.\n" for line in lines))
+        pairs = [line.split()[: 2 + number % 7] for number, line in enumerate(lines)]
+        rows = (f"{' '.join(words)}\t{' '.join(reversed(words)).upper()}\n" for words in pairs)
+        (folder / "pairs.tsv").write_text("".join(rows))
         self.environment = {
             **os.environ,
             "OMP_NUM_THREADS": "1",
@@ -55,7 +62,13 @@ class Place:
 
     def train(self, name: str, *settings: str) -> list[str]:
         """The words that train a tiny run."""
-        return ["train", "text.txt", "--name", name, "--quiet", "--json", *SHAPE, *settings]
+        file, where, more = TASKS[self.task]
+        words = ["train", file, "--task", self.task, "--name", name, "--quiet", "--json"]
+        return [*words, *(f"{where}.{word}" for word in SMALL), *more, *LOOP, *settings]
+
+    def tied(self) -> str:
+        """The setting that ties the output layer to the embedding."""
+        return f"{TASKS[self.task][1]}.tied=true"
 
     def resume(self, name: str) -> list[str]:
         return ["resume", name, "--quiet", "--json"]

@@ -15,6 +15,15 @@ from saccade.task import Split, Task
 from saccade.tasks import load_task, task_names
 
 STEPS = 20
+PAIRS = [
+    "model.transformer.dim=32",
+    "model.transformer.depth=1",
+    "model.transformer.decoder_depth=1",
+    "model.transformer.heads=2",
+    "model.transformer.hidden=64",
+    "search.beam=2",
+    "tokens=400",
+]
 TINY: dict[str, list[str]] = {  # a task not named here is tested with its own defaults
     "language_model": [
         "model.dim=32",
@@ -24,6 +33,8 @@ TINY: dict[str, list[str]] = {  # a task not named here is tested with its own d
         "model.capacity=32",
         "batch=8",
     ],
+    "translation": PAIRS,
+    "summarisation": [*PAIRS, "search.no_repeat=0"],
 }
 LOOP = ["train.device=cpu", f"train.steps={STEPS}", "train.evaluate_every=10"]
 
@@ -49,7 +60,11 @@ def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         data = folder / "text.txt"
         chance = random.Random(3)
         words = ["red", "blue", "cat", "dog", "sat", "ran", "the", "a"]
-        data.write_text("".join(" ".join(chance.choices(words, k=8)) + ".\n" for _ in range(300)))
+        lines = [" ".join(chance.choices(words, k=8)) + "." for _ in range(300)]
+        if name in ("translation", "summarisation"):
+            data = folder / "pairs.tsv"
+            lines = [f"{line}\t{line.upper()}" for line in lines]
+        data.write_text("".join(line + "\n" for line in lines))
         api.train(data, [*TINY.get(name, []), *LOOP], task=name, name=name, root=folder / "runs")
         yield Made(name, data, folder / "runs")
 
