@@ -1,0 +1,176 @@
+"""Near tokens in blocks and the past shortened: equal to their plain forms, causal, cached, linear in the length."""
+
+import math
+import time
+
+import pytest
+import torch
+
+from saccade.nn.attention import Additive, Attention, Cosine, Dot
+from saccade.nn.cache import KVCache
+from saccade.nn.compressed import Compressed, Shortened
+from saccade.nn.masks import Causal, Near, Window
+from saccade.nn.positions import Rotary
+from saccade.nn.probe import watch
+
+
+def assert_same(a, b):
+    torch.testing.assert_close(a, b, atol=1e-9, rtol=1e-9)
+
+
+def compressed(**given):
+    attention = Compressed(8, 2, **given).double()
+    for parameter in attention.parameters():
+        torch.nn.init.normal_(parameter, std=0.7)
+    return attention
+
+
+# --- near tokens ---
+
+
+@pytest.mark.parametrize("tokens", [1, 3, 4, 5, 8, 13])
+@pytest.mark.parametrize("score", [Dot, Cosine, lambda: Additive(4)])
+def test_blocks_equal_the_mask_of_all_positions_with_their_gradients(tokens, score):
+    attention = Attention(8, 2, kv_heads=1, score=score(), rotate=Rotary(4)).double()
+    x = torch.randn(3, tokens, 8, dtype=torch.float64, requires_grad=True)
+    direction = torch.randn(3, tokens, 8, dtype=torch.float64)
+    found, gradients = [], []
+    for mask in (Near(4), Causal() & Window(4)):
+        out = attention(x, mask=mask)
+        found.append(out)
+        gradients.append(torch.autograd.grad((out * direction).sum(), [x, *attention.parameters()]))
+    assert_same(found[0], found[1])
+    for one, other in zip(*gradients, strict=True):
+        assert_same(one, other)
+
+
+def test_near_sees_the_last_few_tokens_only():
+    allowed = Near(3).allow(torch.arange(5)[None], torch.arange(5))[0]
+    assert [row.nonzero().flatten().tolist() for row in allowed] == [[0], [0, 1], [0, 1, 2], [1, 2, 3], [2, 3, 4]]
+
+
+def test_near_goes_on_from_a_cache_and_the_probe_shows_its_weights():
+    attention, x = Attention(8, 2).double(), torch.randn(2, 9, 8, dtype=torch.float64)
+    whole = attention(x, mask=Near(4))
+    cache = KVCache(9)
+    parts = []
+    with watch(attention) as maps:
+        for part in x.split([6, 1, 2], dim=1):
+            parts.append(attention(part, mask=Near(4), cache=cache.layer("self")))
+            cache.advance(part.shape[1])
+        weights = maps[""].rows()
+    assert_same(torch.cat(parts, dim=1), whole)
+    assert_same(weights.sum(-1), torch.ones(2, 2, 9).double())
+    assert ((weights > 0) == Near(4).allow(torch.arange(9)[None], torch.arange(9))).all()
+
+
+def saved_bytes(attention, x, mask):
+    """What the forward pass keeps for the backward pass."""
+    sizes: dict[int, int] = {}
+
+    def keep(tensor):
+        sizes[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        out = attention(x, mask=mask)
+    out.sum().backward()
+    return sum(sizes.values())
+
+
+def test_memory_and_time_of_near_attention_grow_with_the_length_and_not_its_square():
+    attention = Attention(16, 2)
+    rows = {tokens: torch.randn(1, tokens, 16) for tokens in (1024, 4096)}
+    kept = {tokens: saved_bytes(attention, x, Near(64)) for tokens, x in rows.items()}
+    assert 3.5 < kept[4096] / kept[1024] < 4.5
+    square = {tokens: saved_bytes(attention, x, Causal() & Window(64)) for tokens, x in rows.items()}
+    assert square[4096] / square[1024] > 10  # what it would be without blocks
+
+    def best(x):
+        times = []
+        for _ in range(7):
+            begin = time.process_time()
+            with torch.no_grad():
+                attention(x, mask=Near(64))
+            times.append(time.process_time() - begin)
+        return min(times)
+
+    assert best(rows[4096]) < 9 * best(rows[1024])  # 16 if it were the square
+
+
+# --- the past, shortened ---
+
+
+def test_a_window_is_seen_from_its_last_token_on_and_the_null_key_always():
+    allowed = Shortened(3).allow(torch.arange(7)[None], torch.arange(4))[0]
+    assert [row.nonzero().flatten().tolist() for row in allowed] == [
+        *[[0], [0], [0, 1]],
+        *[[0, 1], [0, 1], [0, 1, 2]],
+        [0, 1, 2],
+    ]
+
+
+def test_keys_and_values_are_a_strided_convolution_and_the_weights_a_softmax_over_them():
+    attention, x = compressed(), torch.randn(2, 7, 8, dtype=torch.float64)
+    kernel = attention.kv.weight.unflatten(1, (3, 8)).transpose(1, 2)  # (2D, D, 3)
+    short = torch.nn.functional.conv1d(x.transpose(1, 2), kernel, attention.kv.bias, stride=3).transpose(1, 2)
+    k, v = (torch.cat((torch.zeros(2, 1, 8).double(), part), dim=1) for part in short.chunk(2, dim=-1))  # null first
+    q, k, v = (part.unflatten(-1, (2, 4)).transpose(1, 2) for part in (attention.q(x), k, v))
+    scores = q @ k.transpose(-2, -1) / math.sqrt(4)
+    for query in range(7):
+        scores[:, :, query, 1 + (query + 1) // 3 :] = -math.inf
+    expected = attention.out((scores.softmax(-1) @ v).transpose(1, 2).flatten(2))
+    assert_same(attention(x), expected)
+
+
+def test_the_future_does_not_change_the_past():
+    attention, x = compressed(), torch.randn(1, 10, 8, dtype=torch.float64, requires_grad=True)
+    out = attention(x)
+    for token in range(10):
+        (gradient,) = torch.autograd.grad(out[0, token].sum(), x, retain_graph=True)
+        reached = gradient[0].abs().sum(-1) > 0
+        full = (token + 1) // 3 * 3
+        # Before the first window is full there is only the null key, whose value is 0 whatever the query.
+        assert reached.nonzero().flatten().tolist() == (sorted({*range(full), token}) if full else [])
+
+
+def test_a_window_of_one_is_refused():
+    with pytest.raises(ValueError, match="stride must be at least 2, but is 1"):
+        Compressed(8, 2, stride=1)
+
+
+@pytest.mark.parametrize("stride", [2, 3, 5])
+@torch.no_grad()
+def test_rows_of_different_lengths_go_on_from_a_cache_and_change_places(stride):
+    attention = compressed(stride=stride, kv_heads=1)
+    first, lengths = torch.randn(3, 7, 8, dtype=torch.float64), [7, 2, 5]
+    written = [row[:length] for row, length in zip(first, lengths, strict=True)]
+    cache = KVCache(20)
+    layer = cache.layer("self")
+    attention(first, cache=layer)
+    cache.advance(torch.tensor(lengths))
+    for count, order in ((1, [2, 0, 0, 1]), (4, [3, 1, 2]), (1, [0, 1, 2]), (2, [1, 1])):
+        cache.reorder(torch.tensor(order))
+        new = torch.randn(len(order), count, 8, dtype=torch.float64)
+        written = [torch.cat((written[row], more)) for row, more in zip(order, new, strict=True)]
+        out = attention(new, cache=layer)
+        cache.advance(count)
+        for row, found in zip(written, out, strict=True):
+            assert_same(found, attention(row[None])[0, -count:])
+
+
+@torch.no_grad()
+def test_the_probe_shows_the_weights_of_the_windows():
+    attention, x = compressed(), torch.randn(2, 8, 8, dtype=torch.float64)
+    with watch(attention) as maps:
+        attention(x)
+        at_once = maps[""].rows()
+    assert at_once.shape == (2, 2, 8, 4)  # the null key, two full windows and one that nobody sees
+    assert_same(at_once.sum(-1), torch.ones(2, 2, 8).double())
+    assert (at_once[..., 3] == 0).all()
+    cache = KVCache(8)
+    with watch(attention) as maps:
+        for token in x.unbind(1):
+            attention(token[:, None], cache=cache.layer("self"))
+            cache.advance(1)
+        assert_same(maps[""].rows(), at_once[..., :3])
