@@ -1,0 +1,176 @@
+"""Summary: what the numbers of a comparison say, in plain words and by fixed rules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+NAMES = {
+    "rnn": "RNN",
+    "rnn+attention": "RNN + attention",
+    "convolution": "convolution",
+    "transformer": "Transformer",
+    "universal": "Universal Transformer",
+}
+SCORES = {"bleu": "BLEU", "chrf": "chrF", "exact": "exact match", "token_error": "token error", "loss": "loss"}
+HOLDS = 90.0  # percent of symbols right: the probe counts as passed at that length
+
+
+def summary(result: dict[str, Any]) -> list[str]:
+    """Sentences, the most telling first."""
+    done = [model for model in result["models"] if "scores" in model]
+    found = [*_failed(result["models"]), *_quality(done), *_length(done), *_cost(done)]
+    for kind, verb in (("copy", "Copying"), ("reverse", "Reversing")):
+        found += _probe([model for model in result["models"] if kind in model], kind, verb)
+    return [*found, *_memory(result["attention_memory"])]
+
+
+def _failed(models: Iterable[dict[str, Any]]) -> list[str]:
+    names = {"train": "could not be trained", "copy": "could not be probed", "reverse": "could not be probed"}
+    return [
+        f"{NAMES[model['name']]} {names[stage]}: {message}"
+        for model in models
+        for stage, message in model.get("failed", {}).items()
+    ]
+
+
+def _quality(done: list[dict[str, Any]]) -> list[str]:
+    if len(done) < 2:
+        return []
+    score = done[0]["score"]
+    ranked = sorted(done, key=lambda model: -model["scores"][score])
+    best, *_, last = ranked
+    return [
+        f"{_capital(best)} is best with {best['scores'][score]:.1f} {SCORES[score]}; "
+        f"{NAMES[last['name']]} comes last with {last['scores'][score]:.1f}."
+    ]
+
+
+def _length(done: list[dict[str, Any]]) -> list[str]:
+    """The bottleneck: what the longest sources cost the RNN, or else whoever loses most there."""
+    if len(done) < 2:
+        return []
+    score, named = done[0]["score"], {model["name"]: model for model in done}
+    if {"rnn", "rnn+attention"} <= named.keys():
+        worse, better = named["rnn"], named["rnn+attention"]
+    else:
+        ranked = sorted(done, key=lambda model: model["by_length"][score][-1]["value"])
+        worse, better = ranked[0], ranked[-1]
+    low, high = worse["by_length"][score], better["by_length"][score]
+    if len(low) < 2:
+        return []
+    gaps = [one["value"] - other["value"] for one, other in zip(high, low, strict=True)]
+    word = "loses" if gaps[-1] >= 0 else "wins"
+    return [
+        f"At {low[-1]['from']} and more source tokens {_article(worse)} {word} {abs(gaps[-1]):.1f} {SCORES[score]} "
+        f"against {NAMES[better['name']]} ({low[-1]['value']:.1f} against {high[-1]['value']:.1f}); "
+        f"below {low[0]['to']} tokens the difference is {gaps[0]:+.1f}."
+    ]
+
+
+def _cost(done: list[dict[str, Any]]) -> list[str]:
+    if len(done) < 2:
+        return []
+    speed = _ends(done, lambda model: model["target_tokens_per_second"])
+    memory = _ends(done, lambda model: model["peak_bytes"])
+    words = _ends(done, lambda model: model["translating_seconds"])
+    slow, fast = (model["target_tokens_per_second"] for model in speed)
+    return [
+        f"{_capital(speed[1])} learns from {fast:,.0f} target tokens a second, {fast / slow:.1f} times as many as "
+        f"{NAMES[speed[0]['name']]}.",
+        f"The {words[0]['pairs']:,} validation pairs take {NAMES[words[0]['name']]} "
+        f"{words[0]['translating_seconds']:.1f} s to translate, {NAMES[words[1]['name']]} "
+        f"{words[1]['translating_seconds']:.1f} s.",
+        f"Peak memory goes from {memory[0]['peak_bytes'] / 1e6:,.0f} MB ({NAMES[memory[0]['name']]}) to "
+        f"{memory[1]['peak_bytes'] / 1e6:,.0f} MB ({NAMES[memory[1]['name']]}).",
+    ]
+
+
+def _ends(done: list[dict[str, Any]], of: Callable[[dict[str, Any]], float]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The models with the least and with the most of something."""
+    ranked = sorted(done, key=of)
+    return ranked[0], ranked[-1]
+
+
+def holds(accuracy: dict[str, float]) -> int:
+    """The greatest length up to which nearly all symbols are right at every tested length; 0 if at none."""
+    longest = 0
+    for length, value in sorted((int(length), value) for length, value in accuracy.items()):
+        if value < HOLDS:
+            break
+        longest = length
+    return longest
+
+
+def _probe(models: list[dict[str, Any]], kind: str, verb: str) -> list[str]:
+    """Who can still do it at which length."""
+    groups: dict[int, list[str]] = {}
+    for model in models:
+        groups.setdefault(holds(model[kind]["accuracy"]), []).append(NAMES[model["name"]])
+    told = []
+    for length, names in sorted(groups.items()):
+        how = f"up to {length:,} symbols" if length else "at no tested length"
+        told.append(f"{_listed(names)} {how}")
+    return [f"{verb} holds (at least {HOLDS:.0f}% of the symbols right): {'; '.join(told)}."] if told else []
+
+
+def _memory(memory: dict[str, Any] | None) -> list[str]:
+    if not memory:
+        return []
+    before, last = memory["rows"][-2:]
+    return [
+        f"Plain attention keeps {last['plain'] / 1e6:,.0f} MB for its backward pass at {last['tokens']:,} tokens, the "
+        f"fused kernel {last['fused'] / 1e6:,.1f} MB; twice the tokens cost {last['plain'] / before['plain']:.1f} and "
+        f"{last['fused'] / before['fused']:.1f} times as much."
+    ]
+
+
+def _listed(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _capital(model: dict[str, Any]) -> str:
+    name = NAMES[model["name"]]
+    return name[0].upper() + name[1:]
+
+
+def _article(model: dict[str, Any]) -> str:
+    return f"the {NAMES[model['name']]}" if model["name"] != "convolution" else "convolution"
+
+
+def measures(done: list[dict[str, Any]]) -> list[str]:
+    """The scores that the models were given, the main one first."""
+    return [name for name in SCORES if name in done[0]["scores"]]
+
+
+def digits(name: str, value: float) -> str:
+    return f"{value:.3f}" if name == "loss" else f"{value:.1f}"
+
+
+def listed(result: dict[str, Any]) -> list[str]:
+    """The table of the models as lines of text."""
+    names = measures([model for model in result["models"] if "scores" in model])
+    heads = ["model", *names, "parameters", "tokens/s", "peak MB", "steps", "sequential", "sees", "translating s"]
+    rows = [heads, *(_row(model, names, len(heads)) for model in result["models"])]
+    widths = [max(len(row[at]) for row in rows) for at in range(len(heads))]
+    return ["  ".join(_set(cell, widths[at], at) for at, cell in enumerate(row)).rstrip() for row in rows]
+
+
+def _set(cell: str, width: int, at: int) -> str:
+    return cell.rjust(width) if at else cell.ljust(width)
+
+
+def _row(model: dict[str, Any], names: list[str], width: int) -> list[str]:
+    if "scores" not in model:
+        return [model["name"], "failed", *[""] * (width - 2)]
+    return [
+        model["name"],
+        *(digits(name, model["scores"][name]) for name in names),
+        f"{model['parameters']:,}",
+        f"{model['target_tokens_per_second']:,.0f}",
+        f"{model['peak_bytes'] / 1e6:,.0f}",
+        f"{model['steps']:,}",
+        model["sequential"]["steps"],
+        f"{model['reach']['seen']}/{model['reach']['of']}",
+        f"{model['translating_seconds']:.1f}",
+    ]
