@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from textwrap import shorten
 from typing import Any, ClassVar
@@ -58,6 +58,13 @@ class TranslationConfig:
                 raise ValueError(f"{name} must be at least 1, but is {getattr(self, name)}")
         if not 0 <= self.smoothing < 1:
             raise ValueError(f"smoothing must be at least 0 and below 1, but is {self.smoothing}")
+        for name in ("transformer", "universal"):
+            shape, longest = getattr(self.model, name), self.data.longest
+            if shape.position == "learned" and shape.capacity <= longest:
+                raise ValueError(
+                    f"model.{name}.capacity must be above data.longest ({longest}) for learned positions, "
+                    f"but is {shape.capacity}"
+                )
 
 
 @dataclass(frozen=True)
@@ -124,8 +131,8 @@ class Task(Contract):
 
     def losses(self, batch: PairBatch) -> Iterator[tuple[str, Tensor]]:
         loss, memory = self._loss(batch, self.config.smoothing)
-        for halting in memory.halting:
-            loss = loss + self.config.model.universal.ponder * halting.cost.mean()
+        for halting, real in zip(memory.halting, (batch.keep, batch.labels >= 0), strict=False):
+            loss = loss + self.config.model.universal.ponder * halting.cost[real].sum() / batch.count
         yield "model", loss
 
     def _loss(self, batch: PairBatch, smoothing: float) -> tuple[Tensor, Any]:
@@ -141,13 +148,19 @@ class Task(Contract):
         pairs = self.parts[split]
         rows = np.arange(len(pairs))[:: max(1, -(-len(pairs) // QUICK))] if quick else np.arange(len(pairs))
         sources = [pairs.source[row].tolist() for row in rows]
-        found = self._search(sources, Search(beam=1) if quick else self.config.search, advance=advance)
+        found = self._search(
+            sources, replace(self.config.search, beam=1, best=1) if quick else self.config.search, advance=advance
+        )
         outputs = [self._text(hypotheses[0]) for hypotheses in found]
-        references = [pairs.texts[row][1] for row in rows]
+        references = [self._reference(pairs, row) for row in rows]
         scores = self._scores(outputs, references)
         self.explained = {name: score.signature for name, score in scores.items()}
         loss = self._valid_loss(pairs, rows)
         return {**{name: score.value for name, score in scores.items()}, "loss": loss, "pairs": len(rows)}
+
+    def _reference(self, pairs: Bitext, row: int) -> str:
+        """The true target of a pair; made of its tokens where the text was not kept, as for training pairs."""
+        return pairs.texts[row][1] if pairs.texts else self.reader.target.decode(pairs.target[row].tolist()).strip()
 
     def _scores(self, outputs: list[str], references: list[str]) -> dict[str, metrics.Score]:
         """What the outputs are worth; for spellings and the like the share of wrong tokens takes the place of BLEU."""
@@ -191,7 +204,7 @@ class Task(Contract):
     def sample(self) -> str:
         pairs = self.parts[Split.VALID]
         rows = [0, len(pairs) // 2]
-        found = self._search([pairs.source[row].tolist() for row in rows], Search(beam=1))
+        found = self._search([pairs.source[row].tolist() for row in rows], replace(self.config.search, beam=1, best=1))
         texts = [self._text(one[0]) for one in found]
         sources = [shorten(pairs.texts[row][0], 120, placeholder=" ...") for row in rows]
         return "\n".join(f"{source} -> {text}" for source, text in zip(sources, texts, strict=True))
@@ -360,5 +373,6 @@ def _inner(axis: Axis) -> Axis:
 
 
 def _axis(kind: str, tokenizer: Tokenizer, ids: list[int]) -> Axis:
-    """The pieces of some ids as people read them, and the words they belong to."""
-    return Axis(kind, tuple(tokenizer.pieces(ids)), tuple(word_numbers(tokenizer.raw(ids))))
+    """The pieces of some ids as people read them, and the words they belong to; characters stay by themselves."""
+    words = () if tokenizer.kind == "characters" else tuple(word_numbers(tokenizer.raw(ids)))
+    return Axis(kind, tuple(tokenizer.pieces(ids)), words)

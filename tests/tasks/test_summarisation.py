@@ -105,6 +105,17 @@ def test_no_three_tokens_are_written_twice(tmp_path: Path) -> None:
         assert len(ids) == 40 and len(set(grams)) == len(grams)
 
 
+def test_a_quick_evaluation_is_greedy_and_repeats_nothing_either(tmp_path: Path) -> None:
+    """Else a run would choose its best checkpoint by outputs that nobody gets."""
+    task, _ = made(tmp_path, documents(60), "summary=20")
+    asked = []
+    found = task._search
+    task._search = lambda sources, settings, **rest: asked.append(settings) or found(sources, settings, **rest)  # type: ignore[method-assign]
+    task.evaluate(Split.VALID, quick=True)
+    task.sample()
+    assert [(one.beam, one.no_repeat) for one in asked] == [(1, 3), (1, 3)]
+
+
 def test_scores_are_rouge_of_what_is_predicted_with_their_signatures(tmp_path: Path) -> None:
     task, _ = made(tmp_path, documents(60), "summary=6")
     scores = task.evaluate(Split.VALID)
