@@ -54,6 +54,7 @@ def compare(
     The report is one HTML file: quality by length, learning curves, speed, memory, alignments, and whether each kind of
     model can carry 1,000 symbols. SETTINGS are words such as model.rnn.state=512; train.steps=... wins over --minutes.
     After an interruption or a kill the same command with the same --name goes on; what is finished is not done again.
+    Where a model crashes the others are reported, and the exit code is 1.
 
     \b
     Examples:
@@ -76,3 +77,5 @@ def compare(
         for line in summary.listed(found.result):
             click.echo(line)
     say(f"report: {found.page}")
+    if any("failed" in model for model in found.result["models"]):
+        click.get_current_context().exit(1)
