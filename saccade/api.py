@@ -147,6 +147,11 @@ def look(
     return Seen.of(predict(opened, text, [*words, "maps=true"]), layer, head, pieces=pieces)
 
 
+def alignment(found: Prediction) -> str:
+    """Which source word each output word comes from, in the usual form `0-0 1-2`."""
+    return Seen.of(found).alignment
+
+
 def option_names(opened: Task) -> list[str]:
     """The names of what can be said to `predict`."""
     return [setting.name for setting in settings(opened.Options)]

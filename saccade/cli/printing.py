@@ -15,9 +15,9 @@ def show_prediction(found: Any, as_json: bool) -> None:
         rest: Any = [{"output": one.output, "scores": one.scores} for one in found.others]
         others = {"others": rest} if rest else {}
         if found.alignment is not None:
-            from saccade.look.seen import Seen
+            from saccade import api
 
-            others["alignment"] = Seen.of(found).alignment
+            others["alignment"] = api.alignment(found)
         click.echo(json.dumps({"input": found.input, "output": found.output, "scores": found.scores, **others}))
         return
     for one in (found, *found.others):

@@ -89,7 +89,12 @@ def test_losses_are_finite_have_a_gradient_and_equal_a_hand_computation(task: Ta
         memory = task.model.encode(batch.source, batch.keep)
         logits = task.model.head(task.model.decode(batch.inputs, memory)).double()
     by_hand = F.cross_entropy(logits.flatten(0, 1), batch.labels.flatten(), ignore_index=-1, label_smoothing=0.1)
-    ponder = sum(task.config.model.universal.ponder * float(halting.cost.mean()) for halting in memory.halting)
+    steps = [
+        float(halting.cost[row, at])
+        for halting, real in zip(memory.halting, (batch.keep, batch.labels >= 0), strict=False)
+        for row, at in real.nonzero().tolist()
+    ]
+    ponder = task.config.model.universal.ponder * sum(steps) / batch.count  # padding costs nothing
     assert bool(memory.halting) == (task.config.model.architecture == "universal")
     assert float(loss.detach()) == pytest.approx(float(by_hand) + ponder, rel=1e-4)
     task.model.zero_grad()
