@@ -135,8 +135,8 @@ def strip(title: str, shares: Sequence[float]) -> str:
 
 
 def number(value: float) -> str:
-    """A number as short as it can be read: 1,000, 12.5, 3M."""
-    if abs(value) >= 1e6:
+    """A number as short as it can be read: 1,000, 12.5, 0.5M."""
+    if abs(value) >= 1e5:
         return f"{value / 1e6:.4g}M"
     if abs(value) >= 1000:
         return f"{value:,.0f}"

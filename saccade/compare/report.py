@@ -25,7 +25,7 @@ BAR = 28  # pixels of the highest bar
 ROWS = 12  # evaluations in the table of the curves
 
 MODELS_NOTE = """Best value of each score in bold. Tokens a second are those of training, without evaluations. Peak
-memory is the resident memory of the model's own process. Sequential steps: what must wait for what while n source
+memory is the resident memory of the model's own process. Steps to read n: what must wait for what while n source
 tokens are read, by construction; the longest chain of operations was counted in the graph that autograd keeps. Sees:
 source tokens whose gradient reaches the encoder's output for the middle one. One run for each model: small
 differences may be chance."""
@@ -35,7 +35,7 @@ that are right when all before them are given (teacher forcing), on new sequence
 source finds the neighbour of the symbol it wrote last; one that has a single vector for the whole source must have
 kept everything in it."""
 REACH_NOTE = """The gradient of the encoder's output for the middle one of 101 source tokens, by the token it comes
-from. Full colour is the most, white nothing or less than a millionth of the most; the scale between is
+from. Full colour is the most, none nothing or less than a millionth of it; the scale between is
 logarithmic."""
 MEMORY_NOTE = """Bytes kept for the backward pass: written out, all N × N weights stay; the fused kernel keeps only
 what grows with N."""
@@ -80,6 +80,10 @@ def _hash(text: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
+def _title(name: str) -> str:
+    return name[0].upper() + name[1:]
+
+
 def _budget(job: dict[str, Any]) -> str:
     settings = job["settings"]
     for name, word in (("steps", "steps"), ("epochs", "epochs"), ("minutes", "minutes")):
@@ -110,7 +114,7 @@ def _numbers(body: str) -> str:
 
 
 def _legend(models: Sequence[tuple[int, Model]]) -> str:
-    return legend([(at, NAMES[model["name"]]) for at, model in models])
+    return legend([(at, _title(NAMES[model["name"]])) for at, model in models])
 
 
 def _overview(models: Sequence[tuple[int, Model]]) -> str:
@@ -123,28 +127,30 @@ def _overview(models: Sequence[tuple[int, Model]]) -> str:
         best[name] = min(values) if name in ("token_error", "loss") else max(values)
     heads = [
         "Model",
-        *(html(SCORES[name]) for name in names),
+        *(html(_title(SCORES[name])) for name in names),
         "Parameters",
         "Target tokens/s",
         "All tokens/s",
         "Peak memory",
         "Steps done",
-        "Sequential steps, n tokens",
-        f"Longest chain at {done[0]['reach']['of']}",
-        f"Sees, of {done[0]['reach']['of']}",
-        f"Translating {done[0]['pairs']:,}",
+        "Steps to read n",
+        f"Chain at {done[0]['reach']['of']}",
+        f"Sees of {done[0]['reach']['of']}",
+        f"Writing {done[0]['pairs']:,}",
     ]
     rows = []
     for _, model in models:
         if "scores" not in model:
             reason = html(model.get("failed", {}).get("train", "not trained yet"))
-            rows.append([html(NAMES[model["name"]]), f'<td class="broken" colspan="{len(heads) - 1}">{reason}</td>'])
+            rows.append(
+                [html(_title(NAMES[model["name"]])), f'<td class="broken" colspan="{len(heads) - 1}">{reason}</td>']
+            )
             continue
         scores = []
         for name in names:
             text = digits(name, model["scores"][name])
             scores.append(f'<td class="best">{text}</td>' if model["scores"][name] == best[name] else text)
-        rows.append([html(NAMES[model["name"]]), *scores, *_costs(model)])
+        rows.append([html(_title(NAMES[model["name"]])), *scores, *_costs(model)])
     return _section("The models", table(heads, rows), f'<p class="note">{html(MODELS_NOTE)}</p>')
 
 
@@ -172,21 +178,21 @@ def _lengths(done: Sequence[tuple[int, Model]]) -> str:
         lines = []
         for at, model in done:
             points = tuple((_middle(row), row["value"]) for row in model["by_length"][name])
-            lines.append(Line(NAMES[model["name"]], at, points))
+            lines.append(Line(_title(NAMES[model["name"]]), at, points))
         drawn = chart(f"{SCORES[name]} by source length", lines, "source tokens", SCORES[name])
         rows = [
-            [html(NAMES[model["name"]]), *(f"{row['value']:.1f}" for row in model["by_length"][name])]
+            [html(_title(NAMES[model["name"]])), *(f"{row['value']:.1f}" for row in model["by_length"][name])]
             for _, model in done
         ]
         rows.append(["pairs", *(f"{row['count']:,}" for row in classes)])
         listed = table(["Source tokens", *map(html, spans)], rows, SCORES[name])
-        parts.append(f"<figure><figcaption>{html(SCORES[name])}</figcaption>{drawn}{listed}</figure>")
+        parts.append(f"<figure>{drawn}{listed}</figure>")
     about = f"{SCORES[score]} of classes of validation pairs, chosen so that each but the last holds about a fifth."
     return _section(title, f"<p>{html(about)}</p>", _legend(done), f'<div class="charts">{"".join(parts)}</div>')
 
 
 def _span(row: dict[str, Any]) -> str:
-    return f"{row['from']} to {row['to'] - 1}" if row["to"] - 1 > row["from"] else str(row["from"])
+    return f"{row['from']}-{row['to'] - 1}" if row["to"] - 1 > row["from"] else str(row["from"])
 
 
 def _middle(row: dict[str, Any]) -> float:
@@ -199,7 +205,7 @@ def _curves(done: Sequence[tuple[int, Model]]) -> str:
     for what in (score, "loss"):
         for along, words in (("minutes", "minutes"), ("tokens", "target tokens")):
             lines = [
-                Line(NAMES[model["name"]], at, tuple((one[along], one[what]) for one in model["curve"]))
+                Line(_title(NAMES[model["name"]]), at, tuple((one[along], one[what]) for one in model["curve"]))
                 for at, model in done
             ]
             title = f"{SCORES[what]} against {words}"
@@ -215,7 +221,7 @@ def _curves(done: Sequence[tuple[int, Model]]) -> str:
                 f"{one[score]:.1f}",
                 f"{one['loss']:.3f}",
             ]
-            rows.append([html(NAMES[model["name"]]), *cells])
+            rows.append([html(_title(NAMES[model["name"]])), *cells])
     listed = table(["Model", "Step", "Minutes", "Target tokens", html(SCORES[score]), "Loss"], rows)
     about = "On a fixed sample of the validation pairs, translated greedily; the table above has all, by beam search."
     return _section(
@@ -229,35 +235,25 @@ def _curves(done: Sequence[tuple[int, Model]]) -> str:
 
 def _probe(models: Sequence[tuple[int, Model]], minutes: float) -> str:
     """Copying and reversing at growing lengths."""
-    figures, rows, lengths = [], [], []
+    figures = []
     for kind, title in (("copy", "Copying"), ("reverse", "Reversing")):
-        lines = []
+        lines, rows, lengths = [], [], []
         for at, model in models:
             if kind in model:
                 found = {int(length): value for length, value in model[kind]["accuracy"].items()}
-                lengths = sorted(found)
-                lines.append(Line(NAMES[model["name"]], at, tuple((length, found[length]) for length in lengths)))
-                rows.append(
-                    [
-                        html(f"{NAMES[model['name']]}, {title.lower()}"),
-                        *(f"{found[x]:.1f}" for x in lengths),
-                        f"{model[kind]['steps']:,}",
-                    ]
-                )
+                lengths, name = sorted(found), _title(NAMES[model["name"]])
+                lines.append(Line(name, at, tuple((length, found[length]) for length in lengths)))
+                rows.append([html(name), *(f"{found[x]:.1f}" for x in lengths), f"{model[kind]['steps']:,}"])
         if lines:
             drawn = chart(title, lines, "symbols (logarithmic)", "% right", marks=lengths, logarithmic=True, most=100)
-            figures.append(f"<figure><figcaption>{title}</figcaption>{drawn}</figure>")
+            listed = table(["% right at", *(f"{length:,}" for length in lengths), "Steps"], rows)
+            figures.append(f"<figure><figcaption>{title}</figcaption>{drawn}{listed}</figure>")
     if not figures:
         return ""
     probed = [(at, model) for at, model in models if "copy" in model or "reverse" in model]
     about = f"{PROBE_NOTE} {minutes / 2:g} minutes of training for each model and task."
-    listed = table(["% right at", *(f"{length:,}" for length in lengths), "Steps"], rows)
     return _section(
-        "The bottleneck",
-        f"<p>{html(about)}</p>",
-        _legend(probed),
-        f'<div class="charts">{"".join(figures)}</div>',
-        listed,
+        "The bottleneck", f"<p>{html(about)}</p>", _legend(probed), f'<div class="charts">{"".join(figures)}</div>'
     )
 
 
@@ -265,7 +261,7 @@ def _reaches(done: Sequence[tuple[int, Model]]) -> str:
     """Which source tokens the middle one knows of."""
     rows, listed = [], []
     for _, model in done:
-        reach, name = model["reach"], NAMES[model["name"]]
+        reach, name = model["reach"], _title(NAMES[model["name"]])
         title = f"{name}: {reach['seen']} of {reach['of']} source tokens reach the middle one"
         rows.append(f"<div>{html(name)}</div>{strip(title, reach['shares'])}")
         listed.append([html(name), f"{reach['seen']}", f"{reach['half']}", f"{reach['most']}"])
@@ -285,7 +281,7 @@ def _sentences(done: Sequence[tuple[int, Model]], job: dict[str, Any]) -> str:
         one = model["sentence"]
         steps = "".join(_bars(reading) for reading in one["steps"])
         found.append(
-            f'<div><h3>{html(NAMES[model["name"]])}</h3><p dir="auto">{html(one["output"]) or "(nothing)"}</p>'
+            f'<div><h3>{html(_title(NAMES[model["name"]]))}</h3><p dir="auto">{html(one["output"]) or "(nothing)"}</p>'
             f"{_map(one['alignment'], NAMES[model['name']])}{steps}</div>"
         )
     return _section("One sentence", given, f'<div class="models">{"".join(found)}</div>')

@@ -42,7 +42,7 @@ def _quality(done: list[dict[str, Any]]) -> list[str]:
     best, *_, last = ranked
     return [
         f"{_capital(best)} is best with {best['scores'][score]:.1f} {SCORES[score]}; "
-        f"{NAMES[last['name']]} comes last with {last['scores'][score]:.1f}."
+        f"{_article(last)} comes last with {last['scores'][score]:.1f}."
     ]
 
 
@@ -77,9 +77,9 @@ def _cost(done: list[dict[str, Any]]) -> list[str]:
     slow, fast = (model["target_tokens_per_second"] for model in speed)
     return [
         f"{_capital(speed[1])} learns from {fast:,.0f} target tokens a second, {fast / slow:.1f} times as many as "
-        f"{NAMES[speed[0]['name']]}.",
-        f"The {words[0]['pairs']:,} validation pairs take {NAMES[words[0]['name']]} "
-        f"{words[0]['translating_seconds']:.1f} s to translate, {NAMES[words[1]['name']]} "
+        f"{_article(speed[0])}.",
+        f"The {words[0]['pairs']:,} validation pairs take {_article(words[0])} "
+        f"{words[0]['translating_seconds']:.1f} s to translate, {_article(words[1])} "
         f"{words[1]['translating_seconds']:.1f} s.",
         f"Peak memory goes from {memory[0]['peak_bytes'] / 1e6:,.0f} MB ({NAMES[memory[0]['name']]}) to "
         f"{memory[1]['peak_bytes'] / 1e6:,.0f} MB ({NAMES[memory[1]['name']]}).",
@@ -135,7 +135,8 @@ def _capital(model: dict[str, Any]) -> str:
 
 
 def _article(model: dict[str, Any]) -> str:
-    return f"the {NAMES[model['name']]}" if model["name"] != "convolution" else "convolution"
+    name = NAMES[model["name"]]
+    return name if model["name"] in ("rnn+attention", "convolution") else f"the {name}"
 
 
 def measures(done: list[dict[str, Any]]) -> list[str]:

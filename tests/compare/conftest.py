@@ -8,10 +8,22 @@ LENGTHS = (10, 100, 1000)
 
 def trained(name, score, last):
     classes = [{"from": 0, "to": 8, "count": 40, "value": score}, {"from": 8, "to": 31, "count": 9, "value": last}]
-    seen = {"name": "decoder.0.memory", "rows": ["le", EVIL], "columns": ["the", "cat"], "weights": [[0.9, 0.1], [0, 1]]}
+    seen = {
+        "name": "decoder.0.memory",
+        "rows": ["le", EVIL],
+        "columns": ["the", "cat"],
+        "weights": [[0.9, 0.1], [0, 1]],
+    }
     steps = [{"name": "source steps", "labels": ["the", "cat"], "values": [2.0, 3.0]}]
     curve = [
-        {"step": step, "minutes": step / 10, "tokens": 100 * step, "bleu": score * step / 20, "chrf": 1.0, "loss": 4 - step / 10}
+        {
+            "step": step,
+            "minutes": step / 10,
+            "tokens": 100 * step,
+            "bleu": score * step / 20,
+            "chrf": 1.0,
+            "loss": 4 - step / 10,
+        }
         for step in (10, 20)
     ]
     return {

@@ -63,7 +63,12 @@ def killed(data, tmp_path_factory):
     assert not Part("transformer", "train").file(folder).exists()
     second = subprocess.run(**words, capture_output=True, text=True)
     assert second.returncode == 0, second.stderr
-    return {"folder": folder, "before": before, "second": second, "json": json.loads((folder / "report.json").read_text())}
+    return {
+        "folder": folder,
+        "before": before,
+        "second": second,
+        "json": json.loads((folder / "report.json").read_text()),
+    }
 
 
 @pytest.mark.slow
@@ -96,9 +101,11 @@ def test_all_numbers_are_in_the_json(killed):
         assert [one["step"] for one in model["curve"]] == [10, 20, 30, 40]
         assert sum(row["count"] for row in model["by_length"]["bleu"]) == model["pairs"] == model["scores"]["pairs"]
         assert [row["from"] for row in model["by_length"]["bleu"]][1:] == found["run"]["edges"]
-        assert set(model["copy"]["accuracy"]) == set(model["reverse"]["accuracy"]) == {
-            *("10", "20", "50", "100", "200", "500", "1000")
-        }
+        assert (
+            set(model["copy"]["accuracy"])
+            == set(model["reverse"]["accuracy"])
+            == {*("10", "20", "50", "100", "200", "500", "1000")}
+        )
         assert (model["assets"], model["fingerprint"]) == (found["run"]["assets"], found["run"]["fingerprint"])
     rnn, transformer = found["models"]
     assert rnn["sentence"]["alignment"] is None
@@ -144,7 +151,13 @@ def test_other_data_under_the_same_name_are_refused(killed, data):
     data.write_text(text + "red cat\tder tac\n")
     try:
         with pytest.raises(DataError, match="the data have changed since the comparison 'both' began"):
-            compare(data, WORDS, Trial(("rnn", "transformer"), probe_minutes=0.01), name="both", root=killed["folder"].parent)
+            compare(
+                data,
+                WORDS,
+                Trial(("rnn", "transformer"), probe_minutes=0.01),
+                name="both",
+                root=killed["folder"].parent,
+            )
     finally:
         data.write_text(text)
 

@@ -16,7 +16,7 @@ QUIET += ["--disable-sync", "--no-first-run"]
 def test_the_summary_says_who_is_best_and_what_length_costs(result):
     said = summary(result)
     assert any(line.startswith("convolution could not be trained: its process was killed") for line in said)
-    assert "Universal Transformer is best with 25.0 BLEU; RNN comes last with 10.0." in said
+    assert "Universal Transformer is best with 25.0 BLEU; the RNN comes last with 10.0." in said
     assert (
         "At 8 and more source tokens the RNN loses 16.0 BLEU against RNN + attention (2.0 against 18.0); "
         "below 8 tokens the difference is +10.0." in said
@@ -106,7 +106,9 @@ def test_a_strip_is_white_where_nothing_comes_from():
 
 @pytest.fixture(scope="module")
 def browser():
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install playwright")
+    playwright = pytest.importorskip(
+        "playwright.sync_api", reason="playwright is not installed: pip install playwright"
+    )
     found = next(filter(None, map(shutil.which, BROWSERS)), None)
     if found is None:
         pytest.skip(f"no browser found; looked for {', '.join(BROWSERS)}")
