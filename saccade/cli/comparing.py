@@ -68,7 +68,7 @@ def compare(
     words = [*settings, *(f"{SHORTCUTS[key]}={value}" for key, value in shortcuts.items() if value is not None)]
     chosen = tuple(part.strip() for part in models.split(",") if part.strip())
     trial = job.Trial(chosen, rest["minutes"], rest["probe_minutes"], rest["sentence"])
-    command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
+    command = shlex.join(["saccade", *sys.argv[1:]])
     with report(quiet) as screen:
         found = job.compare(data, words, trial, name=name, root=root, report=screen, command=command)
     if as_json:

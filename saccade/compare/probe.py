@@ -27,7 +27,7 @@ from saccade.task import Task as Contract
 
 LENGTHS = (10, 20, 50, 100, 200, 500, 1000)
 QUICK = (10, 50, 100)  # lengths of a quick evaluation
-TESTED = 4000  # symbols asked for at each length, at least two rows
+TESTED = 2000  # symbols asked for at each length, at least two rows
 MARKS = 2  # ids before the symbols: the two ends of a sequence
 SMALL = Shapes(
     transformer=TranslatorConfig(dim=64, hidden=128, dropout=0.0, embedding_dropout=0.0, depth=2, window=3),
@@ -174,7 +174,7 @@ class Task(Contract):
     def _accuracy(self, length: int) -> float:
         batch = draw(self.config, max(2, TESTED // length), length, key(length, 7) % 2**32)
         batch = batch.to(next(self.model.parameters()).device)
-        right, rows = 0, max(1, 4000 // length)
+        right, rows = 0, max(1, TESTED // length)
         for first in range(0, len(batch.source), rows):
             source, inputs, labels = (x[first : first + rows] for x in (batch.source, batch.inputs, batch.labels))
             logits = self.model(source, torch.ones_like(source, dtype=torch.bool), inputs)

@@ -81,7 +81,7 @@ def _hash(text: str) -> str:
 
 
 def _title(name: str) -> str:
-    return name[0].upper() + name[1:]
+    return name[0].upper() + name[1:] if name.islower() else name  # chrF stays
 
 
 def _budget(job: dict[str, Any]) -> str:
@@ -192,7 +192,7 @@ def _lengths(done: Sequence[tuple[int, Model]]) -> str:
 
 
 def _span(row: dict[str, Any]) -> str:
-    return f"{row['from']}-{row['to'] - 1}" if row["to"] - 1 > row["from"] else str(row["from"])
+    return f"{row['from']}\u2011{row['to'] - 1}" if row["to"] - 1 > row["from"] else str(row["from"])
 
 
 def _middle(row: dict[str, Any]) -> float:

@@ -19,7 +19,7 @@ from saccade.errors import DataError, UsageError
 
 TINY = ["rnn.dim=16", "rnn.state=16", "transformer.dim=16", "transformer.hidden=16", "transformer.depth=1"]
 WORDS = [*(f"model.{word}" for word in TINY), "model.transformer.decoder_depth=1", "search.beam=1", "tokens=400"]
-WORDS += ["train.steps=40", "train.save_every=2", "train.evaluate_every=10", "train.device=cpu"]
+WORDS += ["train.steps=24", "train.save_every=2", "train.evaluate_every=8", "train.device=cpu"]
 WORDS += ["data.tokenizer=bpe", "data.vocabulary=300"]
 EVIL = "<i>dog</i>"
 
@@ -46,19 +46,27 @@ def steps(run):
     return [int(path.name[5:]) for path in (run / "checkpoints").glob("step-*") if "." not in path.name]
 
 
+def stop(words, run, number):
+    """Begin, send a signal while this run is being trained, and wait for the end: code and messages."""
+    begun = subprocess.Popen(**words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 200
+    while max(steps(run), default=0) < 4:
+        assert begun.poll() is None and time.monotonic() < deadline
+        time.sleep(0.01)
+    begun.send_signal(number)
+    told = begun.communicate()[1]
+    return begun.returncode, told
+
+
 @pytest.fixture(scope="module")
 def killed(data, tmp_path_factory):
-    """A comparison that was killed while its second model was trained, then gone on with."""
+    """A comparison that was stopped in its first model, killed in its second one, then gone on with."""
     root = tmp_path_factory.mktemp("runs")
     words = command(data, root, "--models", "rnn,transformer", "--probe-minutes", "0.01", "--name", "both", *WORDS)
     folder = root / "both"
-    first = subprocess.Popen(**words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 200
-    while max(steps(folder / "transformer"), default=0) < 4:
-        assert first.poll() is None and time.monotonic() < deadline
-        time.sleep(0.01)
-    first.send_signal(signal.SIGKILL)
-    first.wait()
+    stopped = stop(words, folder / "rnn", signal.SIGTERM)
+    assert not Part("rnn", "train").file(folder).exists()
+    stop(words, folder / "transformer", signal.SIGKILL)
     before = Part("rnn", "train").file(folder).stat()
     assert not Part("transformer", "train").file(folder).exists()
     second = subprocess.run(**words, capture_output=True, text=True)
@@ -66,9 +74,17 @@ def killed(data, tmp_path_factory):
     return {
         "folder": folder,
         "before": before,
+        "stopped": stopped,
         "second": second,
         "json": json.loads((folder / "report.json").read_text()),
     }
+
+
+@pytest.mark.slow
+def test_a_signal_to_stop_saves_and_says_how_to_go_on(killed):
+    code, told = killed["stopped"]
+    assert code == 143
+    assert "stopped at rnn; the same command with --name both goes on" in told
 
 
 @pytest.mark.slow
@@ -96,9 +112,9 @@ def test_all_numbers_are_in_the_json(killed):
     assert [model["name"] for model in found["models"]] == ["rnn", "transformer"]
     for model in found["models"]:
         assert scores <= model["scores"].keys()
-        assert model["steps"] == 40 and model["parameters"] > 1000 and model["peak_bytes"] > 100_000_000
+        assert model["steps"] == 24 and model["parameters"] > 1000 and model["peak_bytes"] > 100_000_000
         assert 0 < model["target_tokens_per_second"] < model["tokens_per_second"]
-        assert [one["step"] for one in model["curve"]] == [10, 20, 30, 40]
+        assert [one["step"] for one in model["curve"]] == [8, 16, 24]
         assert sum(row["count"] for row in model["by_length"]["bleu"]) == model["pairs"] == model["scores"]["pairs"]
         assert [row["from"] for row in model["by_length"]["bleu"]][1:] == found["run"]["edges"]
         assert (
