@@ -34,8 +34,8 @@ SMALL = Shapes(
     universal=UniversalConfig(
         dim=64, hidden=128, dropout=0.0, embedding_dropout=0.0, depth=3, decoder_depth=2, window=3
     ),
-    rnn=RecurrentConfig(dim=64, state=128, dropout=0.0),
-    convolution=ConvolutionConfig(dim=64, depth=2, decoder_depth=2, dropout=0.0),
+    rnn=RecurrentConfig(dim=32, state=96, score="dot", dropout=0.0),
+    convolution=ConvolutionConfig(dim=96, depth=2, decoder_depth=2, dropout=0.0),
 )
 
 
@@ -50,12 +50,12 @@ class ProbeConfig:
     """different symbols; none stands twice in a sequence"""
     shortest: int = 5
     """fewest symbols of a sequence to learn from"""
-    longest: int = 500
+    longest: int = 1000
     """most symbols of a sequence to learn from"""
-    doubling: int = 100
+    doubling: int = 40
     """steps in which the longest sequences become twice as long, from twice the shortest on"""
-    tokens: int = 1000
-    """positions of one step, source and target"""
+    tokens: int = 0
+    """positions of one step, source and target; 0: 1,000, or 6,000 where a step must wait for every token anyway"""
 
     def __post_init__(self) -> None:
         if self.symbols < max(LENGTHS):
@@ -110,7 +110,8 @@ class Draws:
         share = (stir % 65536) / 65536
         longest = min(config.longest, round(2 * config.shortest * 2 ** (step / config.doubling)))
         length = round(config.shortest * (longest / config.shortest) ** share)
-        return [draw(config, max(1, config.tokens // (2 * length + 3)), length, stir % 2**32)]
+        tokens = config.tokens or (6000 if config.model.architecture.startswith("rnn") else 1000)
+        return [draw(config, max(1, tokens // (2 * length + 3)), length, stir % 2**32)]
 
 
 def share_table(model: Seq2Seq) -> None:

@@ -66,7 +66,7 @@ def work(folder: Path, part: Part, lines: Lines) -> dict[str, Any]:
     if part.stage != "train":
         kept = [word for word in job["words"] if word.startswith(("train.seed=", "train.device=", "train.precision="))]
         task, length = PROBE, f"train.minutes={job['probe_minutes'] / 2}"
-        words = [*kept, length, f"model.architecture={part.model}", f"kind={part.stage}"]
+        words = [*kept, length, "train.optim.cooldown=0.3", f"model.architecture={part.model}", f"kind={part.stage}"]
     if (folder / part.run / "run.json").exists():
         trained = api.resume(folder / part.run, report=lines, task=task)
     else:
