@@ -103,7 +103,7 @@ def compare(
     with Run(folder).lock():
         job = read_json(folder / FILE)
         _same(folder, job, found)
-        parts, failures = _parts(trial), []
+        parts, failures = _parts(trial, found["settings"]["minutes"]), []
         report.say(f"comparing {len(trial.models)} models in {folder}")
         overall = Overall(report, [part.weight for part in parts])
         for number, part in enumerate(parts):
@@ -203,9 +203,9 @@ def _same(folder: Path, job: dict[str, Any], found: dict[str, Any]) -> None:
         )
 
 
-def _parts(trial: Trial) -> list[Part]:
-    """The processes of a comparison, in their order."""
-    train = [Part(model, "train", 66 * trial.minutes) for model in trial.models]
+def _parts(trial: Trial, minutes: float) -> list[Part]:
+    """The processes of a comparison, in their order, and how long they may take; where steps are given, who knows."""
+    train = [Part(model, "train", 66 * (minutes or 1.0)) for model in trial.models]
     kinds = ("copy", "reverse") if trial.probe else ()
     probes = [Part(model, kind, 36 * trial.probe) for model in trial.models for kind in kinds]
     return [*train, *probes, Part("", "memory", 5)]

@@ -39,7 +39,7 @@ product; attention to the source is free. With and without attention the RNN has
 REACH_NOTE = """The gradient of the encoder's output for the middle one of 101 source tokens, by the token it comes
 from. Full colour is the most, none nothing or less than a millionth of it; the scale between is
 logarithmic."""
-MEMORY_NOTE = """Bytes kept for the backward pass: written out, all N × N weights stay; the fused kernel keeps only
+MEMORY_NOTE = """Bytes kept for the backward pass: written out, all N x N weights stay; the fused kernel keeps only
 what grows with N."""
 
 
@@ -63,7 +63,7 @@ def page(result: dict[str, Any]) -> str:
         title=html(title),
         style=style,
         style_hash=_hash(style),
-        about=html(f"{job['created']} · {_budget(job)} · seed {job['seed']} · {job['machine']['device']}"),
+        about=html(f"{job['created']}, {_budget(job)}, seed {job['seed']}, {job['machine']['device']}"),
         summary="".join(f"<li>{html(line)}</li>" for line in result["summary"]),
         sections="\n".join(section for section in sections if section),
     )
@@ -323,7 +323,7 @@ def _memory(memory: dict[str, Any] | None) -> str:
         return ""
     rows, before = [], None
     for row in memory["rows"]:
-        growth = [f"× {row[name] / before[name]:.1f}" if before else "" for name in ("plain", "fused")]
+        growth = [f"x {row[name] / before[name]:.1f}" if before else "" for name in ("plain", "fused")]
         sizes = [f"{row[name] / 1e6:,.2f} MB" for name in ("plain", "fused")]
         rows.append(
             [f"{row['tokens']:,}", sizes[0], growth[0], sizes[1], growth[1], f"{row['plain'] / row['fused']:,.0f}"]
