@@ -123,10 +123,11 @@ def _overview(models: Sequence[tuple[int, Model]]) -> str:
     """One row for each model."""
     done = [model for _, model in models if "scores" in model]
     names = measures(done)
-    best = {}
+    best: dict[str, set[float]] = {}
     for name in names:
         values = [model["scores"][name] for model in done]
-        best[name] = min(values) if name in ("token_error", "loss") else max(values)
+        top = min(values) if name in ("token_error", "loss") else max(values)
+        best[name] = {top} if len(set(values)) > 1 else set()
     heads = [
         "Model",
         *(html(_title(SCORES[name])) for name in names),
@@ -151,7 +152,7 @@ def _overview(models: Sequence[tuple[int, Model]]) -> str:
         scores = []
         for name in names:
             text = digits(name, model["scores"][name])
-            scores.append(f'<td class="best">{text}</td>' if model["scores"][name] == best[name] else text)
+            scores.append(f'<td class="best">{text}</td>' if model["scores"][name] in best[name] else text)
         rows.append([html(_title(NAMES[model["name"]])), *scores, *_costs(model)])
     return _section("The models", table(heads, rows), f'<p class="note">{html(MODELS_NOTE)}</p>')
 
@@ -237,7 +238,7 @@ def _curves(done: Sequence[tuple[int, Model]]) -> str:
 
 def _probe(models: Sequence[tuple[int, Model]], minutes: float) -> str:
     """Copying and reversing at growing lengths."""
-    figures = []
+    figures, tables = [], []
     for kind, title in (("copy", "Copying"), ("reverse", "Reversing")):
         lines, rows, lengths = [], [], []
         for at, model in models:
@@ -255,14 +256,19 @@ def _probe(models: Sequence[tuple[int, Model]], minutes: float) -> str:
                 )
         if lines:
             drawn = chart(title, lines, "symbols (logarithmic)", "% right", marks=lengths, logarithmic=True, most=100)
-            listed = table(["% right at", *(f"{length:,}" for length in lengths), "Steps", "Minutes"], rows)
-            figures.append(f"<figure><figcaption>{title}</figcaption>{drawn}{listed}</figure>")
+            listed = table(["% right at", *(f"{length:,}" for length in lengths), "Steps", "Minutes"], rows, title)
+            tables.append(listed)
+            figures.append(f"<figure><figcaption>{title}</figcaption>{drawn}</figure>")
     if not figures:
         return ""
     probed = [(at, model) for at, model in models if "copy" in model or "reverse" in model]
     about = f"{PROBE_NOTE} {minutes / 2:g} minutes of training for each model and task."
     return _section(
-        "The bottleneck", f"<p>{html(about)}</p>", _legend(probed), f'<div class="charts">{"".join(figures)}</div>'
+        "The bottleneck",
+        f"<p>{html(about)}</p>",
+        _legend(probed),
+        f'<div class="charts">{"".join(figures)}</div>',
+        *tables,
     )
 
 
