@@ -21,14 +21,17 @@ check: $(VENV)/test.stamp
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -m "not slow"
 
-bench: $(VENV)/test.stamp
+bench: $(VENV)/bench.stamp
 	$(BIN)/python bench/train_gpt.py
+	$(BIN)/python bench/train_translation.py
+	$(BIN)/python bench/translate.py
 	$(BIN)/python bench/probe.py
 	$(BIN)/python bench/time_to_loss.py
 
 # The long forms; `make test` runs short ones.
 reliability: $(VENV)/test.stamp
 	$(BIN)/python tests/reliability/kill.py --kills 200
+	$(BIN)/python tests/reliability/kill.py --kills 100 --task translation
 	$(BIN)/python tests/reliability/damage.py --count 200
 	$(BIN)/python tests/reliability/disk.py
 	$(BIN)/python tests/reliability/broken_files.py
@@ -45,9 +48,15 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/demo.stamp: $(BIN)/python pyproject.toml constraints.txt
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable .
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[demo]'
 	touch $@
 
 $(VENV)/test.stamp: $(BIN)/python pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[test]'
+	command -v chromium chromium-browser google-chrome chrome > /dev/null || $(BIN)/playwright install chromium \
+	  || echo "no browser was found or installed: the browser tests will be skipped" >&2
 	touch $@ $(VENV)/demo.stamp
+
+$(VENV)/bench.stamp: $(VENV)/test.stamp
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[bench]'
+	touch $@
