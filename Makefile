@@ -53,7 +53,7 @@ $(VENV)/demo.stamp: $(BIN)/python pyproject.toml constraints.txt
 
 $(VENV)/test.stamp: $(BIN)/python pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[test]'
-	command -v chromium chromium-browser google-chrome chrome > /dev/null || $(BIN)/playwright install chromium \
+	command -v chromium || command -v chromium-browser || command -v google-chrome || $(BIN)/playwright install chromium \
 	  || echo "no browser was found or installed: the browser tests will be skipped" >&2
 	touch $@ $(VENV)/demo.stamp
 
