@@ -146,9 +146,13 @@ class Reader:
     def notes(self) -> list[str]:
         """What was left out, for people."""
         limit = f"of more than {self.settings.longest} tokens"
-        long = f"pairs with a target {limit}" if self.settings.cut else f"pairs {limit}"
-        seen = ((self._cut, f"sources {limit} are cut there"), (self._long, f"{long} left out"))
-        told = [f"{one.count:,} {done} (first: {one.file.name}:{one.line})" for one, done in seen if one.file]
+        long = f"with a target {limit}" if self.settings.cut else limit
+        seen = ((self._cut, "source", f"{limit} cut there"), (self._long, "pair", f"{long} left out"))
+        told = [
+            f"{one.count:,} {what}{'' if one.count == 1 else 's'} {done} (first: {one.file.name}:{one.line})"
+            for one, what, done in seen
+            if one.file
+        ]
         return [*self._empty.notes(), *told]
 
     def split(self, data: Path, advance: Advance) -> tuple[Bitext, Bitext]:

@@ -210,7 +210,7 @@ def test_long_sources_are_cut_where_asked(tmp_path: Path) -> None:
     place = [*train.lines].index(21) if 21 in train.lines else None
     found = train.source[place] if place is not None else valid.source[[*valid.lines].index(21)]
     assert reader.source.decode(found) == "a" * 11
-    assert "1 sources of more than 11 tokens are cut there (first: pairs.tsv:21)" in reader.notes()
+    assert "1 source of more than 11 tokens cut there (first: pairs.tsv:21)" in reader.notes()
     assert reader.encode(["l" * 20, "k"]) == [reader.source.encode("l" * 11), reader.source.encode("k")]
 
 

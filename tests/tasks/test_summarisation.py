@@ -57,7 +57,7 @@ def test_long_documents_are_cut_and_not_left_out(tmp_path: Path) -> None:
     lengths = [length for part in task.parts.values() for length in part.source.lengths.tolist()]
     assert len(lengths) == 120
     assert sorted(lengths)[-6:].count(200) == 5
-    assert "5 sources of more than 200 tokens are cut there (first: pairs.tsv:1)" in said
+    assert "5 sources of more than 200 tokens cut there (first: pairs.tsv:1)" in said
     longest = next(line for line in said if line.startswith("source")).split()[-1]
     assert int(longest) > 200  # the table shows what there was
     for split in task.parts:
@@ -71,7 +71,7 @@ def test_a_summary_that_is_too_long_leaves_its_pair_out(tmp_path: Path) -> None:
     rows = [*documents(), (" ".join(WORDS[:20]), " ".join(WORDS))]
     task, said = made(tmp_path, rows, "data.longest=100")
     assert sum(map(len, task.parts.values())) == 120
-    assert "1 pairs with a target of more than 100 tokens left out (first: pairs.tsv:121)" in said
+    assert "1 pair with a target of more than 100 tokens left out (first: pairs.tsv:121)" in said
 
 
 def test_a_document_to_predict_is_cut_as_well(tmp_path: Path) -> None:
