@@ -24,7 +24,7 @@ MODELS = "rnn,rnn+attention,convolution,transformer,universal"
     "--minutes", type=click.FloatRange(0, min_open=True), default=5.0, show_default=True, help="For each model."
 )
 @click.option(
-    "--probe-minutes", type=click.FloatRange(0), help="Copying and reversing; default a fifth of minutes; 0: none."
+    "--probe-minutes", type=click.FloatRange(0), help="Copying and reversing; default two fifths of minutes; 0: none."
 )
 @click.option("--sentence", default="", help="Show the alignment of this text; default: a validation sentence.")
 @click.option(

