@@ -1,15 +1,18 @@
 """Tasks: one file each; the folder is the registry, and a dotted name is any importable module."""
 
 import importlib
+import re
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 
 from saccade.data.files import find, rows, sniff
-from saccade.data.pairs import find_pairs
+from saccade.data.pairs import USUAL, find_pairs
 from saccade.data.problems import Problems
 from saccade.errors import DataError, UsageError, suggest
 from saccade.task import Task
+
+LANGUAGE = re.compile(r"[a-z]{2,3}([-_][a-z]+)?")  # a column called en or zh-hans
 
 
 def task_names() -> list[str]:
@@ -46,6 +49,10 @@ def guess_task(data: Path, words: Sequence[str] = ()) -> str:
     try:
         columns = find_pairs(data).columns
     except DataError:
+        return "language_model"
+    names = tuple(name.lower() for name in columns)
+    languages = len(found.columns) == 2 and all(LANGUAGE.fullmatch(name) for name in names)
+    if found.columns and names not in USUAL and not languages:
         return "language_model"
     sample = [row.values for row in islice(rows(found, columns, problems=Problems()), 200)]
     texts = all(len(set(side)) > len(side) / 2 for side in zip(*sample, strict=True))  # a column of labels repeats

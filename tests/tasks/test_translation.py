@@ -15,6 +15,7 @@ from saccade import api
 from saccade.config import override
 from saccade.errors import DataError
 from saccade.task import Split
+from saccade.tasks import guess_task
 from saccade.tasks.translation import Task, TranslationConfig, TranslationOptions
 
 NAMES = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
@@ -306,3 +307,24 @@ def test_it_learns_to_read_numbers_backwards(tmp_path: Path, monkeypatch: Any) -
     assert found.output == "one seven zero four"
     assert found.alignment is not None
     assert found.alignment.weights.shape == (1, 4, 4)
+
+
+# what a file is for, where nobody says
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "task"),
+    [
+        ("pairs.tsv", ["one\teins", "two\tzwei", "three\tdrei"], "translation"),
+        ("pairs.csv", ["source,target", "one,eins", "two,zwei"], "translation"),
+        ("pairs.csv", ["en,de", "one,eins", "two,zwei"], "translation"),
+        ("spam.tsv", ["ham\tsee you", "spam\twin", "ham\thello", "ham\tgood bye"], "language_model"),
+        ("reviews.csv", ["text,label", "good film,1", "bad film,0"], "language_model"),
+        ("prices.csv", ["price,colour", "1,red", "2,blue"], "language_model"),
+        ("book.txt", ["It was", "a dark", "night"], "language_model"),
+    ],
+)
+def test_the_file_decides_what_is_learnt(tmp_path: Path, name: str, rows: list[str], task: str) -> None:
+    (tmp_path / name).write_text("\n".join(rows) + "\n")
+    assert guess_task(tmp_path / name) == task
+    assert guess_task(tmp_path / name, ["data.target=x"]) == "translation"
