@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar, Protocol
 
+import torch
 from torch import Tensor, nn
 
 Advance = Callable[[float], None]
@@ -168,3 +170,16 @@ class Task(abc.ABC):
     def players(self) -> dict[str, nn.Module]:
         """The networks that learn, each with its own optimizer."""
         return {"model": self.model}
+
+    @contextmanager
+    def _settled(self) -> Iterator[None]:
+        """The model without dropout for a while, whatever happens."""
+        training = self.model.training
+        self.model.eval()
+        try:
+            yield
+        finally:
+            self.model.train(training)
+
+    def _device(self) -> torch.device:
+        return next(self.model.parameters()).device

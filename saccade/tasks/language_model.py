@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import accumulate
@@ -278,19 +278,6 @@ class Task(Contract):
         """A map with its words; after a full context it covers the tokens that were read again."""
         words = Axis("words", tuple(self.tokenizer.pieces(read[-weights.shape[-1] :])))
         return AttentionRead(name, weights, words, words)
-
-    @contextmanager
-    def _settled(self) -> Iterator[None]:
-        """The model without dropout for a while, whatever happens."""
-        training = self.model.training
-        self.model.eval()
-        try:
-            yield
-        finally:
-            self.model.train(training)
-
-    def _device(self) -> torch.device:
-        return next(self.model.parameters()).device
 
 
 def _windows(shard: text.Shard, width: int, quick: bool) -> Iterator[tuple[float, Any]]:

@@ -333,19 +333,6 @@ class Task(Contract):
     def _text(self, found: Hypothesis) -> str:
         return self.reader.target.decode(found.ids).strip()
 
-    @contextmanager
-    def _settled(self) -> Iterator[None]:
-        """The model without dropout for a while, whatever happens."""
-        training = self.model.training
-        self.model.eval()
-        try:
-            yield
-        finally:
-            self.model.train(training)
-
-    def _device(self) -> torch.device:
-        return next(self.model.parameters()).device
-
 
 def _groups(lengths: Sequence[int]) -> Iterator[list[int]]:
     """Rows of like length, the shortest first, as many at once as should be held in memory."""
