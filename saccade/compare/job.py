@@ -24,7 +24,7 @@ from saccade.durable import read_json, write, write_json
 from saccade.errors import DataError, SaccadeError, UsageError, suggest
 from saccade.runs import Run
 from saccade.task import Split
-from saccade.tasks import load_task
+from saccade.tasks import translation
 from saccade.train.device import choose_device, describe_device
 from saccade.train.loop import Report, Silent
 
@@ -117,19 +117,18 @@ def compare(
 
 def survey(data: Path, words: Sequence[str], trial: Trial, report: Report) -> dict[str, Any]:
     """Everything that can be wrong with the file or the settings, before anything is trained; and what is in it."""
-    kind = load_task("translation")
-    configs = [api.configure(kind, [*words, f"model.architecture={model}"]) for model in trial.models]
+    configs = [api.configure(translation.Task, [*words, f"model.architecture={model}"]) for model in trial.models]
     config, training = configs[0]
     with tempfile.TemporaryDirectory(prefix="saccade-") as place:
         run = Run(Path(place))
         run.assets.mkdir()
-        notes = kind.prepare(config, data, run.assets, lambda share: report.advance("reading", share))
+        notes = translation.Task.prepare(config, data, run.assets, lambda share: report.advance("reading", share))
         with torch.device("meta"):  # shapes alone: whether a model fits the memory is its own affair
-            opened, *_ = [kind.open(one, run.assets) for one, _ in configs]
+            opened, *_ = [translation.Task.open(one, run.assets) for one, _ in configs]
         notes += opened.attach(data, lambda share: report.advance("tokenizing", share))
         for note in notes:
             report.say(note)
-        valid = opened.parts[Split.VALID]  # type: ignore[attr-defined]
+        valid = opened.parts[Split.VALID]
         hashes = api.hashes(run)
     lengths = valid.source.lengths
     edges = sorted({int(edge) for edge in np.quantile(lengths, CLASSES)} - {0, int(lengths.min())})

@@ -25,7 +25,8 @@ from saccade.models.seq2seq import Seq2Seq
 from saccade.nn.attention import Dot
 from saccade.nn.attention import softmax as attention_weights
 from saccade.runs import Run
-from saccade.task import Advance, Split, Task
+from saccade.task import Advance, Split
+from saccade.tasks import translation
 from saccade.train.journal import read_journal
 
 Tell = Callable[[str, float], None]
@@ -39,9 +40,10 @@ HEADS, WIDTH = 2, 32
 def measured(trained: api.Trained, job: dict[str, Any], tell: Tell) -> dict[str, Any]:
     """Everything that is asked of a translator, as JSON."""
     opened = api.load(trained.run.folder)
+    if not isinstance(opened, translation.Task):
+        raise TypeError(f"only translations can be compared, but {trained.run.folder} is another task")
     opened.attach(Path(job["data"]))
     model = opened.model
-    assert isinstance(model, Seq2Seq)
     described = json.loads((trained.run.folder / "data.json").read_text(encoding="utf-8"))
     return {
         "scores": trained.scores,
@@ -82,7 +84,7 @@ def peak_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
-def _speed(run: Run, opened: Task) -> dict[str, float]:
+def _speed(run: Run, opened: translation.Task) -> dict[str, float]:
     """Steps done, and tokens a second while training, without the time of evaluations."""
     seconds = tokens = last = 0.0
     evaluated, steps = True, 0  # the first step has no step before it to begin at
@@ -92,7 +94,7 @@ def _speed(run: Run, opened: Task) -> dict[str, float]:
                 seconds, tokens = seconds + record["seconds"] - last, tokens + record["tokens"]
             last, steps = record["seconds"], record["step"]
         evaluated = "tokens" not in record
-    train = opened.parts[Split.TRAIN]  # type: ignore[attr-defined]
+    train = opened.parts[Split.TRAIN]
     written = float((train.target.lengths + 1).sum())
     read = float((train.source.lengths + 1).sum())
     speed = tokens / max(seconds, 1e-9)
@@ -104,9 +106,9 @@ def _speed(run: Run, opened: Task) -> dict[str, float]:
     }
 
 
-def _translated(opened: Task, edges: Sequence[int], tell: Tell) -> dict[str, Any]:
+def _translated(opened: translation.Task, edges: Sequence[int], tell: Tell) -> dict[str, Any]:
     """Translate all validation pairs against the clock; the scores of each class of source lengths."""
-    pairs = opened.parts[Split.VALID]  # type: ignore[attr-defined]
+    pairs = opened.parts[Split.VALID]
     options = opened.Options(**vars(opened.config.search), maps=False)
     sources, references = [source for source, _ in pairs.texts], [target for _, target in pairs.texts]
     tell("translating", 0.0)
@@ -218,7 +220,7 @@ def chain(model: Seq2Seq, count: int) -> int:
     return depths[values.grad_fn]
 
 
-def _sentence(opened: Task, text: str, reference: str) -> dict[str, Any]:
+def _sentence(opened: translation.Task, text: str, reference: str) -> dict[str, Any]:
     """The translation of the sentence, what it looked at, and the steps of its tokens where they differ."""
     options = opened.Options(**vars(opened.config.search))
     found = opened.predict(text, options)

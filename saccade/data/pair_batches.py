@@ -32,6 +32,11 @@ class PairBatch:
         source, keep, inputs, labels = (x.to(device) for x in (self.source, self.keep, self.inputs, self.labels))
         return PairBatch(source, keep, inputs, labels, self.lines, self.count)
 
+    def twice(self) -> PairBatch:
+        """All pairs, then all of them again."""
+        source, keep, inputs, labels = (x.repeat(2, 1) for x in (self.source, self.keep, self.inputs, self.labels))
+        return PairBatch(source, keep, inputs, labels, 2 * self.lines, 2 * self.count)
+
 
 @dataclass(frozen=True)
 class PairBatches:

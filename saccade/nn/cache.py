@@ -20,7 +20,6 @@ class LayerCache:
         self.values: Tensor | None = None
         self.fixed: tuple[Tensor, Tensor] | None = None
         self.state: tuple[Tensor, ...] = ()  # what else a layer carries from token to token, rows first: h, c, a window
-        self._spare: tuple[Tensor, Tensor] | None = None  # the memory that the last reordering left
         self.followers: list[Callable[[Tensor], None]] = []  # told when rows move: the probe's maps
 
     def extend(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
@@ -28,7 +27,7 @@ class LayerCache:
         owner = self.owner
         if self.keys is None or self.values is None:
             shape = (k.shape[0], k.shape[1], owner.capacity, k.shape[3])
-            self.keys, self.values = k.new_zeros(shape), v.new_zeros(shape)
+            self.keys, self.values = k.new_empty(shape), v.new_empty(shape)
         start, count = owner.start, k.shape[2]
         longest = owner.longest + count
         if longest > owner.capacity:
@@ -39,6 +38,8 @@ class LayerCache:
         else:
             place = start[:, None] + torch.arange(count, device=k.device)  # (B, T)
             index = place[:, None, :, None].expand_as(k)
+            for held in (self.keys, self.values):  # a shorter row leaves places open, whose weight is 0: 0 x nan is nan
+                held[:, :, owner.longest : longest] = 0.0
             self.keys.scatter_(2, index, k)
             self.values.scatter_(2, index, v)
         return self.keys[:, :, :longest], self.values[:, :, :longest]
@@ -51,18 +52,23 @@ class LayerCache:
 
     def reorder(self, rows: Tensor, memories: Tensor | None) -> None:
         if self.keys is not None and self.values is not None:
-            old, used = (self.keys, self.values), self.owner.longest
-            if self._spare is None or len(self._spare[0]) != len(rows):
-                shape = (len(rows), *self.keys.shape[1:])
-                self._spare = (self.keys.new_zeros(shape), self.values.new_zeros(shape))
-            for source, target in zip(old, self._spare, strict=True):
-                torch.index_select(source[:, :, :used], 0, rows, out=target[:, :, :used])
-            (self.keys, self.values), self._spare = self._spare, old
+            self.keys, self.values = self._moved(self.keys, rows), self._moved(self.values, rows)
         if self.fixed is not None and memories is not None:
             self.fixed = (self.fixed[0][memories], self.fixed[1][memories])
         self.state = tuple(part[rows] for part in self.state)
         for follow in self.followers:
             follow(rows)
+
+    def _moved(self, held: Tensor, rows: Tensor) -> Tensor:
+        """The rows in their new order; the memory they leave is what the next tensor of this shape moves into."""
+        shape = torch.Size((len(rows), *held.shape[1:]))
+        target = self.owner.spare.pop(shape, None)
+        if target is None or target.dtype != held.dtype:
+            target = held.new_empty(shape)
+        used = self.owner.longest
+        torch.index_select(held[:, :, :used], 0, rows, out=target[:, :, :used])
+        self.owner.spare = {held.shape: held}
+        return target
 
 
 class KVCache:
@@ -72,6 +78,7 @@ class KVCache:
         self.capacity = capacity
         self.start: int | Tensor = 0  # tokens held: one number, or one a row (B,)
         self.longest = 0
+        self.spare: dict[torch.Size, Tensor] = {}  # memory that a reordering left
         self._layers: dict[str, LayerCache] = {}
 
     def layer(self, name: str) -> LayerCache:

@@ -163,3 +163,17 @@ def token_loss(features: Tensor, weight: Tensor, labels: Tensor, smoothing: floa
         return F.cross_entropy(F.linear(features, weight), labels, label_smoothing=smoothing)
     result: Tensor = _TokenLoss.apply(features, weight, labels, smoothing)  # type: ignore[no-untyped-call]
     return result
+
+
+def consistent_loss(features: Tensor, weight: Tensor, labels: Tensor, smoothing: float, pull: float) -> Tensor:
+    """Mean cross-entropy of two readings of the same tokens, one half after the other, and how far they are apart.
+
+    R-Drop, https://arxiv.org/abs/2106.14448: dropout makes the readings differ; `pull` is the alpha of that paper.
+    """
+    logs = F.linear(features, weight).log_softmax(1)  # (2 N, V)
+    fit = (1 - smoothing) * logs.gather(1, labels[:, None]).mean()
+    if smoothing:
+        fit = fit + smoothing * logs.mean()
+    one, other = logs.chunk(2)
+    apart = ((one.exp() - other.exp()) * (one - other)).sum(1).mean()  # both Kullback-Leibler divergences
+    return pull / 4 * apart - fit

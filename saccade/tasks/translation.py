@@ -27,7 +27,7 @@ from saccade.models import presets
 from saccade.models.architectures import Shapes, build
 from saccade.models.decoder_only import DecoderOnly
 from saccade.models.seq2seq import Seq2Seq, Vocabularies, Writing
-from saccade.nn.kernels import token_loss
+from saccade.nn.kernels import consistent_loss, token_loss
 from saccade.nn.probe import watch
 from saccade.task import Advance, AttentionRead, Axis, Prediction, Reading, Split, quiet
 from saccade.task import Task as Contract
@@ -51,6 +51,9 @@ class TranslationConfig:
     """parts a step is computed in, one after the other, to save memory; the result is the same"""
     smoothing: float = 0.1
     """label smoothing: share of the target's probability that goes to all tokens alike"""
+    consistency: float = 0.0
+    """read each pair twice under different dropout and pull the two answers together with this weight (R-Drop): twice
+    the work a step, better scores on small data in long runs"""
 
     def __post_init__(self) -> None:
         for name in ("tokens", "parts"):
@@ -58,6 +61,8 @@ class TranslationConfig:
                 raise ValueError(f"{name} must be at least 1, but is {getattr(self, name)}")
         if not 0 <= self.smoothing < 1:
             raise ValueError(f"smoothing must be at least 0 and below 1, but is {self.smoothing}")
+        if self.consistency < 0:
+            raise ValueError(f"consistency must be 0 or more, but is {self.consistency}")
         for name in ("transformer", "universal"):
             shape, longest = getattr(self.model, name), self.data.longest
             if shape.position == "learned" and shape.capacity <= longest:
@@ -130,17 +135,22 @@ class Task(Contract):
         return PairBatches(pairs, buckets, self.marks, self.config.parts)
 
     def losses(self, batch: PairBatch) -> Iterator[tuple[str, Tensor]]:
-        loss, memory = self._loss(batch, self.config.smoothing)
+        if self.config.consistency:
+            batch = batch.twice()
+        loss, memory = self._loss(batch, self.config.smoothing, self.config.consistency)
         for halting, real in zip(memory.halting, (batch.keep, batch.labels >= 0), strict=False):
             loss = loss + self.config.model.universal.ponder * halting.cost[real].sum() / batch.count
         yield "model", loss
 
-    def _loss(self, batch: PairBatch, smoothing: float) -> tuple[Tensor, Any]:
+    def _loss(self, batch: PairBatch, smoothing: float = 0.0, consistency: float = 0.0) -> tuple[Tensor, Any]:
         """The mean loss over real targets; only they go through the output layer."""
         memory = self.model.encode(batch.source, batch.keep)
         real = batch.labels >= 0
         features = self.model.decode(batch.inputs, memory)[real]  # (count, D)
-        return token_loss(features, self.model.head.weight, batch.labels[real], smoothing), memory
+        weight, labels = self.model.head.weight, batch.labels[real]
+        if consistency:
+            return consistent_loss(features, weight, labels, smoothing, consistency), memory
+        return token_loss(features, weight, labels, smoothing), memory
 
     @torch.no_grad()
     def evaluate(self, split: Split, *, quick: bool = False, advance: Advance = quiet) -> dict[str, float]:
@@ -181,7 +191,7 @@ class Task(Contract):
         with self._settled():
             for group in _groups(lengths.tolist()):
                 batch = make_batch(pairs, rows[group], self.marks).to(self._device())
-                total += float(self._loss(batch, 0.0)[0]) * batch.count
+                total += float(self._loss(batch)[0]) * batch.count
                 count += batch.count
         return total / count
 

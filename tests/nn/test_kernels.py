@@ -5,8 +5,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.autograd import gradcheck
+from torch.nn import functional as F
 
-from saccade.nn.kernels import dropout, level, squared_relu, token_loss, turn
+from saccade.nn.kernels import consistent_loss, dropout, level, squared_relu, token_loss, turn
 
 
 def unit(*shape):
@@ -125,3 +126,27 @@ def test_token_loss_equals_the_cross_entropy_of_all_logits(rows, smoothing):
         torch.testing.assert_close(mine, other)
     with torch.no_grad():
         torch.testing.assert_close(token_loss(features, weight, labels, smoothing), theirs.detach())
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_consistent_loss_is_the_cross_entropy_and_both_divergences_of_r_drop(smoothing):
+    features = torch.randn(2 * 5, 6, dtype=torch.double, requires_grad=True)
+    weight = torch.randn(11, 6, dtype=torch.double, requires_grad=True)
+    labels = torch.randint(11, (5,)).repeat(2)
+    ours = consistent_loss(features, weight, labels, smoothing, 3.0)
+
+    logits = features @ weight.t()
+    logs = logits.log_softmax(1).chunk(2)
+    there, back = (F.kl_div(a, b, log_target=True, reduction="batchmean") for a, b in (logs, logs[::-1]))
+    both = [F.cross_entropy(x, labels[:5], label_smoothing=smoothing) for x in logits.chunk(2)]
+    theirs = (sum(both) + 3.0 * (there + back) / 2) / 2
+    torch.testing.assert_close(ours, theirs)
+    for mine, other in zip(*(torch.autograd.grad(x, (features, weight)) for x in (ours, theirs)), strict=True):
+        torch.testing.assert_close(mine, other)
+
+
+def test_consistent_loss_of_equal_readings_is_the_plain_loss():
+    features, weight, labels = torch.randn(5, 6).repeat(2, 1), torch.randn(11, 6), torch.randint(11, (5,)).repeat(2)
+    torch.testing.assert_close(
+        consistent_loss(features, weight, labels, 0.1, 5.0), token_loss(features, weight, labels, 0.1)
+    )

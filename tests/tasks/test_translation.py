@@ -117,6 +117,23 @@ def test_a_batch_reads_the_begin_and_predicts_the_end(task: Task) -> None:
     assert batch.rows[0] == f"line {batch.lines[0]}"
 
 
+def test_consistency_costs_nothing_where_both_readings_agree_and_something_where_dropout_parts_them(task: Task) -> None:
+    pulled = Task(dataclasses.replace(task.config, consistency=5.0), task.reader)
+    pulled.model.load_state_dict(task.model.state_dict())
+    (batch,) = task.batches(Split.TRAIN, 1).at(0)
+    for one in (task, pulled):
+        one.model.eval()
+    with torch.no_grad():
+        assert float(next(pulled.losses(batch))[1]) == pytest.approx(float(next(task.losses(batch))[1]), rel=1e-5)
+        pulled.model.train()
+        torch.manual_seed(1)
+        near = float(pulled._loss(batch.twice(), 0.1, consistency=1e-9)[0])
+        torch.manual_seed(1)
+        far = float(pulled._loss(batch.twice(), 0.1, consistency=50.0)[0])
+    task.model.train()
+    assert far > 1.01 * near
+
+
 def test_a_step_in_parts_has_the_same_mean_loss(speaker: Task) -> None:
     whole, parts = (
         Task(dataclasses.replace(speaker.config, parts=count, smoothing=0.0), speaker.reader) for count in (1, 3)
