@@ -119,30 +119,41 @@ class _TokenLoss(torch.autograd.Function):
     """Some rows at a time: logits, softmax and both gradients while they are in the processor's cache.
 
     log sum exp = largest logit - log of its softmax, which is never small. The gradient of the logits is
-    softmax - (1 - s) onehot - s / V for a smoothing s.
+    softmax - (1 - s) onehot - s / V for a smoothing s. With a pull, the two readings of a token are in one block.
     """
 
     ROWS = 128
 
     @staticmethod
-    def forward(ctx: Any, features: Tensor, weight: Tensor, labels: Tensor, smoothing: float) -> Tensor:
+    def forward(ctx: Any, features: Tensor, weight: Tensor, labels: Tensor, smoothing: float, pull: float) -> Tensor:
+        readings = 2 if pull else 1
         count, total = len(features), features.new_zeros((), dtype=torch.float64)
         learns = any(ctx.needs_input_grad)
         slope, weight_slope = torch.empty_like(features), torch.zeros_like(weight) if learns else weight
-        for first in range(0, count, _TokenLoss.ROWS):
-            x, label = features[first : first + _TokenLoss.ROWS], labels[first : first + _TokenLoss.ROWS, None]
+        inputs, slopes = (part.unflatten(0, (readings, -1)) for part in (features, slope))  # (1 or 2, N, D)
+        labels = labels.unflatten(0, (readings, -1))
+        for first in range(0, count // readings, _TokenLoss.ROWS // readings):
+            rows = slice(first, first + _TokenLoss.ROWS // readings)
+            x, label = inputs[:, rows].flatten(0, 1), labels[:, rows].reshape(-1, 1)
             logits = x @ weight.t()  # (rows, V)
             top, at = logits.max(1, keepdim=True)
             chances = logits.softmax(1)
             fit = (1 - smoothing) * logits.gather(1, label)
             if smoothing:
                 fit = fit + smoothing * logits.mean(1, keepdim=True)
-            total += (top - chances.gather(1, at).log() - fit).sum()
+            whole = top - chances.gather(1, at).log()
+            total += (whole - fit).sum()
+            pulled = None
+            if pull:
+                apart, pulled = _apart(logits - whole, chances)
+                total += pull / 2 * apart
             if learns:
                 chances.scatter_add_(1, label, torch.full_like(fit, smoothing - 1))
                 if smoothing:
                     chances.sub_(smoothing / len(weight))
-                torch.mm(chances, weight, out=slope[first : first + _TokenLoss.ROWS])
+                if pulled is not None:
+                    chances.add_(pulled, alpha=pull / 2)
+                slopes[:, rows] = (chances @ weight).unflatten(0, (readings, -1))
                 weight_slope.addmm_(chances.t(), x)
         ctx.save_for_backward(slope, weight_slope)
         ctx.count = count
@@ -150,18 +161,25 @@ class _TokenLoss(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable  # a second derivative would be wrong, so it raises
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None, None]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
         slope, weight_slope = ctx.saved_tensors
         share = gradients[0] / ctx.count
-        return slope * share, weight_slope * share, None, None
+        return slope * share, weight_slope * share, None, None, None
+
+
+def _apart(logs: Tensor, chances: Tensor) -> tuple[Tensor, Tensor]:
+    """Sum of both Kullback-Leibler divergences of two halves of rows, and its gradient for the logits (rows, V)."""
+    (one, other), (p, q) = logs.chunk(2), chances.chunk(2)
+    further, more = one - other, p - q
+    there, back = ((part * further).sum(1, keepdim=True) for part in (p, q))  # KL(p, q) and -KL(q, p)
+    return (there - back).sum(), torch.cat((p * (further - there) + more, q * (back - further) - more))
 
 
 def token_loss(features: Tensor, weight: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
     """Mean cross-entropy of features (N, D) through an output layer (V, D); the logits (N, V) are never all there."""
-    short = torch.is_autocast_enabled(features.device.type) or features.dtype != weight.dtype
-    if short or features.device.type != "cpu" or not len(features):
+    if _plain(features, weight):
         return F.cross_entropy(F.linear(features, weight), labels, label_smoothing=smoothing)
-    result: Tensor = _TokenLoss.apply(features, weight, labels, smoothing)  # type: ignore[no-untyped-call]
+    result: Tensor = _TokenLoss.apply(features, weight, labels, smoothing, 0.0)  # type: ignore[no-untyped-call]
     return result
 
 
@@ -170,10 +188,16 @@ def consistent_loss(features: Tensor, weight: Tensor, labels: Tensor, smoothing:
 
     R-Drop, https://arxiv.org/abs/2106.14448: dropout makes the readings differ; `pull` is the alpha of that paper.
     """
-    logs = F.linear(features, weight).log_softmax(1)  # (2 N, V)
-    fit = (1 - smoothing) * logs.gather(1, labels[:, None]).mean()
-    if smoothing:
-        fit = fit + smoothing * logs.mean()
-    one, other = logs.chunk(2)
-    apart = ((one.exp() - other.exp()) * (one - other)).sum(1).mean()  # both Kullback-Leibler divergences
-    return pull / 4 * apart - fit
+    if _plain(features, weight):
+        logits = F.linear(features, weight)  # (2 N, V)
+        one, other = logits.log_softmax(1).chunk(2)
+        apart = ((one.exp() - other.exp()) * (one - other)).sum(1).mean()  # both Kullback-Leibler divergences
+        return F.cross_entropy(logits, labels, label_smoothing=smoothing) + pull / 4 * apart
+    result: Tensor = _TokenLoss.apply(features, weight, labels, smoothing, pull)  # type: ignore[no-untyped-call]
+    return result
+
+
+def _plain(features: Tensor, weight: Tensor) -> bool:
+    """Whether torch's own layers do it: elsewhere than on a CPU, or in half precision."""
+    short = torch.is_autocast_enabled(features.device.type) or features.dtype != weight.dtype
+    return short or features.device.type != "cpu" or not len(features)
