@@ -77,16 +77,13 @@ class Writing:
 
     def __init__(self, model: Seq2Seq, memory: Memory, capacity: int) -> None:
         self.model, self.memory, self.cache = model, memory, KVCache(capacity)
-        self._logits: Tensor | None = None  # (R, V), the same memory in every step
 
     @torch.no_grad()
     def step(self, ids: Tensor) -> Tensor:
-        """The next ids (R, T) of every row -> logits (R, V) of what follows the last one, until the next step."""
-        features = self.model.decode(ids.to(self.memory.values.device), self.memory, cache=self.cache)[:, -1]
-        weight = self.model.head.weight
-        if self._logits is None or len(self._logits) < len(features):
-            self._logits = features.new_empty(len(features), len(weight))
-        return torch.mm(features, weight.t(), out=self._logits[: len(features)])
+        """The next ids (R, T) of every row -> logits (R, V) of what follows the last one."""
+        features = self.model.decode(ids.to(self.memory.values.device), self.memory, cache=self.cache)
+        logits: Tensor = self.model.head(features[:, -1])
+        return logits
 
     def reorder(self, rows: Tensor, sentences: Tensor | None) -> None:
         """Row i goes on as row rows[i] did; only these sentences stay (None: all)."""

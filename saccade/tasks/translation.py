@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from textwrap import shorten
@@ -28,6 +28,7 @@ from saccade.models.architectures import Shapes, build
 from saccade.models.decoder_only import DecoderOnly
 from saccade.models.seq2seq import Seq2Seq, Vocabularies, Writing
 from saccade.nn.kernels import consistent_loss, token_loss
+from saccade.nn.packed import packed
 from saccade.nn.probe import watch
 from saccade.task import Advance, AttentionRead, Axis, Prediction, Reading, Split, quiet
 from saccade.task import Task as Contract
@@ -36,6 +37,7 @@ QUICK = 500  # pairs of a quick evaluation
 STUDIED = 100  # pairs that show which head aligns words
 ROWS = 64  # sentences translated at once,
 POSITIONS = 1 << 14  # and their tokens with padding
+PACKED = 8  # sentences for which packing the weights pays
 
 
 @dataclass(frozen=True)
@@ -250,13 +252,15 @@ class Task(Contract):
         """The best targets of each source; sources of like length are searched together."""
         found: dict[int, list[Hypothesis]] = {}
         stop, begin, end = self.marks
-        with self._settled(), torch.no_grad():
+        rows = min(len(sources), ROWS) * settings.beam
+        fast = packed(self.model, rows) if len(sources) >= PACKED else nullcontext()
+        with self._settled(), torch.no_grad(), fast:
             for group in _groups([len(source) for source in sources]):
-                rows = [[*sources[at], stop] for at in group]
-                width = max(map(len, rows))
-                ids = torch.tensor([[*row, *[0] * (width - len(row))] for row in rows], device=self._device())
-                keep = torch.tensor([[True] * len(row) + [False] * (width - len(row)) for row in rows])
-                longest = [len(prefix) + self._longest(len(row)) for row in rows]
+                read = [[*sources[at], stop] for at in group]
+                width = max(map(len, read))
+                ids = torch.tensor([[*row, *[0] * (width - len(row))] for row in read], device=self._device())
+                keep = torch.tensor([[True] * len(row) + [False] * (width - len(row)) for row in read])
+                longest = [len(prefix) + self._longest(len(row)) for row in read]
                 writing = Writing(self.model, self.model.encode(ids, keep.to(ids.device)), max(longest) + 1)
                 hypotheses = search(
                     writing, longest, begin=begin, end=end, settings=settings, prefixes=[prefix] * len(group)
