@@ -19,7 +19,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "look": {"task", "errors"},
     "decode": {"nn"},
     "tasks": {"look", "nn", "models", "data", "metrics", "task", "decode", "config", "errors"},
-    "train": {"task", "config", "durable", "errors"},
+    "tensors": {"errors"},
+    "adapt": {"config", "durable", "errors", "models", "nn", "tensors"},
+    "train": {"task", "config", "durable", "errors", "tensors"},
     "runs": {"config", "durable", "errors"},
     "api": {"config", "durable", "errors", "look", "runs", "task", "tasks", "train"},
     "compare": {

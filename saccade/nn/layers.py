@@ -42,12 +42,12 @@ class RMSNorm(nn.Module):
         return y if self.weight is None else y * self.weight
 
 
-def make_norm(kind: str, dim: int, *, bias: bool = True) -> nn.Module:
+def make_norm(kind: str, dim: int, *, bias: bool = True, epsilon: float = 0.0) -> nn.Module:
     """'layer' (mean 0, deviation 1), 'rms' (root mean square 1) or 'plain_rms' (the same without a gain)."""
     if kind == "layer":
-        return nn.LayerNorm(dim, bias=bias)
+        return nn.LayerNorm(dim, bias=bias, eps=epsilon or 1e-5)
     if kind in ("rms", "plain_rms"):
-        return RMSNorm(dim, gain=kind == "rms")
+        return RMSNorm(dim, gain=kind == "rms", epsilon=epsilon or 1e-6)
     raise ValueError(f"norm must be layer, rms or plain_rms, but is '{kind}'")
 
 
@@ -124,11 +124,14 @@ def initialise_xavier(model: nn.Module) -> None:
                 nn.init.zeros_(module.bias)
 
 
-def initialise_gpt2(model: nn.Module, depth: int) -> None:
-    """Begin as GPT-2 does: deviation 0.02, and 0.02 / sqrt(2 depth) for the last layer of a residual block."""
+def initialise_gpt2(model: nn.Module, depth: int = 0) -> None:
+    """Begin as GPT-2 does: deviation 0.02, and 0.02 / sqrt(2 depth) for the last layer of a residual block.
+
+    Without a depth as BERT does: 0.02 everywhere.
+    """
     for name, module in model.named_modules():
         if isinstance(module, nn.Linear | nn.Embedding):
-            last = name.rpartition(".")[2] in ("out", "down")
+            last = depth > 0 and name.rpartition(".")[2] in ("out", "down")
             nn.init.normal_(module.weight, std=0.02 / math.sqrt(2 * depth) if last else 0.02)
         if isinstance(module, nn.Linear) and module.bias is not None:
             nn.init.zeros_(module.bias)

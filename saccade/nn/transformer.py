@@ -33,6 +33,8 @@ class TransformerConfig:
     """activation of the feed-forward"""
     norm: Literal["layer", "rms", "plain_rms"] = "plain_rms"
     """layer: mean 0, deviation 1; rms: root mean square 1; plain_rms: the same without a learned gain"""
+    epsilon: float = 0.0
+    """what a norm adds under its root; 0: 1e-5 for layer, 1e-6 for the others"""
     norm_first: bool = True
     """pre-norm (stable at any depth) or, false, post-norm as published in 2017"""
     position: Literal["rotary", "learned", "sinusoidal", "none"] = "rotary"
@@ -47,6 +49,8 @@ class TransformerConfig:
     """a token sees only this many nearest ones; 0: all"""
     bias: bool = False
     """biases in linear layers and norms"""
+    qkv_bias: bool = False
+    """biases of queries, keys and values, where the other layers have none"""
     dropout: float = 0.0
     """share of values dropped in training, in the feed-forward and before each residual"""
     attention_dropout: float = 0.0
@@ -57,6 +61,8 @@ class TransformerConfig:
         for name, limit in least.items():
             if getattr(self, name) < limit:
                 raise ValueError(f"{name} must be at least {limit}, but is {getattr(self, name)}")
+        if not 0 <= self.epsilon < 1:
+            raise ValueError(f"epsilon must be at least 0 and below 1, but is {self.epsilon}")
         if self.rotary_base <= 1:
             raise ValueError(f"rotary_base must be above 1, but is {self.rotary_base}")
         for name in ("dropout", "attention_dropout"):
@@ -91,20 +97,23 @@ class Layer(nn.Module):
     @staticmethod
     def _attention(config: TransformerConfig, memory_dim: int | None) -> Attention:
         rotary = config.position == "rotary" and memory_dim is None
-        return Attention(
+        attention = Attention(
             config.dim,
             config.heads,
             memory_dim=memory_dim,
             kv_heads=config.kv_heads or None,
             score=Cosine() if config.score == "cosine" else Dot(),
             rotate=Rotary(config.dim // config.heads, config.rotary_base) if rotary else None,
-            bias=config.bias,
+            bias=config.bias or config.qkv_bias,
             dropout=config.attention_dropout,
         )
+        if not config.bias:
+            attention.out.register_parameter("bias", None)
+        return attention
 
     @staticmethod
     def _residual(config: TransformerConfig) -> Residual:
-        norm = make_norm(config.norm, config.dim, bias=config.bias)
+        norm = make_norm(config.norm, config.dim, bias=config.bias, epsilon=config.epsilon)
         return Residual(norm, norm_first=config.norm_first, dropout=config.dropout)
 
     def forward(
@@ -138,7 +147,9 @@ class Transformer(nn.Module):
             self.position = Sinusoidal(config.dim)
         for index in range(self.depth):  # named "0", "1", ...: a map is called decoder.3.self
             self.add_module(str(index), Layer(config, memory_dim))
-        self.norm = make_norm(config.norm, config.dim, bias=config.bias) if config.norm_first else nn.Identity()
+        self.norm: nn.Module = nn.Identity()
+        if config.norm_first:
+            self.norm = make_norm(config.norm, config.dim, bias=config.bias, epsilon=config.epsilon)
 
     def forward(
         self,
@@ -149,8 +160,12 @@ class Transformer(nn.Module):
         memory_mask: Mask | None = None,
         cache: KVCache | None = None,
         count: Tensor | None = None,
+        states: list[Tensor] | None = None,
     ) -> Tensor:
-        """`count` (B,): how many of these tokens are real, where rows of a cached call end apart."""
+        """`count` (B,): how many of these tokens are real, where rows of a cached call end apart.
+
+        `states` is filled with what goes into the first layer and what comes out of each, the last one normed.
+        """
         start = cache.start if cache else 0
         tokens = x.shape[1]
         if self.position is not None:
@@ -163,8 +178,12 @@ class Transformer(nn.Module):
         if memory_mask is not None and memory is not None:
             looked = memory_mask.lower(tokens, memory.shape[1], start, x.device)
         for index in range(self.depth):
+            if states is not None:
+                states.append(x)
             x = self._modules[str(index)](x, memory, lowered, looked, cache, str(index))  # type: ignore[misc]
         if cache is not None:
             cache.advance(tokens if count is None else count)
         result: Tensor = self.norm(x)
+        if states is not None:
+            states.append(result)
         return result

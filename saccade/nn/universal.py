@@ -49,7 +49,9 @@ class Universal(nn.Module):
             self.place = Learned(config.capacity, config.dim)
         self.time = Sinusoidal(config.dim)  # waves, not a table: steps cost no parameters
         self.halt = nn.Linear(config.dim, 1)
-        self.norm = make_norm(config.norm, config.dim, bias=config.bias) if config.norm_first else nn.Identity()
+        self.norm: nn.Module = nn.Identity()
+        if config.norm_first:
+            self.norm = make_norm(config.norm, config.dim, bias=config.bias, epsilon=config.epsilon)
 
     def forward(
         self,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 import shutil
@@ -19,10 +18,9 @@ from torch import Tensor
 from saccade import durable
 from saccade.durable import dump, read_json, sync_folder, unsaved
 from saccade.errors import ModelFileError, ResourceError
+from saccade.tensors import read_header
 
 FORMAT = 1
-LARGEST_HEADER = 32 << 20  # bytes
-MOST_TENSORS = 100_000
 Tensors = dict[str, Tensor]
 _NAME = re.compile(r"step-(\d{6,})")
 
@@ -70,7 +68,7 @@ def read(path: Path, parts: tuple[str, ...] = ("model", "optimizer")) -> Checkpo
     try:
         files = {name: _file(path, name) for name in parts if _file(path, name).name in manifest["files"]}
         for file in files.values():
-            _check_header(file)
+            read_header(file)
         tensors = {name: load_file(file) for name, file in files.items()}
     except (OSError, ValueError, SafetensorError) as error:
         raise ModelFileError(f"{path} cannot be read: {error}") from error
@@ -159,20 +157,6 @@ def _unseal(path: Path) -> dict[str, Any]:
     if seal != hashlib.sha256(dump(manifest)).hexdigest() or path.read_bytes() != _seal(manifest):
         raise ModelFileError(f"{path} does not have the hash that it names")
     return manifest
-
-
-def _check_header(path: Path) -> None:
-    """Look at the table of contents of a safetensors file before the library does."""
-    with path.open("rb") as file:
-        size = int.from_bytes(file.read(8), "little")
-        if size > LARGEST_HEADER:
-            raise ModelFileError(f"{path}: the header must have at most {LARGEST_HEADER:,} bytes, but has {size:,}")
-        try:
-            count = len(json.loads(file.read(size)))
-        except (ValueError, RecursionError, TypeError) as error:
-            raise ModelFileError(f"{path} cannot be read: {error!r}") from error
-    if count > MOST_TENSORS:
-        raise ModelFileError(f"{path} must hold at most {MOST_TENSORS:,} tensors, but holds {count:,}")
 
 
 def _fingerprint(path: Path, *, sync: bool = False) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from torch import nn
 
 from saccade import durable
 from saccade.errors import ModelFileError, ResourceError
+from saccade.tensors import read_header
 from saccade.train import checkpoint
 from saccade.train.checkpoint import Checkpoint
 from saccade.train.optim import OptimConfig, build
@@ -166,11 +167,11 @@ def test_a_header_that_is_too_large_is_refused_before_it_is_read(tmp_path: Path)
     file = tmp_path / "big.safetensors"
     file.write_bytes((1 << 40).to_bytes(8, "little") + b"{}")
     with pytest.raises(ModelFileError, match=r"must have at most 33,554,432 bytes, but has 1,099,511,627,776"):
-        checkpoint._check_header(file)
+        read_header(file)
     many = json.dumps({str(i): 0 for i in range(100_001)}).encode()
     file.write_bytes(len(many).to_bytes(8, "little") + many)
     with pytest.raises(ModelFileError, match=r"must hold at most 100,000 tensors, but holds 100,001"):
-        checkpoint._check_header(file)
+        read_header(file)
 
 
 def test_a_manifest_cannot_name_files_elsewhere(tmp_path: Path) -> None:

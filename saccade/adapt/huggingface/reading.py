@@ -1,0 +1,188 @@
+"""Reading: a folder of Hugging Face -> our model; nothing in it is run, and nothing is believed before it is checked."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor, nn
+
+from saccade.adapt.huggingface import bert, distilbert, gpt2, llama, roberta
+from saccade.adapt.huggingface.family import Family
+from saccade.config import from_json
+from saccade.durable import read_json
+from saccade.errors import ModelFileError, UsageError, suggest
+from saccade.tensors import read_header
+
+FAMILIES = {
+    family.name: family
+    for family in (bert.FAMILY, roberta.FAMILY, distilbert.FAMILY, gpt2.FAMILY, llama.LLAMA, llama.QWEN2)
+}
+SINGLE, SHARDED = "model.safetensors", "model.safetensors.index.json"
+SHARD = re.compile(r"[A-Za-z0-9._-]{1,128}\.safetensors")
+TYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "F64": torch.float64}
+MOST_SHARDS = 1000
+LARGEST = {"vocab_size": 2_000_000, "hidden_size": 1 << 16, "dim": 1 << 16, "n_embd": 1 << 16}  # of a config.json
+DEEPEST = 1000
+WIDEST = 1 << 20
+
+
+@dataclass(frozen=True)
+class Foreign:
+    """A model from elsewhere, as ours."""
+
+    family: Family
+    config: Any
+    vocabulary: int
+    model: nn.Module
+    unused: tuple[str, ...]
+    """tensors of the file that the model has no place for, such as the head of another task"""
+
+
+class Tensors:
+    """The tensors of one file or of several; each is read when it is asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.where: dict[str, Path] = {}
+        self.shapes: dict[str, tuple[int, ...]] = {}
+        for path in _files(folder):
+            for name, entry in read_header(path).items():
+                if name == "__metadata__":
+                    continue
+                if name in self.where:
+                    raise ModelFileError(f"{path}: tensor '{name}' must be in one file, but {self.where[name]} has it")
+                self.where[name], self.shapes[name] = path, _shape(path, name, entry)
+
+    def get(self, name: str) -> Tensor:
+        """A tensor in float32."""
+        try:
+            with safe_open(self.where[name], "pt") as file:
+                tensor: Tensor = file.get_tensor(name)
+        except (OSError, SafetensorError, ValueError, RuntimeError) as error:
+            raise ModelFileError(f"{self.where[name]}: '{name}' cannot be read: {error}") from error
+        return tensor.float()
+
+    def outline(self, name: str) -> Tensor:
+        """A tensor of that shape without any memory."""
+        if name not in self.shapes:
+            raise ModelFileError(f"{self.folder}: the tensor '{name}' must be there, but is not")
+        return torch.empty(self.shapes[name], device="meta")
+
+
+def read_config(folder: Path) -> tuple[Family, Any, dict[str, Any]]:
+    """The family of a folder, its config.json by our schema, and all of the file."""
+    path = folder / "config.json"
+    values = read_json(path)
+    kind = values.get("model_type")
+    if kind not in FAMILIES:
+        known = suggest(str(kind), list(FAMILIES))
+        raise ModelFileError(f"{path}: model_type must be a family that is known here, but is {kind!r}{known}")
+    if values.get("auto_map"):
+        raise ModelFileError(f"{path}: auto_map names code of its own, which is never run; use a model without it")
+    family = FAMILIES[kind]
+    known_fields = {field.name for field in fields(family.schema)}
+    chosen = {name: value for name, value in values.items() if name in known_fields}
+    _check_sizes(path, chosen)
+    try:
+        return family, from_json(family.schema, _nested(chosen)), values
+    except (UsageError, TypeError) as error:
+        raise ModelFileError(f"{path}: {error}; this kind of {kind} is not known here") from error
+
+
+def read(folder: Path) -> Foreign:
+    """The model of a folder with its weights; shapes are compared before memory is taken for them."""
+    family, schema, _ = read_config(folder)
+    tensors = Tensors(folder)
+    bare = not any(name.startswith(family.prefix) for name in tensors.where)
+    try:
+        config = family.shape(schema, frozenset())
+        parts = family.parts(config, bare=bare)
+        names = frozenset(part.ours for part in parts if all(name in tensors.where for name in part.theirs))
+        config = family.shape(schema, names)
+        with torch.device("meta"):
+            outline = family.build(config, schema.vocab_size, names)
+    except ValueError as error:
+        raise ModelFileError(f"{folder / 'config.json'}: {error}") from error
+    wanted = dict(outline.named_parameters())
+    used = [part for part in parts if part.ours in wanted]
+    missing = wanted.keys() - {part.ours for part in used}
+    if missing:
+        raise ModelFileError(f"{folder}: nothing is known of where '{min(missing)}' comes from")
+    for part in used:
+        _compare(folder, part.ours, part.bring(tensors.outline), wanted[part.ours])
+    model = family.build(config, schema.vocab_size, names)
+    targets = dict(model.named_parameters())
+    with torch.no_grad():
+        for part in used:
+            targets[part.ours].copy_(part.bring(tensors.get))
+    taken = {name for part in used for name in part.theirs}
+    rest = sorted(name for name in tensors.where.keys() - taken if not name.endswith(family.unused or ("\0",)))
+    return Foreign(family, config, schema.vocab_size, model.eval(), tuple(rest))
+
+
+def _files(folder: Path) -> list[Path]:
+    """The tensor files of a folder; names from an index may only be plain names."""
+    if (folder / SINGLE).is_file():
+        return [folder / SINGLE]
+    index = folder / SHARDED
+    if not index.is_file():
+        pickles = [path.name for path in (*folder.glob("*.bin"), *folder.glob("*.pt"), *folder.glob("*.pth"))]
+        hint = f"; {pickles[0]} is a pickle, which can run code: convert it with --allow-pickle" if pickles else ""
+        raise ModelFileError(f"{folder} must hold {SINGLE} or {SHARDED}, but does not{hint}")
+    listed = read_json(index).get("weight_map")
+    if not isinstance(listed, dict) or not listed:
+        raise ModelFileError(f"{index}: weight_map must say in which file each tensor is, but does not")
+    names = set(map(str, listed.values()))
+    bad = sorted(name for name in names if not SHARD.fullmatch(name))
+    if bad:
+        raise ModelFileError(f"{index}: a file must be a plain name ending on .safetensors, but is {bad[0]!r}")
+    if len(names) > MOST_SHARDS:
+        raise ModelFileError(f"{index} must name at most {MOST_SHARDS:,} files, but names {len(names):,}")
+    absent = sorted(name for name in names if not (folder / name).is_file())
+    if absent:
+        raise ModelFileError(f"{index} names {absent[0]}, which is missing; get the model again")
+    return [folder / name for name in sorted(names)]
+
+
+def _shape(path: Path, name: str, entry: Any) -> tuple[int, ...]:
+    """The shape of a tensor that has a type we read."""
+    found = entry.get("shape") if isinstance(entry, dict) else None
+    whole = isinstance(found, list) and all(isinstance(size, int) and 0 <= size < 1 << 40 for size in found)
+    if not whole or len(found or ()) > 8:
+        raise ModelFileError(f"{path}: the shape of '{name[:80]}' must be a few whole numbers, but is {found!r}")
+    if entry.get("dtype") not in TYPES and entry.get("dtype") not in ("I64", "I32", "U8", "BOOL"):
+        raise ModelFileError(f"{path}: '{name[:80]}' must be of type {', '.join(TYPES)}, but is {entry.get('dtype')}")
+    assert isinstance(found, list)
+    return tuple(found)
+
+
+def _check_sizes(path: Path, values: dict[str, Any]) -> None:
+    """Refuse sizes that no model has before anything is made of them."""
+    for name, value in values.items():
+        if not isinstance(value, int) or isinstance(value, bool):
+            continue
+        most = LARGEST.get(name, DEEPEST if "layers" in name or name == "n_layer" else WIDEST)
+        if not -1 <= value <= most:
+            raise ModelFileError(f"{path}: {name} must be at most {most:,}, but is {value:,}")
+
+
+def _nested(values: dict[str, Any]) -> dict[str, Any]:
+    """Groups of settings with the keys we know; a group that is not there has its defaults."""
+    found = dict(values)
+    rotation = found.pop("rope_parameters", None)
+    if isinstance(rotation, dict):
+        known = {field.name for field in fields(llama.Rotation)}
+        found["rope_parameters"] = {key: value for key, value in rotation.items() if key in known}
+    return found
+
+
+def _compare(folder: Path, name: str, found: Tensor, wanted: Tensor) -> None:
+    if found.shape != wanted.shape:
+        raise ModelFileError(
+            f"{folder}: '{name}' must have the shape {tuple(wanted.shape)} by config.json, but has {tuple(found.shape)}"
+        )

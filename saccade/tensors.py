@@ -1,0 +1,29 @@
+"""Tensor files: safetensors, looked at before the library may read them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from saccade.errors import ModelFileError
+
+LARGEST_HEADER = 32 << 20  # bytes
+MOST_TENSORS = 100_000
+
+
+def read_header(path: Path) -> dict[str, Any]:
+    """The table of contents of a safetensors file: what each tensor is, by name."""
+    with path.open("rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+        if size > LARGEST_HEADER:
+            raise ModelFileError(f"{path}: the header must have at most {LARGEST_HEADER:,} bytes, but has {size:,}")
+        try:
+            header = json.loads(file.read(size))
+        except (ValueError, RecursionError) as error:
+            raise ModelFileError(f"{path} cannot be read: {error!r}") from error
+    if not isinstance(header, dict):
+        raise ModelFileError(f"{path} cannot be read: the header must be a JSON object, but is not")
+    if len(header) > MOST_TENSORS:
+        raise ModelFileError(f"{path} must hold at most {MOST_TENSORS:,} tensors, but holds {len(header):,}")
+    return header
