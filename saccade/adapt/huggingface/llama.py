@@ -45,8 +45,8 @@ class Schema:
     def __post_init__(self) -> None:
         if self.head_dim and self.head_dim * self.num_attention_heads != self.hidden_size:
             raise ValueError(
-                f"head_dim must be hidden_size / num_attention_heads = {self.hidden_size / self.num_attention_heads:g}, "
-                f"but is {self.head_dim}"
+                f"head_dim x num_attention_heads must be hidden_size ({self.hidden_size}), "
+                f"but is {self.head_dim * self.num_attention_heads}"
             )
 
 

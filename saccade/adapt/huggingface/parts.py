@@ -52,14 +52,16 @@ def neighbours(tensor: Tensor, heads: int) -> Tensor:
     """Rows of q or k that pair feature i with i + E/2, in our order of neighbouring pairs; heads 0: as they are."""
     if not heads:
         return tensor
-    return tensor.unflatten(0, (heads, 2, -1)).transpose(1, 2).flatten(0, 2)
+    turned: Tensor = tensor.unflatten(0, (heads, 2, -1)).transpose(1, 2).flatten(0, 2)
+    return turned
 
 
 def halves(tensor: Tensor, heads: int) -> Tensor:
     """The other way."""
     if not heads:
         return tensor
-    return tensor.unflatten(0, (heads, -1, 2)).transpose(1, 2).flatten(0, 2)
+    turned: Tensor = tensor.unflatten(0, (heads, -1, 2)).transpose(1, 2).flatten(0, 2)
+    return turned
 
 
 def both(ours: str, theirs: str | tuple[str, ...], **how: object) -> list[Part]:

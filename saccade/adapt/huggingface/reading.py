@@ -1,4 +1,4 @@
-"""Reading: a folder of Hugging Face -> our model; nothing in it is run, and nothing is believed before it is checked."""
+"""Reading: a folder of Hugging Face -> our model; nothing in it is run, nothing is believed before it is checked."""
 
 from __future__ import annotations
 
