@@ -1,5 +1,7 @@
 """Metrics: how near the outputs are to the references, each with a signature by which others can repeat it."""
 
+from __future__ import annotations
+
 import re
 import unicodedata
 from bisect import bisect_right
@@ -8,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean
+from typing import Self
 
 from saccade import __version__
 from saccade.stemmer import stem as stem_of
@@ -29,6 +32,33 @@ class Score:
 
     value: float
     signature: str
+
+
+@dataclass(frozen=True)
+class Counts:
+    """How many things were found, how many there were to find, and how many of them are the same."""
+
+    hits: int
+    found: int
+    wanted: int
+
+    @property
+    def precision(self) -> float:
+        """Share of what was found that is right, 0 to 100; 0 where nothing was found."""
+        return 100 * self.hits / self.found if self.found else 0.0
+
+    @property
+    def recall(self) -> float:
+        """Share of what was wanted that was found, 0 to 100; 0 where nothing was wanted."""
+        return 100 * self.hits / self.wanted if self.wanted else 0.0
+
+    @property
+    def f1(self) -> float:
+        """The harmonic mean of precision and recall, 0 to 100; 0 where there is no hit."""
+        return 200 * self.hits / (self.found + self.wanted) if self.hits else 0.0
+
+    def __add__(self, other: Self) -> Counts:
+        return Counts(self.hits + other.hits, self.found + other.found, self.wanted + other.wanted)
 
 
 def bleu(outputs: Sequence[str], references: Sequence[str], *, lowercase: bool = False, tokenize: str = "") -> Score:
