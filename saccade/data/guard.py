@@ -27,6 +27,12 @@ PARTS = {
     "decoder": "Sequence ByteLevel WordPiece Metaspace BPEDecoder ByteFallback Fuse Strip Replace CTC",
 }
 CHARACTER = r"[\s\S]"
+# The words of GPT-4 and Llama 3, and of Qwen 2, which takes each digit alone.
+LLAMA3 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+QWEN2 = LLAMA3.replace("{1,3}", "")
 # Patterns are programs: one can be written that never ends. These are the ones of well-known tokenizers.
 PATTERNS = frozenset(
     (
@@ -42,12 +48,8 @@ PATTERNS = frozenset(
         # CLIP
         r"'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+",
         r"<\|startoftext\|>|<\|endoftext\|>|'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+",
-        # GPT-4 and Llama 3
-        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
-        r"|\s*[\r\n]+|\s+(?!\S)|\s+",
-        # Qwen 2
-        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
-        r"|\s*[\r\n]+|\s+(?!\S)|\s+",
+        LLAMA3,
+        QWEN2,
     )
 )
 LITERAL = re.compile(r"[^\\^$.|?*+()\[\]{}]{1,32}")
@@ -70,42 +72,56 @@ def guarded(path: Path | str, action: Callable[[], Result]) -> Result:
 
 def read_tokenizer_file(path: Path) -> str:
     """The text of a tokenizer file that keeps all the rules."""
-    try:
-        size = path.stat().st_size
-        if size > LARGEST_FILE:
-            raise _refusal(path, f"the file must be at most {LARGEST_FILE:,} bytes, but has {size:,}")
-        text = path.read_bytes().decode("utf-8")
-    except OSError as error:
-        raise ModelFileError(f"{path}: cannot be read: {error.strerror}; name a tokenizer.json") from error
-    except UnicodeDecodeError as error:
-        raise _refusal(path, f"must be utf-8, but byte {error.start:,} is 0x{error.object[error.start]:02X}") from error
+    text = read_text(path)
     check_tokenizer_text(path, text)
     return text
 
 
-def check_tokenizer_text(path: Path, text: str) -> None:
-    """Raise ModelFileError for anything in a tokenizer file that is not known to be harmless."""
+def read_text(path: Path) -> str:
+    """The text of a file of a tokenizer, which must be of a sensible size and utf-8."""
+    try:
+        size = path.stat().st_size
+        if not path.is_file() and not path.is_dir():  # a pipe would be waited for without end
+            raise refusal(path, "must be an ordinary file, but is not")
+        if size > LARGEST_FILE:
+            raise refusal(path, f"the file must be at most {LARGEST_FILE:,} bytes, but has {size:,}")
+        return path.read_bytes().decode("utf-8")
+    except OSError as error:
+        raise ModelFileError(f"{path}: cannot be read: {error.strerror}; name a tokenizer.json") from error
+    except UnicodeDecodeError as error:
+        raise refusal(path, f"must be utf-8, but byte {error.start:,} is 0x{error.object[error.start]:02X}") from error
+
+
+def parse(path: Path, text: str) -> dict[str, Any]:
+    """The JSON object that a text is; a key that stands twice is refused, since readers differ in which they take."""
     try:
         content = json.loads(text, object_pairs_hook=lambda pairs: _unique(path, pairs))
     except RecursionError as error:
-        raise _refusal(path, f"must be at most {DEEPEST} levels deep, but is deeper") from error
+        raise refusal(path, f"must be at most {DEEPEST} levels deep, but is deeper") from error
     except ValueError as error:
-        raise _refusal(path, f"must be JSON, but is not ({error})") from error
+        raise refusal(path, f"must be JSON, but is not ({error})") from error
     if not isinstance(content, dict):
-        raise _refusal(path, "must be a JSON object, but is not")
+        raise refusal(path, "must be a JSON object, but is not")
+    return content
+
+
+def check_tokenizer_text(path: Path, text: str) -> None:
+    """Raise ModelFileError for anything in a tokenizer file that is not known to be harmless."""
+    content = parse(path, text)
     model = content.get("model")
     kind = model.get("type") if isinstance(model, dict) else None
     if kind not in MODELS:
-        raise _refusal(path, f"the model must be one of {', '.join(MODELS)}, but is {kind!r}")
-    _check_vocabulary(path, cast(dict[str, object], model))
+        raise refusal(path, f"the model must be one of {', '.join(MODELS)}, but is {kind!r}")
+    check_vocabulary(path, cast(dict[str, object], model).get("vocab"))
     _check_added(path, content.get("added_tokens") or [])
     for name, known in PARTS.items():
         _check_part(path, name, content.get(name), known.split(), 0)
         if (growth := _growth(content.get(name))) > MOST_GROWTH:
-            raise _refusal(path, f"a {name} must lengthen a text at most {MOST_GROWTH} times, not {growth:,} times")
+            raise refusal(path, f"a {name} must lengthen a text at most {MOST_GROWTH} times, not {growth:,} times")
 
 
-def _refusal(path: Path, rule: str) -> ModelFileError:
+def refusal(path: Path, rule: str) -> ModelFileError:
+    """The error for a tokenizer file that breaks a rule."""
     return ModelFileError(
         f"{path}: not a tokenizer file to be trusted: {rule}; use one saved by Saccade or a known model"
     )
@@ -114,28 +130,27 @@ def _refusal(path: Path, rule: str) -> ModelFileError:
 def _unique(path: Path, pairs: list[tuple[str, object]]) -> dict[str, object]:
     row = dict(pairs)
     if len(row) < len(pairs):
-        raise _refusal(path, f"keys must be different, but one of {len(pairs):,} stands twice")
+        raise refusal(path, f"keys must be different, but one of {len(pairs):,} stands twice")
     return row
 
 
-def _check_vocabulary(path: Path, model: dict[str, object]) -> None:
+def check_vocabulary(path: Path, vocabulary: object) -> None:
     """Token numbers become rows of a table: they must be small, different and not negative."""
-    vocabulary = model.get("vocab")
     if not isinstance(vocabulary, (dict, list)) or not vocabulary:
-        raise _refusal(path, "the vocabulary must be a table of tokens, but is missing or empty")
+        raise refusal(path, "the vocabulary must be a table of tokens, but is missing or empty")
     if len(vocabulary) > LARGEST_VOCABULARY:
-        raise _refusal(
+        raise refusal(
             path, f"the vocabulary must have at most {LARGEST_VOCABULARY:,} tokens, but has {len(vocabulary):,}"
         )
     if isinstance(vocabulary, list):
         return
     bad = next(((token, number) for token, number in vocabulary.items() if not _is_id(number)), None)
     if bad is not None:
-        raise _refusal(
+        raise refusal(
             path, f"token numbers must be whole, from 0 to {LARGEST_VOCABULARY:,}, but {bad[0]!r} has {bad[1]!r}"
         )
     if len(set(vocabulary.values())) < len(vocabulary):
-        raise _refusal(path, "token numbers must be different, but one stands twice")
+        raise refusal(path, "token numbers must be different, but one stands twice")
 
 
 def _is_id(number: object) -> bool:
@@ -144,11 +159,11 @@ def _is_id(number: object) -> bool:
 
 def _check_added(path: Path, added: object) -> None:
     if not isinstance(added, list) or len(added) > 20_000:
-        raise _refusal(path, "added_tokens must be a list of at most 20,000 tokens, but is not")
+        raise refusal(path, "added_tokens must be a list of at most 20,000 tokens, but is not")
     for token in added:
         content = token.get("content") if isinstance(token, dict) else None
         if not isinstance(content, str) or not 0 < len(content) <= LONGEST_LITERAL or not _is_id(token.get("id")):
-            raise _refusal(path, f"an added token must have a short content and a number, but is {str(token)[:80]}")
+            raise refusal(path, f"an added token must have a short content and a number, but is {str(token)[:80]}")
 
 
 def _check_part(path: Path, name: str, part: object, known: list[str], depth: int) -> None:
@@ -157,9 +172,9 @@ def _check_part(path: Path, name: str, part: object, known: list[str], depth: in
         return
     kind = part.get("type") if isinstance(part, dict) else None
     if not isinstance(part, dict) or kind not in known:
-        raise _refusal(path, f"a {name} must be one of {', '.join(known)}, but is {kind!r}")
+        raise refusal(path, f"a {name} must be one of {', '.join(known)}, but is {kind!r}")
     if depth > DEEPEST:
-        raise _refusal(path, f"must be at most {DEEPEST} levels deep, but is deeper")
+        raise refusal(path, f"must be at most {DEEPEST} levels deep, but is deeper")
     _check_pattern(path, part.get("pattern"))
     inner = [step for key in ("normalizers", "pretokenizers", "processors", "decoders") for step in part.get(key) or []]
     for step in inner:
@@ -184,4 +199,4 @@ def _check_pattern(path: Path, pattern: object) -> None:
         return
     if way == "Regex" and isinstance(value, str) and (value in PATTERNS or LITERAL.fullmatch(value)):
         return
-    raise _refusal(path, f"a pattern must be a known one or a short literal, but is {str(value)[:60]!r}")
+    raise refusal(path, f"a pattern must be a known one or a short literal, but is {str(value)[:60]!r}")
