@@ -16,6 +16,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "stemmer": set(),
     "metrics": {"stemmer"},
     "entities": {"metrics"},
+    "answers": {"metrics"},
+    "agreement": {"metrics"},
     "task": set(),
     "look": {"task", "errors"},
     "decode": {"nn"},
