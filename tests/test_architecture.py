@@ -24,10 +24,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "encoder": {"adapt", "config", "data", "durable", "errors", "models", "nn", "task"},
     "tasks": {"encoder", "look", "nn", "models", "data", "metrics", "task", "decode", "config", "errors"},
     "tensors": {"errors"},
-    "adapt": {"config", "durable", "errors", "models", "nn", "tensors"},
+    "adapt": {"config", "data", "durable", "errors", "models", "nn", "tensors"},
     "train": {"task", "config", "durable", "errors", "tensors"},
     "runs": {"config", "durable", "errors"},
-    "api": {"config", "durable", "errors", "look", "runs", "task", "tasks", "train"},
+    "api": {"adapt", "config", "durable", "errors", "look", "runs", "task", "tasks", "train"},
     "compare": {
         *("api", "config", "data", "durable", "errors", "look", "metrics", "models", "nn", "runs"),
         *("task", "tasks", "train"),

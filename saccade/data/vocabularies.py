@@ -90,10 +90,14 @@ def byte_pairs(
     merges: Sequence[tuple[str, str]],
     specials: Sequence[str],
     *,
+    whole: Sequence[str] = (),
     cut: str = "gpt-2",
     spaced: bool = False,
 ) -> Tokenizer:
-    """A byte-level tokenizer of a table and its merges; `cut` names the rule for words, `path` who is to blame."""
+    """A byte-level tokenizer of a table and its merges; `cut` names the rule for words.
+
+    `whole`: tokens that are never cut, wherever they stand in a text.
+    """
 
     def build() -> Tokenizer:
         # Llama 3 takes a word that is a token whole, whatever the merges would make of it.
@@ -107,6 +111,7 @@ def byte_pairs(
             last, first = (("</s>", vocabulary["</s>"]), ("<s>", vocabulary["<s>"]))
             inner.post_processor = processors.RobertaProcessing(last, first, True, spaced)
         inner.add_special_tokens([_token(name) for name in specials])
+        inner.add_tokens([library.AddedToken(name, normalized=False) for name in whole])
         return Tokenizer(inner, path)
 
     return guarded(path, build)
@@ -177,19 +182,22 @@ def _byte_level(folder: Path, said: Said) -> Tokenizer:
 
 def _merges(path: Path, vocabulary: dict[str, int]) -> list[tuple[str, str]]:
     """Pairs of tokens that become one, in their order; both and what they become must be in the vocabulary."""
-    merges = []
-    for number, line in enumerate(_lines(path), start=1):
-        if not line or (number == 1 and line.startswith("#version")):
-            continue
-        left, space, right = line.partition(" ")
-        known = left in vocabulary and right in vocabulary and left + right in vocabulary
-        if not space or not known:
-            raise ModelFileError(
-                f"{path}:{number}: a merge must be two tokens of {TABLE} that together are a third, but is "
-                f"{line[:80]!r}; get both files again from one model"
-            )
-        merges.append((left, right))
-    return merges
+    return [
+        merge(f"{path}:{number}", line, vocabulary)
+        for number, line in enumerate(_lines(path), start=1)
+        if line and not (number == 1 and line.startswith("#version"))
+    ]
+
+
+def merge(place: str, line: str, vocabulary: dict[str, int]) -> tuple[str, str]:
+    """A pair of tokens, written with a space between them."""
+    left, _, right = line.partition(" ")
+    if left not in vocabulary or right not in vocabulary or left + right not in vocabulary:
+        raise ModelFileError(
+            f"{place}: a merge must be two tokens of the vocabulary that together are a third, but is {line[:80]!r}; "
+            "get the model again"
+        )
+    return left, right
 
 
 def _lines(path: Path) -> list[str]:

@@ -179,7 +179,7 @@ BAD = {
     "same number": ({"vocab.json": '{"a": 1, "b": 1}', "merges.txt": ""}, "must be different, but one stands twice"),
     "merge": (
         {"vocab.json": '{"a": 0, "b": 1}', "merges.txt": "#version: 0.2\na b\n"},
-        "merges.txt:2: a merge must be two tokens of vocab.json that together are a third, but is 'a b'",
+        "merges.txt:2: a merge must be two tokens of the vocabulary that together are a third, but is 'a b'",
     ),
     "no space": ({"vocab.json": '{"a": 0}', "merges.txt": "aa\n"}, "merges.txt:1: a merge must be two tokens"),
 }

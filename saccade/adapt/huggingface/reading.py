@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Set
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 
 from saccade.adapt.huggingface import bert, distilbert, gpt2, llama, roberta
 from saccade.adapt.huggingface.family import Family
+from saccade.adapt.huggingface.parts import Get, Part
 from saccade.config import from_json
 from saccade.durable import read_json
 from saccade.errors import ModelFileError, UsageError, suggest
@@ -43,6 +45,19 @@ class Foreign:
     """tensors of the file that the model has no place for, such as the head of another task"""
 
 
+class Source(Protocol):
+    """Where tensors come from, by the names that Hugging Face gives them."""
+
+    @property
+    def names(self) -> Set[str]: ...
+
+    def get(self, name: str) -> Tensor:
+        """A tensor in float32."""
+
+    def outline(self, name: str) -> Tensor:
+        """A tensor of that shape without any memory."""
+
+
 class Tensors:
     """The tensors of one file or of several; each is read when it is asked for."""
 
@@ -57,6 +72,10 @@ class Tensors:
                 if name in self.where:
                     raise ModelFileError(f"{path}: tensor '{name}' must be in one file, but {self.where[name]} has it")
                 self.where[name], self.shapes[name] = path, _shape(path, name, entry)
+
+    @property
+    def names(self) -> Set[str]:
+        return self.where.keys()
 
     def get(self, name: str) -> Tensor:
         """A tensor in float32."""
@@ -87,7 +106,7 @@ def read_config(folder: Path) -> tuple[Family, Any, dict[str, Any]]:
     family = FAMILIES[kind]
     known_fields = {field.name for field in fields(family.schema)}
     chosen = {name: value for name, value in values.items() if name in known_fields}
-    _check_sizes(path, chosen)
+    check_sizes(path, chosen)
     try:
         return family, from_json(family.schema, _nested(chosen)), values
     except (UsageError, TypeError) as error:
@@ -95,33 +114,37 @@ def read_config(folder: Path) -> tuple[Family, Any, dict[str, Any]]:
 
 
 def read(folder: Path) -> Foreign:
-    """The model of a folder with its weights; shapes are compared before memory is taken for them."""
+    """The model of a folder with its weights."""
     family, schema, _ = read_config(folder)
-    tensors = Tensors(folder)
-    bare = not any(name.startswith(family.prefix) for name in tensors.where)
+    return assemble(folder / "config.json", family, schema, Tensors(folder))
+
+
+def assemble(said: Path, family: Family, schema: Any, tensors: Source) -> Foreign:
+    """A model of what the file `said` says and some tensors; shapes are compared before memory is taken for them."""
+    bare = not any(name.startswith(family.prefix) for name in tensors.names)
     try:
         config = family.shape(schema, frozenset())
         parts = family.parts(config, bare=bare)
-        names = frozenset(part.ours for part in parts if all(name in tensors.where for name in part.theirs))
+        names = frozenset(part.ours for part in parts if all(name in tensors.names for name in part.theirs))
         config = family.shape(schema, names)
         with torch.device("meta"):
             outline = family.build(config, schema.vocab_size, names)
-    except ValueError as error:
-        raise ModelFileError(f"{folder / 'config.json'}: {error}") from error
+    except (ValueError, RuntimeError) as error:
+        raise ModelFileError(f"{said}: {_first(error)}; get the model again") from error
     wanted = dict(outline.named_parameters())
     used = [part for part in parts if part.ours in wanted]
     missing = wanted.keys() - {part.ours for part in used}
     if missing:
-        raise ModelFileError(f"{folder}: nothing is known of where '{min(missing)}' comes from")
+        raise ModelFileError(f"{said}: nothing is known of where '{min(missing)}' comes from; use another model")
     for part in used:
-        _compare(folder, part.ours, part.bring(tensors.outline), wanted[part.ours])
+        _compare(said, part, tensors.outline, wanted[part.ours])
     model = family.build(config, schema.vocab_size, names)
     targets = dict(model.named_parameters())
     with torch.no_grad():
         for part in used:
             targets[part.ours].copy_(part.bring(tensors.get))
     taken = {name for part in used for name in part.theirs}
-    rest = sorted(name for name in tensors.where.keys() - taken if not name.endswith(family.unused or ("\0",)))
+    rest = sorted(name for name in tensors.names - taken if not name.endswith(family.unused or ("\0",)))
     return Foreign(family, config, schema.vocab_size, model.eval(), tuple(rest))
 
 
@@ -161,7 +184,7 @@ def _shape(path: Path, name: str, entry: Any) -> tuple[int, ...]:
     return tuple(found)
 
 
-def _check_sizes(path: Path, values: dict[str, Any]) -> None:
+def check_sizes(path: Path, values: dict[str, Any]) -> None:
     """Refuse sizes that no model has before anything is made of them."""
     for name, value in values.items():
         if not isinstance(value, int) or isinstance(value, bool):
@@ -181,8 +204,21 @@ def _nested(values: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _compare(folder: Path, name: str, found: Tensor, wanted: Tensor) -> None:
+def _compare(said: Path, part: Part, outline: Get, wanted: Tensor) -> None:
+    """Refuse tensors that do not make up the one that is wanted."""
+    try:
+        found = part.bring(outline)
+    except (RuntimeError, IndexError) as error:
+        raise ModelFileError(
+            f"{said}: '{part.theirs[0]}' must be of another shape for this model ({_first(error)}); get the model again"
+        ) from error
     if found.shape != wanted.shape:
         raise ModelFileError(
-            f"{folder}: '{name}' must have the shape {tuple(wanted.shape)} by config.json, but has {tuple(found.shape)}"
+            f"{said}: '{part.ours}' must have the shape {tuple(wanted.shape)}, but has {tuple(found.shape)}; "
+            "get the model again"
         )
+
+
+def _first(error: Exception) -> str:
+    """The first line of an error, which may be long."""
+    return str(error).partition("\n")[0][:200]
