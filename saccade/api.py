@@ -28,6 +28,7 @@ from saccade.train.loop import Report, Silent, TrainConfig, Trainer
 from saccade.train.state import check, check_settings, restore
 
 RUNS = Path("runs")
+BUDGETS = ("train.steps=", "train.minutes=", "train.epochs=")
 Which = Literal["best", "last", "mean"]
 
 
@@ -188,7 +189,11 @@ def configure(kind: type[Task], words: Sequence[str], preset: str = "") -> tuple
         config = from_json(kind.Config, kind.presets[preset])
     loop = [word for word in words if word.startswith("train.")]
     rest = [word for word in words if not word.startswith("train.")]
-    return override(config, rest), override(TrainConfig(), loop, "train.")
+    config = override(config, rest)
+    advice = kind.advice(config)
+    if any(word.startswith(BUDGETS) for word in loop):  # only one of them may be said
+        advice = [word for word in advice if not word.startswith(BUDGETS)]
+    return config, override(TrainConfig(), [*advice, *loop], "train.")
 
 
 def _create(root: Path, name: str, task: str, described: dict[str, Any], data: Path) -> Run:

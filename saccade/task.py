@@ -123,6 +123,11 @@ class Task(abc.ABC):
     """What `study` found when the run had ended; empty before."""
 
     @classmethod
+    def advice(cls, config: Any) -> Sequence[str]:
+        """Words for the training loop that suit these settings; the user's own words come after them."""
+        return ()
+
+    @classmethod
     @abc.abstractmethod
     def prepare(cls, config: Any, data: Path, assets: Path, advance: Advance = quiet) -> list[str]:
         """Learn from the data what must be learnt (vocabulary, labels) into `assets`; says what it found."""

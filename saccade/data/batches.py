@@ -1,5 +1,6 @@
 """Order of the data: a pure function of (seed, epoch, position), so that seeking is free and resuming exact."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -70,6 +71,18 @@ class Windows:
             within = positions[chosen] - epoch * np.uint64(self.per_epoch)
             out[chosen] = shuffle(within, self.per_epoch, stir).astype(np.int64) * self.width + phase
         return out
+
+
+def groups(lengths: Sequence[int], rows: int, positions: int) -> Iterator[list[int]]:
+    """Rows of like length, the shortest first: at most so many, and so many positions with their padding."""
+    group: list[int] = []
+    for row in sorted(range(len(lengths)), key=lambda row: lengths[row]):
+        if group and (len(group) == rows or (len(group) + 1) * lengths[row] > positions):
+            yield group
+            group = []
+        group.append(row)
+    if group:
+        yield group
 
 
 class Buckets:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from saccade import metrics
-from saccade.data.batches import Buckets
+from saccade.data.batches import Buckets, groups
 from saccade.data.bitext import Bitext, BitextSettings, Reader, learn_vocabularies
 from saccade.data.pair_batches import PairBatch, PairBatches, make_batch
 from saccade.data.tokenizers import BEGIN, END, Tokenizer
@@ -191,7 +191,7 @@ class Task(Contract):
         total, count = 0.0, 0
         lengths = pairs.source.lengths[rows] + pairs.target.lengths[rows]
         with self._settled():
-            for group in _groups(lengths.tolist()):
+            for group in groups(lengths.tolist(), ROWS, POSITIONS):
                 batch = make_batch(pairs, rows[group], self.marks).to(self._device())
                 total += float(self._loss(batch)[0]) * batch.count
                 count += batch.count
@@ -255,7 +255,7 @@ class Task(Contract):
         rows = min(len(sources), ROWS) * settings.beam
         fast = packed(self.model, rows) if len(sources) >= PACKED else nullcontext()
         with self._settled(), torch.no_grad(), fast:
-            for group in _groups([len(source) for source in sources]):
+            for group in groups([len(source) for source in sources], ROWS, POSITIONS):
                 read = [[*sources[at], stop] for at in group]
                 width = max(map(len, read))
                 ids = torch.tensor([[*row, *[0] * (width - len(row))] for row in read], device=self._device())
@@ -346,18 +346,6 @@ class Task(Contract):
 
     def _text(self, found: Hypothesis) -> str:
         return self.reader.target.decode(found.ids).strip()
-
-
-def _groups(lengths: Sequence[int]) -> Iterator[list[int]]:
-    """Rows of like length, the shortest first, as many at once as should be held in memory."""
-    group: list[int] = []
-    for row in sorted(range(len(lengths)), key=lambda row: lengths[row]):
-        if group and (len(group) == ROWS or (len(group) + 1) * lengths[row] > POSITIONS):
-            yield group
-            group = []
-        group.append(row)
-    if group:
-        yield group
 
 
 def _crossing(reads: Sequence[AttentionRead]) -> list[AttentionRead]:
