@@ -66,3 +66,26 @@ class Problems:
         """Raise all problems noted so far, if there are any."""
         if self.count:
             raise BadRows(self.kept, self.count - len(self.kept))
+
+
+@dataclass
+class Strays:
+    """Counts the control characters that are read as spaces, and knows where the first one stands."""
+
+    count: int = 0
+    file: Path | None = None
+    line: int = 0
+
+    def add(self, file: Path, line: int, count: int) -> None:
+        """Note those of one line."""
+        if not self.count:
+            self.file, self.line = file, line
+        self.count += count
+
+    def notes(self) -> list[str]:
+        """One line for people, if there were any."""
+        if self.file is None:
+            return []
+        many = f"{self.count:,} control characters read as spaces"
+        read = "1 control character read as a space" if self.count == 1 else many
+        return [f"{read} (first: {self.file.name}:{self.line})"]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from saccade.data.encodings import text_blocks
-from saccade.data.problems import BadRows, Problem, Problems
+from saccade.data.problems import BadRows, Problem, Problems, Strays
 from saccade.data.quotes import find_quote_fault
 from saccade.data.sniffing import Found
 from saccade.errors import DataError, suggest
@@ -18,6 +18,7 @@ LONGEST_LINE = 1 << 24  # characters; a longer one is a file without line ends, 
 LONGEST_FIELD = 1 << 24
 # Control characters except tab, newline, vertical tab, form feed and return; and halves of surrogate pairs.
 FORBIDDEN = re.compile("[\x00-\x08\x0e-\x1f\x7f\ud800-\udfff]")
+CONTROL = re.compile("[\x01-\x08\x0e-\x1f\x7f]")  # those that slip into text; a NUL says that the file is damaged
 
 Advance = Callable[[int], None]
 Lists = Mapping[str, Callable[[list[str]], str]]
@@ -34,8 +35,16 @@ class Row:
 class Lines:
     """The lines of a text, counted, with those of the row being read at hand for its error message."""
 
-    def __init__(self, found: Found, advance: Advance | None = None, *, translate: bool = True) -> None:
+    def __init__(
+        self,
+        found: Found,
+        advance: Advance | None = None,
+        *,
+        translate: bool = True,
+        strays: Strays | None = None,
+    ) -> None:
         self.path = found.path
+        self._strays = strays
         self.number = 0
         self.recent: list[str] = []
         self._blocks = text_blocks(
@@ -58,6 +67,9 @@ class Lines:
 
     def _note(self, line: str) -> str:
         self.number += 1
+        if self._strays is not None and CONTROL.search(line):
+            line, count = CONTROL.subn(" ", line)
+            self._strays.add(self.path, self.number, count)
         self.recent.append(line)
         return line
 
@@ -82,18 +94,19 @@ def rows(
     lists: Lists | None = None,
     problems: Problems | None = None,
     advance: Advance | None = None,
+    strays: Strays | None = None,
 ) -> Iterator[Row]:
     """The rows of a table with the columns asked for (None: all), streaming; bad rows are raised together at the end.
 
     With `numbers`, JSON numbers and booleans are taken as their JSON text; `lists` says for a column how a JSON list of
     strings becomes one. A caller that has rules of its own passes `problems`, adds to it, and calls its `check` at the
-    end.
+    end. With `strays`, control characters are read as spaces and counted there, else they are problems.
     """
     collected = Problems() if problems is None else problems
     if found.format == "text":
         raise DataError(f"{found.path}:1: plain text, expected a table (csv, tsv or jsonl); name a table")
     count = 0
-    lines = Lines(found, advance)
+    lines = Lines(found, advance, strays=strays)
     reader = _json_rows(found, lines, columns, numbers, lists or {}, collected) if found.format == "jsonl" else None
     try:
         for row in reader or _table_rows(found, lines, columns, collected):

@@ -67,6 +67,31 @@ def split(
                 yield "valid", Document(document.text[before:], line, document.file)
 
 
+def hold_back(keys: Sequence[str], strata: Sequence[str], settings: SplitSettings) -> list[bool]:
+    """Which rows are held back: a share of every stratum; rows with the same key stay together.
+
+    A key belongs to the first of its strata by name. Decided by keys, strata and seed alone, not by the order of rows.
+    """
+    home: dict[str, str] = {}
+    for key, stratum in zip(keys, strata, strict=True):
+        home[key] = min(stratum, home.get(key, stratum))
+    if len(home) < 2:
+        raise DataError(f"{len(home)} row that differs, expected at least 2 to hold some back; add rows to the data")
+
+    def order(key: str) -> tuple[int, str, int, str]:
+        stratum = home[key]
+        return content_hash(f"{settings.seed}\n{stratum}"), stratum, content_hash(f"{settings.seed}\n{key}"), key
+
+    # Every n-th key in an order that keeps strata together takes its share of each, also of very small ones.
+    count = min(max(round(len(home) * settings.fraction), 1), len(home) - 1)
+    chosen = {
+        key
+        for place, key in enumerate(sorted(home, key=order))
+        if (place + 1) * count // len(home) > place * count // len(home)
+    }
+    return [key in chosen for key in keys]
+
+
 @dataclass(frozen=True)
 class Overlap:
     """How many texts repeat: within the training part, and between the two parts."""
