@@ -14,6 +14,7 @@ from typing import Any, Literal
 import torch
 
 from saccade import runs
+from saccade.adapt import catalogue, opening, pickles
 from saccade.config import from_json, override, settings, to_json
 from saccade.durable import read_json, sync_folder, sync_tree, write_json
 from saccade.errors import DataError, ModelFileError, UsageError, suggest
@@ -178,6 +179,26 @@ def list_tasks() -> list[dict[str, str]]:
 def list_runs(root: str | Path = RUNS) -> list[dict[str, Any]]:
     """One line a run: name, task, step, best score, whether it is being trained."""
     return [_summary(run) for run in runs.list_runs(Path(root))]
+
+
+def list_models() -> list[dict[str, Any]]:
+    """The models of the catalogue: name, what it is, licence, bytes, whether it is here already."""
+    return [model.describe() for model in catalogue.CATALOGUE.values()]
+
+
+def get_model(name: str) -> Path:
+    """A model of the catalogue, fetched if it is not here yet."""
+    return catalogue.get(name)
+
+
+def describe_model(word: str) -> dict[str, Any]:
+    """A model by its folder, file, name or hub id, wholly read and checked: its family, shape and vocabulary."""
+    return opening.describe(word)
+
+
+def convert_model(folder: str | Path, *, allow_pickle: bool = False) -> Path:
+    """Make a safetensors file of a folder's pytorch_model.bin, once and only if pickles are allowed."""
+    return pickles.convert(Path(folder), allow_pickle=allow_pickle)
 
 
 def configure(kind: type[Task], words: Sequence[str], preset: str = "") -> tuple[Any, TrainConfig]:

@@ -1,0 +1,59 @@
+"""Opening: a model by what a person calls it, with its tokenizer, from whatever form it has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from saccade.adapt import huggingface
+from saccade.adapt.catalogue import find
+from saccade.adapt.gguf import Opened, read_gguf
+from saccade.data import guard
+from saccade.data.vocabularies import SAID, read_tokenizer
+from saccade.errors import ModelFileError
+
+
+def open_model(word: str) -> Opened:
+    """A model of a folder, a .gguf file, a name of the catalogue, or owner/name on the hub."""
+    path = find(word)
+    if not path.is_dir():
+        return read_gguf(path)
+    values = huggingface.read_config(path)[2]
+    tokenizer = read_tokenizer(path)
+    foreign = huggingface.read(path)
+    if tokenizer.size > foreign.vocabulary:
+        raise ModelFileError(
+            f"{path}: the tokenizer must have at most {foreign.vocabulary:,} tokens, as config.json says, but has "
+            f"{tokenizer.size:,}; get both from one model"
+        )
+    return Opened(foreign, tokenizer, None, _end(values, foreign.vocabulary), _template(path))
+
+
+def describe(word: str) -> dict[str, Any]:
+    """What a model is, after all of it was read and checked."""
+    opened = open_model(word)
+    found = opened.foreign
+    return {
+        "path": str(find(word)),
+        "family": found.family.name,
+        "parameters": sum(value.numel() for value in found.model.parameters()),
+        "vocabulary": found.vocabulary,
+        "tokenizer": opened.tokenizer.kind,
+        "config": vars(found.config),
+        "unused": list(found.unused),
+    }
+
+
+def _end(values: dict[str, Any], below: int) -> int | None:
+    """The id that ends a text; the first where there are several."""
+    said = values.get("eos_token_id")
+    first = said[0] if isinstance(said, list) and said else said
+    if not isinstance(first, int) or isinstance(first, bool) or not 0 <= first < below:
+        return None
+    return first
+
+
+def _template(folder: Path) -> str:
+    path = folder / SAID
+    found = guard.parse(path, guard.read_text(path)).get("chat_template") if path.exists() else None
+    return found if isinstance(found, str) else ""
