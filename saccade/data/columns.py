@@ -181,13 +181,12 @@ def is_number(value: str) -> bool:
 
 def split_labels(value: str) -> list[str]:
     """The labels of one cell: a JSON list, or parts between bars."""
-    value = value.strip()
-    if value.startswith("["):
+    parts: Sequence[str] = value.split("|")
+    if value.lstrip().startswith("["):
         try:
             listed = json.loads(value)
         except (ValueError, RecursionError):
-            return [value]
-        # Only names and numbers name a label.
-        if isinstance(listed, list) and all(isinstance(label, str | int | float) for label in listed):
-            value = "|".join(label if isinstance(label, str) else json.dumps(label) for label in listed)
-    return list(dict.fromkeys(label for part in value.split("|") if (label := part.strip())))
+            return [value.strip()]  # brackets that are part of a name
+        if all(isinstance(label, str | int | float) for label in listed):
+            parts = [label if isinstance(label, str) else json.dumps(label) for label in listed]
+    return list(dict.fromkeys(label for part in parts if (label := part.strip())))

@@ -1,5 +1,6 @@
 """Labelled rows: a text, or two, with the label, the labels or the number that belongs to it."""
 
+import json
 import math
 import re
 from collections.abc import Iterator, Sequence
@@ -87,7 +88,7 @@ class Labelled:
         """The rows to learn from, and a share of those of every label held back; copies of a text stay together."""
         seconds = self.seconds or ("",) * len(self)
         keys = [f"{text.strip()}\n{second.strip()}" for text, second in zip(self.texts, seconds, strict=True)]
-        held = hold_back(keys, self._strata(), settings)
+        held = hold_back(keys, self._strata(), settings, self.files[0])
         train, valid = ([row for row, value in enumerate(held) if value is wanted] for wanted in (False, True))
         return self.take(train), self.take(valid)
 
@@ -231,7 +232,7 @@ def _raw_rows(files: LabelledFiles, number: int, problems: Problems, strays: Str
     found = files.files[number]
     if files.columns is not None:
         wanted = [files.columns.text, files.columns.label, *([files.columns.second] if files.columns.second else [])]
-        lists = {files.columns.label: "|".join}
+        lists = {files.columns.label: json.dumps}
         yield from rows(found, wanted, lists=lists, problems=problems, strays=strays)
         return
     lines = Lines(found, strays=strays)

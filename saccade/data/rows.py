@@ -99,8 +99,9 @@ def rows(
     """The rows of a table with the columns asked for (None: all), streaming; bad rows are raised together at the end.
 
     With `numbers`, JSON numbers and booleans are taken as their JSON text; `lists` says for a column how a JSON list of
-    strings becomes one. A caller that has rules of its own passes `problems`, adds to it, and calls its `check` at the
-    end. With `strays`, control characters are read as spaces and counted there, else they are problems.
+    strings or numbers becomes one string. A caller that has rules of its own passes `problems`, adds to it, and calls
+    its `check` at the end. With `strays`, control characters are read as spaces and counted there, else they are
+    problems.
     """
     collected = Problems() if problems is None else problems
     if found.format == "text":
@@ -211,7 +212,9 @@ def _json_rows(
         if row is None:
             continue
         wanted = list(row) if wanted is None else wanted
-        row.update({name: _join_strings(row[name], lists[name]) for name in wanted if name in lists and name in row})
+        for name in wanted:
+            if name in lists and name in row:
+                row[name] = _join_items(row[name], lists[name], numbers)
         values = [_json_value(found.path, lines.number, line, row, name, numbers) for name in wanted]
         bad = next((value for value in values if isinstance(value, Problem)), None)
         if bad is not None:
@@ -220,10 +223,12 @@ def _json_rows(
             yield Row(tuple(value for value in values if isinstance(value, str)), lines.number)
 
 
-def _join_strings(value: object, join: Callable[[list[str]], str]) -> object:
-    """A list of strings as one string; anything else stays as it is."""
+def _join_items(value: object, join: Callable[[list[str]], str], numbers: bool) -> object:
+    """A list of strings, or of numbers if these are wanted, as one string; anything else stays as it is."""
     if not isinstance(value, list):
         return value
+    if numbers and all(type(item) in (int, float) for item in value):
+        return join([json.dumps(item) for item in value])
     strings = [item for item in value if isinstance(item, str)]
     return join(strings) if len(strings) == len(value) else value
 

@@ -5,6 +5,7 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -67,7 +68,9 @@ def split(
                 yield "valid", Document(document.text[before:], line, document.file)
 
 
-def hold_back(keys: Sequence[str], strata: Sequence[str], settings: SplitSettings) -> list[bool]:
+def hold_back(
+    keys: Sequence[str], strata: Sequence[str], settings: SplitSettings, file: Path, *, unit: str = "row"
+) -> list[bool]:
     """Which rows are held back: a share of every stratum; rows with the same key stay together.
 
     A key belongs to the first of its strata by name. Decided by keys, strata and seed alone, not by the order of rows.
@@ -76,7 +79,8 @@ def hold_back(keys: Sequence[str], strata: Sequence[str], settings: SplitSetting
     for key, stratum in zip(keys, strata, strict=True):
         home[key] = min(stratum, home.get(key, stratum))
     if len(home) < 2:
-        raise DataError(f"{len(home)} row that differs, expected at least 2 to hold some back; add rows to the data")
+        message = f"{file}: {len(home)} {unit} that differs from others, expected at least 2 to hold one back"
+        raise DataError(f"{message}; add {unit}s or name a file for validation")
 
     def order(key: str) -> tuple[int, str, int, str]:
         stratum = home[key]

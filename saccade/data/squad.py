@@ -72,10 +72,7 @@ class Squad:
     def split(self, settings: SplitSettings) -> tuple["Squad", "Squad"]:
         """The questions to learn from, and those about a share of the articles held back."""
         keys = [question.title or str(question.article) for question in self.questions]
-        if len(set(keys)) < 2:
-            message = f"{self.file}: 1 article, expected at least 2 so that one can be held back"
-            raise DataError(f"{message}; add articles or name a file for validation")
-        held = hold_back(keys, [""] * len(keys), settings)
+        held = hold_back(keys, [""] * len(keys), settings, self.file, unit="article")
         train, valid = (
             tuple(question for question, value in zip(self.questions, held, strict=True) if value is wanted)
             for wanted in (False, True)

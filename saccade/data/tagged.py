@@ -58,7 +58,7 @@ class Tagged:
         """The sentences to learn from, and a share of those with each kind of tag held back; copies stay together."""
         kinds = [sorted({tag.partition("-")[2] or tag for tag in sentence.tags}) for sentence in self.sentences]
         keys = [" ".join(sentence.words) for sentence in self.sentences]
-        held = hold_back(keys, ["|".join(kind) for kind in kinds], settings)
+        held = hold_back(keys, ["|".join(kind) for kind in kinds], settings, self.files[0].path)
         train, valid = (
             tuple(sentence for sentence, value in zip(self.sentences, held, strict=True) if value is wanted)
             for wanted in (False, True)

@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from saccade.data.columns import Columns
@@ -140,6 +140,14 @@ def test_several_labels_stand_between_bars_or_in_lists(tmp_path):
     for name, content in tables.items():
         rows = read(write(tmp_path, name, content))
         assert (rows_of(rows), rows.names, rows.several) == (wanted, ("x", "y"), True), name
+
+
+def test_lists_may_hold_numbers_and_bars_and_names_may_have_brackets(tmp_path):
+    lines = '{"text": "a b", "labels": [27, 3]}\n{"text": "c d", "labels": [3]}\n'
+    assert rows_of(read(write(tmp_path, "t.jsonl", lines))) == [("a b", ("27", "3")), ("c d", "3")]
+    lines = '{"text": "a b", "labels": ["x|y", "z"]}\n{"text": "c d", "labels": ["z"]}\n'
+    assert read(write(tmp_path, "t.jsonl", lines)).names == ("x|y", "z")
+    assert read(write(tmp_path, "t.csv", "text,label\na b,[x]\nc d,[y]\n")).names == ("[x]", "[y]")
 
 
 def test_lines_may_begin_with_their_labels(tmp_path):
@@ -298,6 +306,25 @@ def test_tables_of_a_folder_are_alike(tmp_path):
     )
 
 
+CELLS = st.lists(
+    st.sampled_from(["a b", "x", "1", "", "[", '["p"]', "p|q", '"', ",", "\t", "\n", "\r", "label", "\x00", "é"])
+)
+
+
+@settings(max_examples=150)
+@given(CELLS.map("".join).map(str.encode) | st.binary(max_size=60), st.sampled_from(["csv", "tsv", "jsonl", "txt"]))
+def test_whatever_a_file_holds_it_is_read_or_refused_in_words(tmp_path_factory, content, suffix):
+    path = write(tmp_path_factory.mktemp("any"), f"t.{suffix}", content)
+    for numbers in (False, True):
+        try:
+            rows = read(path, numbers=numbers)
+        except DataError as error:
+            assert str(path) in str(error)
+        else:
+            assert len(rows.texts) == len(rows.lines) == len(rows.numbers if numbers else rows.labels) > 0
+            assert all(rows.texts)
+
+
 # splitting
 
 
@@ -310,14 +337,14 @@ def test_tables_of_a_folder_are_alike(tmp_path):
 def test_held_back_rows_do_not_depend_on_the_order_and_copies_stay_together(rows, fraction, seed, random):
     if len({key for key, _ in rows}) < 2:
         rows = [*rows, ("other", "x"), ("another", "y")]
-    settings = SplitSettings(fraction, seed)
-    held = hold_back([key for key, _ in rows], [stratum for _, stratum in rows], settings)
+    chosen = SplitSettings(fraction, seed)
+    held = hold_back([key for key, _ in rows], [stratum for _, stratum in rows], chosen, Path())
     sides = dict(zip((key for key, _ in rows), held, strict=True))
     assert [sides[key] for key, _ in rows] == held
     count = min(max(round(len(sides) * fraction), 1), len(sides) - 1)
     assert sum(sides.values()) == count
     random.shuffle(rows)
-    again = hold_back([key for key, _ in rows], [stratum for _, stratum in rows], settings)
+    again = hold_back([key for key, _ in rows], [stratum for _, stratum in rows], chosen, Path())
     assert again == [sides[key] for key, _ in rows]
 
 
@@ -342,7 +369,10 @@ def test_one_text_cannot_be_split(tmp_path):
     rows = read(write(tmp_path, "t.csv", "text,label\na b,x\na b,y\n"))
     with pytest.raises(DataError) as caught:
         rows.split(SplitSettings())
-    assert str(caught.value) == "1 row that differs, expected at least 2 to hold some back; add rows to the data"
+    assert str(caught.value) == (
+        f"{tmp_path / 't.csv'}: 1 row that differs from others, expected at least 2 to hold one back; add rows or "
+        "name a file for validation"
+    )
 
 
 # real data

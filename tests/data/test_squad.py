@@ -6,6 +6,8 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from saccade.answers import score_answers
 from saccade.data import squad
@@ -176,6 +178,47 @@ def test_what_breaks_a_rule_is_named(tmp_path, content, message):
     assert failure(write(tmp_path, content)) == message
 
 
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 60) | st.sampled_from([CONTEXT, "France", "", "\ud800"]),
+    lambda values: (
+        st.lists(values, max_size=2)
+        | st.dictionaries(
+            st.sampled_from(
+                ["data", "paragraphs", "context", "qas", "id", "question", "answers", "text", "answer_start"]
+            ),
+            values,
+            max_size=4,
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=150)
+@given(VALUES, st.sampled_from(["document", "article", "paragraph", "question", "answer"]))
+def test_whatever_a_file_holds_it_is_read_or_refused_in_words(tmp_path_factory, value, place):
+    whole = document(question())
+    paragraph = whole["data"][0]["paragraphs"][0]
+    if place == "document":
+        whole = value
+    elif place == "article":
+        whole["data"].append(value)
+    elif place == "paragraph":
+        whole["data"][0]["paragraphs"].append(value)
+    elif place == "question":
+        paragraph["qas"].append(value)
+    else:
+        paragraph["qas"][0]["answers"].append(value)
+    path = write(tmp_path_factory.mktemp("any"), whole)
+    try:
+        found = read_squad(path)
+    except DataError as error:
+        assert str(path) in str(error)
+    else:
+        for each in found.questions:
+            assert all(each.context[mark.start :].startswith(mark.text) for mark in each.answers)
+
+
 def test_every_bad_question_of_every_article_is_named(tmp_path):
     articles = [
         *document(question("a"))["data"],
@@ -222,8 +265,8 @@ def test_articles_are_held_back_whole(tmp_path):
     with pytest.raises(DataError) as caught:
         one.split(SplitSettings())
     assert str(caught.value) == (
-        f"{tmp_path / 't.json'}: 1 article, expected at least 2 so that one can be held back; add articles or name a "
-        "file for validation"
+        f"{tmp_path / 't.json'}: 1 article that differs from others, expected at least 2 to hold one back; add "
+        "articles or name a file for validation"
     )
 
 

@@ -6,6 +6,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from saccade.data.splitting import SplitSettings
 from saccade.data.tagged import read_tagged
@@ -122,6 +124,26 @@ def test_bad_lines_are_named(tmp_path, content, message):
         ]
     else:
         assert said == message
+
+
+PIECES = st.lists(
+    st.sampled_from(["a", "O", "B-x", "\t", " ", "\n", "\n\n", "# ", "-DOCSTART-", "\x00", "\r", "\u2028"])
+)
+
+
+@settings(max_examples=150)
+@given(PIECES.map("".join).map(str.encode) | st.binary(max_size=60))
+def test_whatever_a_file_holds_it_is_read_or_refused_in_words(tmp_path_factory, content):
+    path = write(tmp_path_factory.mktemp("any"), "t.conll", content)
+    try:
+        found = read_tagged(path)
+    except DataError as error:
+        assert str(path) in str(error)
+    else:
+        assert len(found) > 0
+        for each in found.sentences:
+            assert len(each.words) == len(each.tags) == len(each.lines) > 0
+            assert all(each.words) and all(each.tags)
 
 
 def test_a_byte_of_another_encoding_is_named(tmp_path):
