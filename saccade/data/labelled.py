@@ -3,13 +3,14 @@
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
 from saccade.data.columns import Columns, find_columns, is_number, split_labels
-from saccade.data.encodings import explain
+from saccade.data.encodings import Position, explain
 from saccade.data.files import find
 from saccade.data.problems import BadRows, Problem, Problems, Strays
 from saccade.data.rows import FORBIDDEN, Lines, Row, forbidden_problem, rows
@@ -28,12 +29,14 @@ PARTS_OF_DATA = {"train", "training", "valid", "validation", "val", "dev", "test
 
 @dataclass(frozen=True)
 class LabelledFiles:
-    """Where labelled rows come from: tables alike, lines that begin with their labels, or one file for each label."""
+    """Where labelled rows come from: tables alike, lines that begin with their labels, a file or folder per label."""
 
     files: tuple[Found, ...]
     columns: Columns | None = None
     by_name: tuple[str, ...] = ()
-    """The label of each file, where its name says it."""
+    """The label of each file, where its name or folder says it."""
+    whole: bool = False
+    """Whether each file is one text, in a folder named as its label."""
     numbers: bool = False
 
     def notes(self) -> list[str]:
@@ -42,6 +45,9 @@ class LabelledFiles:
         notes += [f"... {len(self.files)} files in all"] if len(self.files) > SHOWN else []
         if self.columns is not None:
             return notes + self.columns.notes()
+        if self.whole:
+            counts = Counter(self.by_name)
+            return [*notes, "labels by folder: " + ", ".join(f"{label} ({count:,})" for label, count in counts.items())]
         if self.by_name:
             pairs = zip(self.files, self.by_name, strict=True)
             return [*notes, "labels by file: " + ", ".join(f"{file.path.name} is {label}" for file, label in pairs)]
@@ -156,11 +162,33 @@ def _find_lines(path: Path, found: Sequence[Found], numbers: bool) -> LabelledFi
         raise DataError(f"{path}: plain text, expected a table with a column of numbers; name a csv, tsv or jsonl file")
     if all(next((line for line in Lines(file) if line.strip()), "").startswith(MARK) for file in found):
         return LabelledFiles(tuple(found))
+    folders = [file.path.parent.name for file in found]
+    if len(set(folders)) > 1 and not set(folders) <= PARTS_OF_DATA:
+        return LabelledFiles(tuple(found), by_name=tuple(folders), whole=True)
     labels = _labels_by_name([file.path.name for file in found])
-    if len(found) < 2 or not all(labels) or set(labels) <= PARTS_OF_DATA:
-        kinds = f"a table (csv, tsv, jsonl), lines that begin with {MARK}, or a folder with a file of lines per label"
-        raise DataError(f"{found[0].path}:1: plain text without labels, expected {kinds}; name such a file or folder")
-    return LabelledFiles(tuple(found), by_name=tuple(labels))
+    if len(found) > 1 and len(set(folders)) == 1 and not set(labels) <= PARTS_OF_DATA:
+        return LabelledFiles(tuple(found), by_name=tuple(labels))
+    uneven = _uneven(found[0])
+    if uneven is not None:
+        raise BadRows([uneven])
+    kinds = f"a table (csv, tsv, jsonl), lines that begin with {MARK}, or a folder with a file or folder per label"
+    raise DataError(f"{found[0].path}:1: plain text without labels, expected {kinds}; name such a file or folder")
+
+
+def _uneven(found: Found) -> Problem | None:
+    """The row because of which a table of tabs looked like plain text, if this is one."""
+    first: int | None = None
+    for number, line in enumerate(Lines(found), 1):
+        tabs = line.count("\t")
+        if not line.strip():
+            continue
+        if not tabs and first is None:
+            return None
+        if first is not None and tabs != first:
+            step = "correct the row, or rename the file to .tsv to see all such rows"
+            return Problem(found.path, number, None, f"{tabs + 1} columns", f"{first + 1} as in line 1", step)
+        first = tabs
+    return None
 
 
 def _labels_by_name(names: Sequence[str]) -> list[str]:
@@ -183,6 +211,10 @@ def read_labelled(files: LabelledFiles, *, like: Labelled | None = None) -> Labe
     for number, found in enumerate(files.files):
         read = _raw_rows(files, number, problems, strays)
         kept.extend((found.path, row) for row in read if _has_texts(files, found.path, row, problems))
+    if not kept and not problems.count:
+        problems.add(
+            Problem(files.files[0].path, 1, None, "no rows", "at least one row", "name a file with data in it")
+        )
     problems.check()
     parsed = [split_labels(row.values[1]) for _, row in kept]
     several = any(len(labels) > 1 for labels in parsed) if like is None else like.several
@@ -236,6 +268,10 @@ def _raw_rows(files: LabelledFiles, number: int, problems: Problems, strays: Str
         yield from rows(found, wanted, lists=lists, problems=problems, strays=strays)
         return
     lines = Lines(found, strays=strays)
+    if files.whole:
+        text = _whole_text(lines, problems)
+        yield from [] if text is None else [Row((text, files.by_name[number]), 1)]
+        return
     try:
         for line in lines:
             lines.recent.clear()
@@ -247,6 +283,18 @@ def _raw_rows(files: LabelledFiles, number: int, problems: Problems, strays: Str
                 yield Row((text, label), lines.number)
     except BadRows as fatal:
         raise problems.fail(fatal) from fatal
+
+
+def _whole_text(lines: Lines, problems: Problems) -> str | None:
+    """All lines of a file as one text, or None if a character in it is noted."""
+    text = "".join(lines)
+    bad = FORBIDDEN.search(text)
+    if bad is None:
+        return text
+    place = Position()
+    place.advance(text[: bad.start()])
+    problems.add(forbidden_problem(lines.path, place.line, place.column, bad.group()))
+    return None
 
 
 def _marked(line: str) -> tuple[str, str]:

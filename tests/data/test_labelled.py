@@ -169,6 +169,23 @@ def test_names_of_files_may_be_the_labels(tmp_path, names):
     assert (rows.lines, rows.place(3)) == ((1, 3, 1, 3), f"{names[1]}:3")
 
 
+def test_names_of_folders_may_be_the_labels(tmp_path):
+    for label in ("pos", "neg"):
+        (tmp_path / label).mkdir()
+        for number in range(2):
+            write(tmp_path / label, f"{number}_7.txt", f"{label} {number}\nsecond line\n")
+    files = find_labelled(tmp_path)
+    assert files.notes()[-1] == "labels by folder: neg (2), pos (2)"
+    rows = read_labelled(files)
+    assert rows_of(rows) == [
+        (f"{label} {number}\nsecond line", label) for label in ("neg", "pos") for number in range(2)
+    ]
+    bad = write(tmp_path / "pos", "0_7.txt", "first\nsecond \x00\n")
+    with pytest.raises(DataError) as caught:
+        read(tmp_path)
+    assert str(caught.value).startswith(f"{bad}:2:8: NUL character U+0000, expected printable text; remove such")
+
+
 def test_labels_that_are_numbers_are_sorted_as_numbers(tmp_path):
     assert read(write(tmp_path, "t.csv", "text,label\na b,10\nc d,9\ne f,-1\n")).names == ("-1", "9", "10")
 
@@ -283,7 +300,7 @@ def test_labels_of_validation_rows_are_those_of_the_training_rows(tmp_path):
 
 
 def test_plain_text_without_labels_is_refused(tmp_path):
-    kinds = "a table (csv, tsv, jsonl), lines that begin with __label__, or a folder with a file of lines per label"
+    kinds = "a table (csv, tsv, jsonl), lines that begin with __label__, or a folder with a file or folder per label"
     path = write(tmp_path, "test.txt", "one\ntwo\n")
     assert failure(path) == f"test.txt:1: plain text without labels, expected {kinds}; name such a file or folder"
     assert failure(path, numbers=True) == (
@@ -295,6 +312,21 @@ def test_plain_text_without_labels_is_refused(tmp_path):
     )
     write(tmp_path, "table.csv", "text,label\na,b\n")
     assert "holds 1 csv and 2 text files, expected one format" in failure(tmp_path)
+
+
+def test_files_of_blank_lines_are_refused(tmp_path):
+    for name in ("x.neg", "x.pos"):
+        write(tmp_path, name, "\n \n")
+    assert failure(tmp_path) == (
+        f"{tmp_path.name}/x.neg:1: no rows, expected at least one row; name a file with data in it"
+    )
+
+
+def test_the_row_that_spoils_a_table_is_named(tmp_path):
+    path = write(tmp_path, "t.txt", "ham\tone a\nspam\ttwo\tb\nham\tthree c\n")
+    assert failure(path) == (
+        "t.txt:2: 3 columns, expected 2 as in line 1; correct the row, or rename the file to .tsv to see all such rows"
+    )
 
 
 def test_tables_of_a_folder_are_alike(tmp_path):
