@@ -22,7 +22,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "look": {"task", "errors"},
     "decode": {"nn"},
     "encoder": {"adapt", "config", "data", "durable", "errors", "models", "nn", "task"},
-    "tasks": {"encoder", "look", "nn", "models", "data", "metrics", "task", "decode", "config", "errors"},
+    "tasks": {
+        *("encoder", "look", "nn", "models", "data", "metrics", "entities", "answers", "agreement", "task"),
+        *("decode", "config", "errors"),
+    },
     "tensors": {"errors"},
     "adapt": {"config", "data", "durable", "errors", "models", "nn", "tensors"},
     "train": {"task", "config", "durable", "errors", "tensors"},
