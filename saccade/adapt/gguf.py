@@ -17,6 +17,7 @@ from saccade.adapt.huggingface import llama
 from saccade.adapt.huggingface.family import Family
 from saccade.adapt.huggingface.parts import Part
 from saccade.adapt.huggingface.reading import Foreign, assemble, check_sizes
+from saccade.adapt.huggingface.strict import short
 from saccade.config import from_json
 from saccade.data.tokenizers import Tokenizer
 from saccade.data.vocabularies import CUTS, byte_pairs, merge
@@ -78,10 +79,10 @@ class Stored:
             self.where[_renamed(name)] = entry
         for (_, end, name), (start, _, after) in zip(sorted(ends), sorted(ends)[1:], strict=False):
             if start < end:
-                raise refusal(header.path, f"tensors must not overlap, but '{name}' and '{after}' do")
+                raise refusal(header.path, f"tensors must not overlap, but {name!r} and {after!r} do")
         beyond = next((name for _, end, name in ends if end > header.size), None)
         if beyond is not None:
-            raise refusal(header.path, f"tensors must be within its {header.size:,} bytes, but '{beyond}' is not")
+            raise refusal(header.path, f"tensors must be within its {header.size:,} bytes, but {beyond!r} is not")
 
     @property
     def names(self) -> Set[str]:
@@ -98,7 +99,7 @@ class Stored:
             with np.errstate(all="ignore"):  # a scale that is not a number is as harmless as any other weight
                 values = np.array(library.dequantize(stored, kind), dtype=np.float32)
         except (OSError, ValueError) as error:
-            raise refusal(self.header.path, f"'{name}' must be readable, but is not ({error})") from error
+            raise refusal(self.header.path, f"{name!r} must be readable, but is not ({short(error)})") from error
         return torch.from_numpy(values).reshape(entry.shape)
 
     def outline(self, name: str) -> Tensor:
@@ -119,7 +120,7 @@ def read_gguf(path: Path) -> Opened:
     try:
         shape = from_json(family.schema, {**schema, **vocabulary})
     except (UsageError, TypeError) as error:
-        raise refusal(path, str(error)) from error
+        raise refusal(path, short(error)) from error
     _check_rotation(header, shape)
     tokenizer = _tokenizer(header, tokens)
     reading = replace(family, body=_neighbours) if family.name == "llama" else family
@@ -242,8 +243,8 @@ def _bytes(path: Path, name: str, entry: Entry) -> int:
     library = _library()
     kinds = {int(library.GGMLQuantizationType[kind]): kind for kind in KINDS}
     if entry.kind not in kinds:
-        raise refusal(path, f"'{name}' must be of one of the kinds {', '.join(KINDS)}, but is of kind {entry.kind}")
+        raise refusal(path, f"{name!r} must be of one of the kinds {', '.join(KINDS)}, but is of kind {entry.kind}")
     block, width = library.GGML_QUANT_SIZES[library.GGMLQuantizationType(entry.kind)]
     if entry.shape[-1] % block:
-        raise refusal(path, f"a row of '{name}' must be a multiple of {block}, but is {entry.shape[-1]:,}")
+        raise refusal(path, f"a row of {name!r} must be a multiple of {block}, but is {entry.shape[-1]:,}")
     return math.prod(entry.shape) // int(block) * int(width)

@@ -128,7 +128,7 @@ def _read(cursor: Cursor, size: int) -> Header:
     for _ in range(keys):
         name = cursor.text(LONGEST_NAME)
         if name in values:
-            raise refusal(path, f"keys must be different, but '{name}' stands twice")
+            raise refusal(path, f"keys must be different, but {name!r} stands twice")
         values[name] = cursor.value(cursor.number("I"))
     listed = _entries(cursor, count)
     start = _aligned(cursor.at, _alignment(path, values))
@@ -142,12 +142,12 @@ def _entries(cursor: Cursor, count: int) -> dict[str, Entry]:
     for _ in range(count):
         name, rank = cursor.text(LONGEST_NAME), cursor.number("I")
         if name in found:
-            raise refusal(cursor.path, f"tensors must have different names, but '{name}' stands twice")
+            raise refusal(cursor.path, f"tensors must have different names, but {name!r} stands twice")
         if not 1 <= rank <= 4:
-            raise refusal(cursor.path, f"'{name}' must have 1 to 4 dimensions, but has {rank:,}")
+            raise refusal(cursor.path, f"{name!r} must have 1 to 4 dimensions, but has {rank:,}")
         shape = tuple(cursor.number("Q") for _ in range(rank))[::-1]
         if not all(1 <= length < 1 << 40 for length in shape):
-            raise refusal(cursor.path, f"the shape of '{name}' must be of sensible sizes, but is {shape}")
+            raise refusal(cursor.path, f"the shape of {name!r} must be of sensible sizes, but is {shape}")
         found[name] = Entry(shape, cursor.number("I"), cursor.number("Q"))
     return found
 

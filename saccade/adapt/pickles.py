@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -41,11 +42,12 @@ def convert(folder: Path, *, allow_pickle: bool) -> Path:
 
 def _tensors(path: Path) -> dict[str, Tensor]:
     try:
-        found: Any = torch.load(path, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings(action="ignore"):  # of old forms, which are read or refused all the same
+            found: Any = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # a hostile pickle can make the reader fail in any way
-        first = str(error).partition("\n")[0][:200]
+        # What the library says is left out: it advises to open the file with less care.
         raise ModelFileError(
-            f"{path} must hold tensors and nothing else, but does not ({type(error).__name__}: {first}); "
+            f"{path} must hold tensors and nothing else, but does not ({type(error).__name__}); "
             "get the model as safetensors"
         ) from error
     if not isinstance(found, dict) or not found or len(found) > MOST_TENSORS:

@@ -1,5 +1,6 @@
 """The guard before tokenizer files: looks at a file from elsewhere before the library may run any of it."""
 
+import base64
 import json
 import math
 import re
@@ -65,7 +66,7 @@ def guarded(path: Path | str, action: Callable[[], Result]) -> Result:
         raise
     # A panic in the library is not an Exception, only a BaseException.
     except BaseException as error:
-        first = str(error).partition("\n")[0][:200]
+        first = "".join(sign if sign.isprintable() else "?" for sign in str(error).partition("\n")[0][:200])
         message = f"{path}: the tokenizer file cannot be used ({type(error).__name__}: {first})"
         raise ModelFileError(f"{message}; get it again from where it came from, or train a new one") from error
 
@@ -111,7 +112,7 @@ def check_tokenizer_text(path: Path, text: str) -> None:
     model = content.get("model")
     kind = model.get("type") if isinstance(model, dict) else None
     if kind not in MODELS:
-        raise refusal(path, f"the model must be one of {', '.join(MODELS)}, but is {kind!r}")
+        raise refusal(path, f"the model must be one of {', '.join(MODELS)}, but is {kind!r:.80}")
     check_vocabulary(path, cast(dict[str, object], model).get("vocab"))
     _check_added(path, content.get("added_tokens") or [])
     for name, known in PARTS.items():
@@ -146,9 +147,8 @@ def check_vocabulary(path: Path, vocabulary: object) -> None:
         return
     bad = next(((token, number) for token, number in vocabulary.items() if not _is_id(number)), None)
     if bad is not None:
-        raise refusal(
-            path, f"token numbers must be whole, from 0 to {LARGEST_VOCABULARY:,}, but {bad[0]!r} has {bad[1]!r}"
-        )
+        rule = f"token numbers must be whole, from 0 to {LARGEST_VOCABULARY:,}"
+        raise refusal(path, f"{rule}, but {bad[0]!r:.80} has {bad[1]!r:.80}")
     if len(set(vocabulary.values())) < len(vocabulary):
         raise refusal(path, "token numbers must be different, but one stands twice")
 
@@ -172,13 +172,28 @@ def _check_part(path: Path, name: str, part: object, known: list[str], depth: in
         return
     kind = part.get("type") if isinstance(part, dict) else None
     if not isinstance(part, dict) or kind not in known:
-        raise refusal(path, f"a {name} must be one of {', '.join(known)}, but is {kind!r}")
+        raise refusal(path, f"a {name} must be one of {', '.join(known)}, but is {kind!r:.80}")
     if depth > DEEPEST:
         raise refusal(path, f"must be at most {DEEPEST} levels deep, but is deeper")
     _check_pattern(path, part.get("pattern"))
+    if kind == "Precompiled":
+        _check_table(path, part.get("precompiled_charsmap"))
     inner = [step for key in ("normalizers", "pretokenizers", "processors", "decoders") for step in part.get(key) or []]
     for step in inner:
         _check_part(path, name, step, known, depth + 1)
+
+
+def _check_table(path: Path, coded: object) -> None:
+    """A table of characters must be whole: the library panics on one that is not."""
+    try:
+        table = base64.b64decode(coded if isinstance(coded, str) else "", validate=True)
+        size = int.from_bytes(table[:4], "little")
+        table[4 + size :].decode()
+        whole = len(table) > 4 and size % 4 == 0 and 0 < size <= len(table) - 4
+    except ValueError:
+        whole = False
+    if not whole:
+        raise refusal(path, "a precompiled_charsmap must be a whole table of characters, but is not")
 
 
 def _growth(part: Any) -> int:

@@ -148,13 +148,15 @@ def _word_pieces(path: Path, said: Said) -> Tokenizer:
     vocabulary |= _extra(vocabulary, said)
     specials = _specials(path, said, vocabulary, BERT, (unknown, separator, first))
 
+    normalizer = normalizers.BertNormalizer(
+        handle_chinese_chars=said.flag("tokenize_chinese_chars") is not False,
+        strip_accents=said.flag("strip_accents"),
+        lowercase=said.flag("do_lower_case") is not False,
+    )
+
     def build() -> Tokenizer:
         inner = library.Tokenizer(models.WordPiece(vocabulary, unk_token=unknown))
-        inner.normalizer = normalizers.BertNormalizer(
-            handle_chinese_chars=said.flag("tokenize_chinese_chars") is not False,
-            strip_accents=said.flag("strip_accents"),
-            lowercase=said.flag("do_lower_case") is not False,
-        )
+        inner.normalizer = normalizer
         inner.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
         inner.decoder = decoders.WordPiece()
         inner.post_processor = processors.BertProcessing((separator, vocabulary[separator]), (first, vocabulary[first]))

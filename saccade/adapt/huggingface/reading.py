@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from saccade.adapt.huggingface import bert, distilbert, gpt2, llama, roberta
 from saccade.adapt.huggingface.family import Family
 from saccade.adapt.huggingface.parts import Get, Part
+from saccade.adapt.huggingface.strict import read_object, short
 from saccade.config import from_json
-from saccade.durable import read_json
 from saccade.errors import ModelFileError, UsageError, suggest
 from saccade.tensors import read_header
 
@@ -26,10 +26,10 @@ FAMILIES = {
 }
 SINGLE, SHARDED = "model.safetensors", "model.safetensors.index.json"
 SHARD = re.compile(r"[A-Za-z0-9._-]{1,128}\.safetensors")
-TYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "F64": torch.float64}
+TYPES = ("F32", "F16", "BF16", "F64")
 MOST_SHARDS = 1000
 LARGEST = {"vocab_size": 2_000_000, "hidden_size": 1 << 16, "dim": 1 << 16, "n_embd": 1 << 16}  # of a config.json
-DEEPEST = 1000
+DEEPEST = 500
 WIDEST = 1 << 20
 
 
@@ -65,13 +65,19 @@ class Tensors:
         self.folder = folder
         self.where: dict[str, Path] = {}
         self.shapes: dict[str, tuple[int, ...]] = {}
+        self.kinds: dict[str, str] = {}
         for path in _files(folder):
+            _validate(path)
             for name, entry in read_header(path).items():
                 if name == "__metadata__":
                     continue
                 if name in self.where:
-                    raise ModelFileError(f"{path}: tensor '{name}' must be in one file, but {self.where[name]} has it")
+                    raise ModelFileError(
+                        f"{path}: the tensor {name[:80]!r} must be in one file, but {self.where[name].name} has it too;"
+                        " get the model again"
+                    )
                 self.where[name], self.shapes[name] = path, _shape(path, name, entry)
+                self.kinds[name] = str(entry["dtype"])
 
     @property
     def names(self) -> Set[str]:
@@ -83,34 +89,48 @@ class Tensors:
             with safe_open(self.where[name], "pt") as file:
                 tensor: Tensor = file.get_tensor(name)
         except (OSError, SafetensorError, ValueError, RuntimeError) as error:
-            raise ModelFileError(f"{self.where[name]}: '{name}' cannot be read: {error}") from error
+            raise ModelFileError(f"{self.where[name]}: {name!r} cannot be read: {short(error)}") from error
+        if tensor.shape != self.shapes[name]:  # the header says two things of it, and the library took the other one
+            raise ModelFileError(f"{self.where[name]}: {name!r} must stand once in the header; get the model again")
         return tensor.float()
 
     def outline(self, name: str) -> Tensor:
         """A tensor of that shape without any memory."""
         if name not in self.shapes:
-            raise ModelFileError(f"{self.folder}: the tensor '{name}' must be there, but is not")
+            raise ModelFileError(f"{self.folder}: the tensor '{name}' must be there, but is not; get the model again")
+        if self.kinds[name] not in TYPES:
+            raise ModelFileError(
+                f"{self.where[name]}: {name!r} must be of type {', '.join(TYPES)}, but is {self.kinds[name][:80]!r}; "
+                "get the model in one of them"
+            )
         return torch.empty(self.shapes[name], device="meta")
 
 
 def read_config(folder: Path) -> tuple[Family, Any, dict[str, Any]]:
     """The family of a folder, its config.json by our schema, and all of the file."""
     path = folder / "config.json"
-    values = read_json(path)
+    values = read_object(path)
     kind = values.get("model_type")
-    if kind not in FAMILIES:
-        known = suggest(str(kind), list(FAMILIES))
-        raise ModelFileError(f"{path}: model_type must be a family that is known here, but is {kind!r}{known}")
+    if not isinstance(kind, str) or kind not in FAMILIES:
+        known = suggest(str(kind)[:80], list(FAMILIES))
+        raise ModelFileError(
+            f"{path}: model_type must be a family that is known here, but is {str(kind)[:80]!r}{known}"
+        )
     if values.get("auto_map"):
         raise ModelFileError(f"{path}: auto_map names code of its own, which is never run; use a model without it")
     family = FAMILIES[kind]
     known_fields = {field.name for field in fields(family.schema)}
     chosen = {name: value for name, value in values.items() if name in known_fields}
+    if "vocab_size" not in chosen:
+        raise ModelFileError(f"{path}: vocab_size must be there, but is not; get the model again")
     check_sizes(path, chosen)
+    _check_types(path, family.schema, chosen)
     try:
-        return family, from_json(family.schema, _nested(chosen)), values
+        schema = from_json(family.schema, _nested(chosen))
     except (UsageError, TypeError) as error:
-        raise ModelFileError(f"{path}: {error}; this kind of {kind} is not known here") from error
+        raise ModelFileError(f"{path}: {short(error)}; this kind of {kind} is not known here") from error
+    check_sizes(path, vars(schema))
+    return family, schema, values
 
 
 def read(folder: Path) -> Foreign:
@@ -124,13 +144,15 @@ def assemble(said: Path, family: Family, schema: Any, tensors: Source) -> Foreig
     bare = not any(name.startswith(family.prefix) for name in tensors.names)
     try:
         config = family.shape(schema, frozenset())
+        if config.depth > len(tensors.names):
+            raise ValueError(f"each of {config.depth:,} layers must have tensors, but there are {len(tensors.names):,}")
         parts = family.parts(config, bare=bare)
         names = frozenset(part.ours for part in parts if all(name in tensors.names for name in part.theirs))
         config = family.shape(schema, names)
         with torch.device("meta"):
             outline = family.build(config, schema.vocab_size, names)
     except (ValueError, RuntimeError) as error:
-        raise ModelFileError(f"{said}: {_first(error)}; get the model again") from error
+        raise ModelFileError(f"{said}: {short(error)}; get the model again") from error
     wanted = dict(outline.named_parameters())
     used = [part for part in parts if part.ours in wanted]
     missing = wanted.keys() - {part.ours for part in used}
@@ -157,13 +179,15 @@ def _files(folder: Path) -> list[Path]:
         pickles = [path.name for path in (*folder.glob("*.bin"), *folder.glob("*.pt"), *folder.glob("*.pth"))]
         hint = f"; {pickles[0]} is a pickle, which can run code: convert it with --allow-pickle" if pickles else ""
         raise ModelFileError(f"{folder} must hold {SINGLE} or {SHARDED}, but does not{hint}")
-    listed = read_json(index).get("weight_map")
+    listed = read_object(index).get("weight_map")
     if not isinstance(listed, dict) or not listed:
-        raise ModelFileError(f"{index}: weight_map must say in which file each tensor is, but does not")
+        raise ModelFileError(f"{index}: weight_map must say in which file each tensor is, but does not; get it again")
     names = set(map(str, listed.values()))
     bad = sorted(name for name in names if not SHARD.fullmatch(name))
     if bad:
-        raise ModelFileError(f"{index}: a file must be a plain name ending on .safetensors, but is {bad[0]!r}")
+        raise ModelFileError(
+            f"{index}: a file must be a plain name ending on .safetensors, but is {bad[0][:80]!r}; get the model again"
+        )
     if len(names) > MOST_SHARDS:
         raise ModelFileError(f"{index} must name at most {MOST_SHARDS:,} files, but names {len(names):,}")
     absent = sorted(name for name in names if not (folder / name).is_file())
@@ -173,15 +197,38 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _shape(path: Path, name: str, entry: Any) -> tuple[int, ...]:
-    """The shape of a tensor that has a type we read."""
+    """The shape that a header says."""
     found = entry.get("shape") if isinstance(entry, dict) else None
     whole = isinstance(found, list) and all(isinstance(size, int) and 0 <= size < 1 << 40 for size in found)
     if not whole or len(found or ()) > 8:
-        raise ModelFileError(f"{path}: the shape of '{name[:80]}' must be a few whole numbers, but is {found!r}")
-    if entry.get("dtype") not in TYPES and entry.get("dtype") not in ("I64", "I32", "U8", "BOOL"):
-        raise ModelFileError(f"{path}: '{name[:80]}' must be of type {', '.join(TYPES)}, but is {entry.get('dtype')}")
+        raise ModelFileError(
+            f"{path}: the shape of {name[:80]!r} must be a few whole numbers, but is {str(found)[:80]}"
+        )
     assert isinstance(found, list)
     return tuple(found)
+
+
+def _check_types(path: Path, schema: type[Any], values: dict[str, Any]) -> None:
+    """Refuse a text or a truth where a number belongs, which a friendly reader would take for one."""
+    kinds = {field.name: str(field.type) for field in fields(schema)}
+    for name, value in values.items():
+        if isinstance(value, str | bool) and not any(word in kinds[name] for word in (type(value).__name__, "Literal")):
+            raise ModelFileError(
+                f"{path}: {name} must be {kinds[name].replace(' | ', ' or ')}, but is {str(value)[:80]!r}; "
+                "get the model again"
+            )
+
+
+def _validate(path: Path) -> None:
+    """Have the library hold every offset against the file, before memory is taken for what the header claims."""
+    read_header(path)
+    try:
+        with safe_open(path, "pt"):
+            pass
+    except (OSError, SafetensorError, ValueError, RuntimeError) as error:
+        raise ModelFileError(
+            f"{path} must be a whole safetensors file, but is not ({short(error)}); get it again"
+        ) from error
 
 
 def check_sizes(path: Path, values: dict[str, Any]) -> None:
@@ -191,7 +238,7 @@ def check_sizes(path: Path, values: dict[str, Any]) -> None:
             continue
         most = LARGEST.get(name, DEEPEST if "layers" in name or name == "n_layer" else WIDEST)
         if not -1 <= value <= most:
-            raise ModelFileError(f"{path}: {name} must be at most {most:,}, but is {value:,}")
+            raise ModelFileError(f"{path}: {name} must be from 0 to {most:,}, but is {value:,}; get the model again")
 
 
 def _nested(values: dict[str, Any]) -> dict[str, Any]:
@@ -210,15 +257,15 @@ def _compare(said: Path, part: Part, outline: Get, wanted: Tensor) -> None:
         found = part.bring(outline)
     except (RuntimeError, IndexError) as error:
         raise ModelFileError(
-            f"{said}: '{part.theirs[0]}' must be of another shape for this model ({_first(error)}); get the model again"
+            f"{said}: '{part.theirs[0]}' must be of another shape for this model ({short(error)}); get the model again"
         ) from error
+    for name, rows in zip(part.theirs, part.rows, strict=False):
+        if outline(name).shape[0] != rows:
+            raise ModelFileError(
+                f"{said}: {name!r} must have {rows:,} rows, but has {outline(name).shape[0]:,}; get the model again"
+            )
     if found.shape != wanted.shape:
         raise ModelFileError(
             f"{said}: '{part.ours}' must have the shape {tuple(wanted.shape)}, but has {tuple(found.shape)}; "
             "get the model again"
         )
-
-
-def _first(error: Exception) -> str:
-    """The first line of an error, which may be long."""
-    return str(error).partition("\n")[0][:200]
