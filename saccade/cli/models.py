@@ -76,7 +76,7 @@ def show(model: str, as_json: bool) -> None:
     shape = " ".join(f"{name}={found['config'][name]}" for name in ("dim", "depth", "heads", "hidden"))
     click.echo(f"{'shape':12}{shape}")
     if found["unused"]:
-        click.echo(f"{'unused':12}{', '.join(found['unused'])}")
+        click.echo(f"{'unused':12}{', '.join(map(_plain, found['unused']))}")
 
 
 @models.command()
@@ -92,3 +92,8 @@ def convert(folder: Path, allow_pickle: bool) -> None:
     from saccade import api
 
     say(f"wrote {api.convert_model(folder, allow_pickle=allow_pickle)}")
+
+
+def _plain(name: str) -> str:
+    """A name out of a file, which must not be able to steer the terminal."""
+    return name if name.isprintable() else ascii(name)

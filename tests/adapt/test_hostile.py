@@ -7,6 +7,7 @@ import select
 import struct
 import subprocess
 import sys
+import zipfile
 
 import pytest
 import torch
@@ -125,6 +126,16 @@ def cut(path):
     path.write_bytes(path.read_bytes()[:-700])
 
 
+def packed(path):
+    """Weights that are a few bytes in the file and many in memory."""
+    torch.save({"a": torch.zeros(5_000_000)}, path)
+    with zipfile.ZipFile(path) as old:
+        members = [(member.filename, old.read(member)) for member in old.infolist()]
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as new:
+        for name, content in members:
+            new.writestr(name, content)
+
+
 PICKLES = {
     "code": lambda path: path.write_bytes(evil()),
     "code in a zip": lambda path: torch.save({"a": Evil()}, path),
@@ -136,6 +147,7 @@ PICKLES = {
     "list": lambda path: torch.save([torch.zeros(2)], path),
     "numbers": lambda path: torch.save({"a": 3}, path),
     "spread out": spread,
+    "packed": packed,
     "nested": lambda path: torch.save({"a": {"b": torch.zeros(2)}}, path),
     "whole module": lambda path: torch.save(torch.nn.Linear(2, 2), path),
     "endless opcode": lambda path: path.write_bytes(b"\x80\x04" + b"(" * 100_000 + b"\x8e" + b"\xff" * 7 + b"\x7f"),
@@ -615,6 +627,50 @@ def _(folder):
 
 assert len(CASES) >= 60
 
+# What some of them must be refused for: the value and the rule, so that no other check hides the one that is meant.
+REASONS = {
+    "pickle alone: model.pt": "'model.pt' is a pickle, which can run code",
+    "convert: packed": "must not grow when it is unpacked, but its 2",
+    "convert: spread out": "'a' must not be larger than the file",
+    "convert: list": "must hold tensors by name, but does not",
+    "convert: numbers": "'a' must be a name of a plain tensor, but is not",
+    "convert: code": "must hold tensors and nothing else, but does not (UnpicklingError)",
+    "config: auto_map": "auto_map names code of its own, which is never run",
+    "config: a type that is a list": "model_type must be a family that is known here, but is",
+    "config: negative width": "hidden_size must be from 0 to 65,536, but is -8",
+    "config: width as text": "hidden_size must be int, but is '8'",
+    "config: width missing": "vocab_size must be there, but is not",
+    "config: deep but empty": "each of 500 layers must have tensors, but there are 21",
+    "config: largest of all": "'bert.embedding.weight' must have the shape (2000000, 65536), but has (30, 8)",
+    "config: not a number": "numbers must be finite, but one is NaN",
+    "config.json: twice": "keys must be different, but one of 3 stands twice",
+    "config.json: list": "must hold a JSON object, but holds list",
+    "config.json: too long": "must have at most 16,777,216 bytes, but has 17,825,792",
+    "config.json is a: pipe": "must be an ordinary file, but is not",
+    "index: parent": "must be a plain name ending on .safetensors, but is '../outside.safetensors'",
+    "index: many": "must name at most 1,000 files, but names 2,000",
+    "index: missing": "names model-00001-of-00002.safetensors, which is missing",
+    "index: one tensor in two files": "'x' must be in one file, but a.safetensors has it too",
+    "safetensors: all grown": "must be a whole safetensors file, but is not",
+    "safetensors tensor: missing": "the tensor 'embeddings.word_embeddings.weight' must be there, but is not",
+    "safetensors tensor: eight bits": "must be of type F32, F16, BF16, F64, but is 'F8_E4M3'",
+    "safetensors tensor: whole numbers": "must be of type F32, F16, BF16, F64, but is 'I64'",
+    "safetensors tensor: rows of another one": "must have 8 rows, but has 4",
+    "safetensors tensor: query of another width": "must be of another shape for this model",
+    "tokenizer: bomb": "a pattern must be a known one or a short literal, but is '(a+)+$'",
+    "tokenizer: number beyond the model": "must have at most 30 tokens, as config.json says, but has 2,000,000",
+    "tokenizer: precompiled": "a precompiled_charsmap must be a whole table of characters",
+    "gguf: many tensors": "the count of tensors must be at most 100,000, but is 9,223,372,036,854,775,808",
+    "gguf: lists in lists": "a list must be of numbers or texts, but is of kind 9",
+    "gguf: alignment 3": "general.alignment must be a power of 2 up to 65,536, but is 3",
+    "gguf: half a block": "a row of 'output_norm.weight' must be a multiple of 32, but is 8",
+    "gguf: overlap": "tensors must not overlap, but 'token_embd.weight' and 'output_norm.weight' do",
+    "gguf: past the end": "must be within its 14,720 bytes, but 'output_norm.weight' is not",
+    "gguf: kind of tensor": "but is of kind 999",
+    "gguf: end outside": "must be a token from 0 to 257, but is 258",
+}
+assert REASONS.keys() <= CASES.keys()
+
 
 # the reader, in a process of its own that can be watched
 
@@ -697,6 +753,7 @@ def test_a_hostile_file_is_refused_in_one_line_and_nothing_is_run(name, reader, 
     said = found["said"].removesuffix("\n")
     assert said.startswith("saccade: ") and "Traceback" not in said and found["out"] == ""
     assert said.isprintable() and len(said) < 1000, said[:2000]
+    assert REASONS.get(name, "; ") in said, said
     reader.errors.seek(0)
     assert reader.errors.read() == ""
     assert not canary.exists()

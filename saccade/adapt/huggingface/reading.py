@@ -67,8 +67,7 @@ class Tensors:
         self.shapes: dict[str, tuple[int, ...]] = {}
         self.kinds: dict[str, str] = {}
         for path in _files(folder):
-            _validate(path)
-            for name, entry in read_header(path).items():
+            for name, entry in _header(path).items():
                 if name == "__metadata__":
                     continue
                 if name in self.where:
@@ -176,9 +175,11 @@ def _files(folder: Path) -> list[Path]:
         return [folder / SINGLE]
     index = folder / SHARDED
     if not index.is_file():
-        pickles = [path.name for path in (*folder.glob("*.bin"), *folder.glob("*.pt"), *folder.glob("*.pth"))]
-        hint = f"; {pickles[0]} is a pickle, which can run code: convert it with --allow-pickle" if pickles else ""
-        raise ModelFileError(f"{folder} must hold {SINGLE} or {SHARDED}, but does not{hint}")
+        pickles = sorted(path.name for ending in ("bin", "pt", "pth") for path in folder.glob(f"*.{ending}"))
+        hint = "get the whole model"
+        if pickles:
+            hint = f"{pickles[0]!r:.80} is a pickle, which can run code: see `saccade models convert --help`"
+        raise ModelFileError(f"{folder} must hold {SINGLE} or {SHARDED}, but does not; {hint}")
     listed = read_object(index).get("weight_map")
     if not isinstance(listed, dict) or not listed:
         raise ModelFileError(f"{index}: weight_map must say in which file each tensor is, but does not; get it again")
@@ -189,7 +190,7 @@ def _files(folder: Path) -> list[Path]:
             f"{index}: a file must be a plain name ending on .safetensors, but is {bad[0][:80]!r}; get the model again"
         )
     if len(names) > MOST_SHARDS:
-        raise ModelFileError(f"{index} must name at most {MOST_SHARDS:,} files, but names {len(names):,}")
+        raise ModelFileError(f"{index} must name at most {MOST_SHARDS:,} files, but names {len(names):,}; get it again")
     absent = sorted(name for name in names if not (folder / name).is_file())
     if absent:
         raise ModelFileError(f"{index} names {absent[0]}, which is missing; get the model again")
@@ -219,12 +220,14 @@ def _check_types(path: Path, schema: type[Any], values: dict[str, Any]) -> None:
             )
 
 
-def _validate(path: Path) -> None:
-    """Have the library hold every offset against the file, before memory is taken for what the header claims."""
-    read_header(path)
+def _header(path: Path) -> dict[str, Any]:
+    """What is in a file, after the library has held every offset against it: no memory is taken for mere claims."""
     try:
+        found = read_header(path)
         with safe_open(path, "pt"):
-            pass
+            return found
+    except ModelFileError as error:
+        raise ModelFileError(f"{error}; get the model again") from error
     except (OSError, SafetensorError, ValueError, RuntimeError) as error:
         raise ModelFileError(
             f"{path} must be a whole safetensors file, but is not ({short(error)}); get it again"
