@@ -12,7 +12,13 @@ from saccade.cli.group import json_option, main, say
 
 @main.group()
 def models() -> None:
-    """Models from elsewhere: list, get, show, convert."""
+    """Models from elsewhere: list, get, show, convert.
+
+    \b
+    Examples:
+      saccade models list
+      saccade models get minilm
+    """
 
 
 @models.command("list")
