@@ -36,6 +36,11 @@ class LabelScores:
         value = sum(counts.f1 for counts in self.by_label.values()) / len(self.by_label)
         return Score(value, f"F1|average:macro|version:saccade-{__version__}")
 
+    def of(self, label: str) -> Score:
+        """The F1 of one label, 0 to 100."""
+        counts = self.by_label.get(label, Counts(0, 0, 0))
+        return Score(counts.f1, f"F1|label:{label}|version:saccade-{__version__}")
+
 
 def accuracy(found: Sequence[Hashable], wanted: Sequence[Hashable]) -> Score:
     """Share of rows with the right label, or with all the right labels and no other, 0 to 100."""

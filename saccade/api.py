@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import torch
 
-from saccade import runs
+from saccade import foreign, runs
 from saccade.adapt import catalogue, opening, pickles
 from saccade.config import from_json, override, settings, to_json
 from saccade.durable import read_json, sync_folder, sync_tree, write_json
@@ -90,11 +90,16 @@ def load(
     task: str = "",
     say: Callable[[str], None] = warnings.warn,
 ) -> Task:
-    """The trained task of a run, from its best or last checkpoint or the mean of all kept ones; needs no data.
+    """The trained task of a run, from its best or last checkpoint or the mean of all kept ones; or a foreign model.
 
     A run may name a task that is not built in, which is code: it is imported only if `task` names it too.
     """
-    run = runs.find(Path(root), str(word))
+    try:
+        run = runs.find(Path(root), str(word))
+    except UsageError:
+        if not foreign.is_foreign(str(word)):
+            raise
+        return _placed(foreign.open_task(str(word)), device)
     _kind(run, task)
     found = _checkpoint(run, which, say)
     weights = found.parts.get("average") or found.parts["model"]
@@ -105,6 +110,11 @@ def load(
     restore(opened.players(), weights, run.name)
     if (run.folder / "findings.json").exists():
         opened.findings = read_json(run.folder / "findings.json")
+    return _placed(opened, device)
+
+
+def _placed(opened: Task, device: str) -> Task:
+    """A task with its networks on a device, ready to answer."""
     for player in opened.players().values():
         player.to(choose_device(device)).eval()
     return opened

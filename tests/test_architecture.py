@@ -24,20 +24,25 @@ MAY_IMPORT: dict[str, set[str]] = {
     "encoder": {"adapt", "config", "data", "durable", "errors", "models", "nn", "task"},
     "tasks": {
         *("encoder", "look", "nn", "models", "data", "metrics", "entities", "answers", "agreement", "task"),
-        *("decode", "config", "errors"),
+        *("decode", "config", "durable", "errors"),
     },
+    "foreign": {"adapt", "errors", "models", "task", "tasks"},
     "tensors": {"errors"},
     "adapt": {"config", "data", "durable", "errors", "models", "nn", "tensors"},
     "train": {"task", "config", "durable", "errors", "tensors"},
     "runs": {"config", "durable", "errors"},
-    "api": {"adapt", "config", "durable", "errors", "look", "runs", "task", "tasks", "train"},
+    "api": {"adapt", "config", "durable", "errors", "foreign", "look", "runs", "task", "tasks", "train"},
     "compare": {
         *("api", "config", "data", "durable", "errors", "look", "metrics", "models", "nn", "runs"),
         *("task", "tasks", "train"),
     },
     "screen": set(),
     "demo": {"errors"},
-    "cli": {"api", "compare", "config", "demo", "errors", "screen"},
+    "exporting": {"adapt", "config", "data", "durable", "encoder", "errors", "models", "task", "tasks"},
+    "features": {
+        *("adapt", "agreement", "config", "encoder", "entities", "errors", "models", "task", "tasks"),
+    },
+    "cli": {"exporting", "features", "api", "compare", "config", "demo", "errors", "screen"},
     "__main__": {"cli"},
     "__init__": set(),
 }

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -22,9 +21,8 @@ class LoraLinear(nn.Linear):
         self.weight.requires_grad_(False)
         if self.bias is not None:
             self.bias.requires_grad_(False)
-        make = {"device": layer.weight.device, "dtype": layer.weight.dtype}
-        self.lower = nn.Parameter(torch.empty(rank, layer.in_features, **make))  # (R, I)
-        self.upper = nn.Parameter(torch.zeros(layer.out_features, rank, **make))  # (O, R)
+        self.lower = nn.Parameter(layer.weight.new_empty(rank, layer.in_features))  # (R, I)
+        self.upper = nn.Parameter(layer.weight.new_zeros(layer.out_features, rank))  # (O, R)
         nn.init.normal_(self.lower, std=1 / math.sqrt(layer.in_features))
 
     def forward(self, x: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import click
 
 from saccade import __version__
-from saccade.errors import SaccadeError
+from saccade.errors import DataError, SaccadeError
 
 EXIT_CODES = """
 Exit codes: 0 ok, 1 failure, 2 usage, 3 bad data, 4 bad or untrusted model file, 5 out of resources
@@ -76,3 +76,17 @@ def report(quiet: bool) -> Any:
     from saccade.screen import Screen
 
     return Screen(quiet)
+
+
+def read_lines(file: Any) -> list[str]:
+    """The lines of a file of inputs, which must be UTF-8."""
+    found = []
+    for number, line in enumerate(file, start=1):
+        try:
+            found.append(line.decode().rstrip("\r\n"))
+        except UnicodeDecodeError as error:
+            place = f"{file.name}:{number}:{error.start + 1}"
+            raise DataError(
+                f"{place}: byte 0x{line[error.start]:02X}, expected UTF-8; convert it with iconv"
+            ) from error
+    return found

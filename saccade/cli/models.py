@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import click
 
-from saccade.cli.group import json_option, main, say
+from saccade.cli.group import json_option, main, runs_option, say, task_option, weights_option
 
 
 @main.group()
@@ -103,3 +104,24 @@ def convert(folder: Path, allow_pickle: bool) -> None:
 def _plain(name: str) -> str:
     """A name out of a file, which must not be able to steer the terminal."""
     return name if name.isprintable() else ascii(name)
+
+
+@main.command()
+@click.argument("run")
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option("--to", "form", type=click.Choice(["hf"]), default="hf", help="hf: a folder that transformers opens.")
+@weights_option
+@runs_option
+@task_option
+def export(run: str, folder: Path, form: str, root: str, task: str, which: Any) -> None:
+    """Write a RUN, or a model from elsewhere, to a new FOLDER for other tools.
+
+    \b
+    Examples:
+      saccade export book-1 --to hf book-for-transformers
+    """
+    from saccade import api, exporting
+
+    opened = api.load(run, root=root, which=which, task=task, say=say, device="cpu")
+    for line in exporting.export(opened, folder):
+        say(line)

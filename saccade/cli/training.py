@@ -16,6 +16,7 @@ from saccade.cli.printing import show_trained
 @click.argument("settings", nargs=-1)
 @click.option("--task", default="", help="What to learn; see `saccade tasks`; default: by the file.")
 @click.option("--preset", default="", help="A named shape; see `saccade tasks TASK`.")
+@click.option("--from", "base", help="A pretrained encoder: a folder, a name of `saccade models list`, or owner/name.")
 @click.option("--name", default="", help="Name of the run; default: from the file.")
 @click.option("--steps", type=click.IntRange(1), help="Length in steps.")
 @click.option("--minutes", type=click.FloatRange(0, min_open=True), help="Length in minutes (default 5).")
@@ -27,6 +28,8 @@ from saccade.cli.printing import show_trained
 @click.option("--column", help="Column of a table that holds the text.")
 @click.option("--source", help="Column of a table that holds the source of a pair.")
 @click.option("--target", help="Column of the target; for a file of lines the second file, or the part of its name.")
+@click.option("--second", help="Column of a table that holds the second text of a pair.")
+@click.option("--label", help="Column of a table that holds the label or the number.")
 @click.option("--quiet", is_flag=True, help="No progress, only the result.")
 @runs_option
 @json_option
@@ -53,6 +56,7 @@ def train(
       saccade train book.txt --minutes 10 --preset small
       saccade train reviews.csv --column text model.dim=256 train.optim.kind=adamw
       saccade train texts/ --valid held.txt --steps 1000 --name texts
+      saccade train mails.csv --task text_classification --from minilm
     """
     from saccade import api
 
@@ -73,6 +77,9 @@ SHORTCUTS = {
     "column": "data.column",
     "source": "data.source",
     "target": "data.target",
+    "second": "data.second",
+    "label": "data.label",
+    "base": "base",
 }
 
 

@@ -11,9 +11,8 @@ from typing import Any
 
 import click
 
-from saccade.cli.group import json_option, main, report, runs_option, say, task_option, weights_option
+from saccade.cli.group import json_option, main, read_lines, report, runs_option, say, task_option, weights_option
 from saccade.cli.printing import show_prediction, show_scores
-from saccade.errors import DataError
 
 AT_ONCE = 256  # inputs of a file that are answered together
 
@@ -70,7 +69,7 @@ def predict(run: str, words: tuple[str, ...], file: Any, root: str, task: str, w
 
     opened = api.load(run, root=root, which=which, task=task, say=say)
     text, options = _said(opened, words)
-    inputs = _lines(file) if file else [text]
+    inputs = read_lines(file) if file else [text]
     if as_json or not opened.continues:
         with report(not file) as screen:
             for first in range(0, len(inputs), AT_ONCE):
@@ -144,17 +143,3 @@ def _said(opened: Any, words: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
     if not words or words[0].partition("=")[0] in api.option_names(opened):
         return "", words
     return words[0], words[1:]
-
-
-def _lines(file: Any) -> list[str]:
-    """The lines of a file of inputs, which must be UTF-8."""
-    found = []
-    for number, line in enumerate(file, start=1):
-        try:
-            found.append(line.decode().rstrip("\r\n"))
-        except UnicodeDecodeError as error:
-            place = f"{file.name}:{number}:{error.start + 1}"
-            raise DataError(
-                f"{place}: byte 0x{line[error.start]:02X}, expected UTF-8; convert it with iconv"
-            ) from error
-    return found

@@ -13,11 +13,10 @@ from numpy.typing import NDArray
 from saccade.data.sequences import Sequences
 from saccade.data.tokenizers import Tokenizer
 
-# After . ! ? and closing marks, before something that can begin a sentence; after the full stops of Chinese and
+CLOSING, OPENING = r"[\"'\u201d\u2019)\]]*", r"[\"'\u201c\u2018(\[]*"
+# After . ! ? at the end of a line, or before something that can begin a sentence; after the full stops of Chinese and
 # Japanese; at an empty line.
-END = re.compile(
-    r"(?<=[.!?])[\"'\u201d\u2019)\]]*\s+(?=[\"'\u201c\u2018(\[]*[^\W\d_a-z])|(?<=[\u3002\uff01\uff1f])|\n\s*\n"
-)
+END = re.compile(rf"(?<=[.!?]){CLOSING}(?:[^\S\n]*\n\s*|\s+(?={OPENING}[^\W\d_a-z]))|(?<=[\u3002\uff01\uff1f])|\n\s*\n")
 SHORT = re.compile(r"\b(?:Mr|Mrs|Ms|Dr|St|vs|etc|No|Prof|Rev|Sr|Jr|[A-Z])\.$")  # what ends on a dot in mid-sentence
 TOGETHER = 2000  # sentences tokenized at once
 

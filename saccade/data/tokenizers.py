@@ -87,6 +87,15 @@ class Tokenizer:
             return [self.encode(text) for text in texts]
         return [[int(number) for number in ids] for ids in self._run(texts)]
 
+    def spans(self, texts: Sequence[str]) -> list[tuple[list[int], list[tuple[int, int]]]]:
+        """The ids of several texts, and which characters of its text each id stands for."""
+        for text in texts:
+            check_surrogates(text)
+        found = guarded(self._name, lambda: self._inner.encode_batch(list(texts), add_special_tokens=False))
+        return [
+            (list(encoding.ids), [(int(first), int(last)) for first, last in encoding.offsets]) for encoding in found
+        ]
+
     def _run(self, texts: Sequence[str]) -> list[Ids]:
         for text in texts:
             check_surrogates(text)

@@ -116,6 +116,47 @@ class Masked(nn.Module):
             self.words.head.weight = self.bert.embedding.weight
 
 
+class Encoding(nn.Module):
+    """An encoder alone, under the name it has in every model."""
+
+    def __init__(self, config: BertConfig, vocabulary: int) -> None:
+        super().__init__()
+        self.bert = Bert(replace(config, pooler=False), vocabulary)
+
+    @classmethod
+    def around(cls, bert: Bert) -> Encoding:
+        """A given encoder, without its pooler."""
+        with torch.device("meta"):
+            made = cls(bert.config, bert.embedding.num_embeddings)
+        made.bert, bert.pooler = bert, None
+        return made
+
+
+class Headed(nn.Module):
+    """An encoder with one linear layer on top, which begins as 0; over each token, or over one vector of all."""
+
+    def __init__(self, config: BertConfig, vocabulary: int, outputs: int) -> None:
+        super().__init__()
+        self.bert = Bert(replace(config, pooler=False), vocabulary)
+        self.head = nn.Linear(config.dim, outputs)
+        nn.init.zeros_(self.head.weight)
+        nn.init.zeros_(self.head.bias)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Vectors (..., D) -> (..., outputs)."""
+        out: Tensor = self.head(dropout(features, self.bert.config.dropout, self.training))
+        return out
+
+
+def pool(features: Tensor, keep: Tensor | None, kind: Literal["mean", "first"]) -> Tensor:
+    """One vector for each text: the mean of its real tokens, or the first one. (B, T, D) -> (B, D)."""
+    if kind == "first":
+        return features[:, 0]
+    if keep is None:
+        return features.mean(1)
+    return (features * keep[..., None]).sum(1) / keep.sum(1, keepdim=True)
+
+
 def begin_weights(model: nn.Module, config: BertConfig) -> None:
     """The first weights of an encoder, alone or with something on top."""
     if config.begin == "silent":

@@ -34,6 +34,26 @@ GPT: dict[str, dict[str, Any]] = {
     "gpt2-xl": {"dim": 1600, "depth": 48, "heads": 25, "hidden": 6400, "capacity": 1024, **_GPT2},
 }
 
+_BERT: dict[str, Any] = {
+    "activation": "gelu",
+    "norm": "layer",
+    "norm_first": False,
+    "epsilon": 1e-12,
+    "position": "learned",
+    "score": "scaled_dot",
+    "bias": True,
+    "tied": True,
+    "pooler": True,
+    "begin": "normal",
+}
+
+BERT: dict[str, dict[str, Any]] = {  # the shapes of https://arxiv.org/abs/1810.04805 and its smaller ones
+    "bert-tiny": {"dim": 128, "depth": 2, "heads": 2, "hidden": 512, "capacity": 512, **_BERT},
+    "bert-mini": {"dim": 256, "depth": 4, "heads": 4, "hidden": 1024, "capacity": 512, **_BERT},
+    "bert-base": {"dim": 768, "depth": 12, "heads": 12, "hidden": 3072, "capacity": 512, **_BERT},
+    "bert-large": {"dim": 1024, "depth": 24, "heads": 16, "hidden": 4096, "capacity": 512, **_BERT},
+}
+
 _PUBLISHED: dict[str, Any] = {
     "activation": "relu",
     "norm": "layer",

@@ -148,9 +148,19 @@ class Task(Contract):
     continues: ClassVar[bool] = True
     score = "loss"
 
-    def __init__(self, config: TextConfig, tokenizer: Tokenizer) -> None:
+    def __init__(
+        self,
+        config: TextConfig,
+        tokenizer: Tokenizer,
+        model: GPT | None = None,
+        *,
+        begin: int | None = None,
+        end: int | None = None,
+    ) -> None:
+        """With a new network, or a given one with the ids that stand before and after its texts."""
         self.config, self.tokenizer = config, tokenizer
-        self.model: GPT = GPT(config.model, tokenizer.size)
+        self.model: GPT = GPT(config.model, tokenizer.size) if model is None else model
+        self.begin, self.end = begin, tokenizer.specials.get(END) if end is None else end
         self.shards: dict[Split, text.Shard] = {}
 
     @classmethod
@@ -250,13 +260,12 @@ class Task(Contract):
     def _continue(self, prompt: list[int], options: TextOptions) -> Iterator[tuple[int | None, str]]:
         """Ids and the text each one completes, until the length, the stop text or the end of the text."""
         ids = torch.tensor([prompt], device=self._device())
-        end = self.tokenizer.specials.get(END)
         decoded, held = Stream(self.tokenizer), ""
         tokens = generate(self.model, ids, self.config.model.capacity, options, options.seed)
         with self._settled():
             for _, chosen in zip(range(options.length), tokens, strict=False):
                 number = int(chosen[0])
-                if number == end:
+                if number == self.end:
                     break
                 held += decoded.feed(number)
                 if options.stop and options.stop in held:
@@ -271,8 +280,8 @@ class Task(Contract):
 
     def _prompt(self, input: str) -> list[int]:
         """The ids to start from; without a prompt, what stands before the beginning of a text."""
-        end = self.tokenizer.specials.get(END)
-        return self.tokenizer.encode(input) or ([end] if end is not None else text.separator(self.tokenizer) or [0])
+        ids = [*([] if self.begin is None else [self.begin]), *self.tokenizer.encode(input)]
+        return ids or ([self.end] if self.end is not None else text.separator(self.tokenizer) or [0])
 
     def _map(self, name: str, weights: Tensor, read: list[int]) -> AttentionRead:
         """A map with its words; after a full context it covers the tokens that were read again."""

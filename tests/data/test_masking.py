@@ -28,6 +28,7 @@ def sentences(documents=5, each=40):
         ("It cost 3.5 dollars, e.g. in Rome.", ["It cost 3.5 dollars, e.g. in Rome."]),
         ("CHAPTER I\n\nIt was\ndark.", ["CHAPTER I", "It was dark."]),
         ("\u4eca\u5929\u597d\u3002\u518d\u89c1\uff01", ["\u4eca\u5929\u597d\u3002", "\u518d\u89c1\uff01"]),
+        ("the cat sat.\nthe dog ran.\n", ["the cat sat.", "the dog ran."]),
         ("", []),
         (" \n\n ", []),
     ],

@@ -1,0 +1,1 @@
+"""What the tasks with an encoder have in common; the tasks themselves are in `tasks`."""

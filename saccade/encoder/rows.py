@@ -1,0 +1,224 @@
+"""Labelled rows for an encoder: reading them, batches of like length, and one vector for each text or pair.
+
+Shapes: B rows, T tokens, D width.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from saccade.data.batches import Buckets
+from saccade.data.labelled import Labelled, find_labelled, read_labelled
+from saccade.data.problems import Strays
+from saccade.data.splitting import SplitSettings
+from saccade.data.tokenizers import Tokenizer
+from saccade.durable import read_json, write_json
+from saccade.encoder.task import EncoderConfig, EncoderTask, Rows
+from saccade.errors import DataError
+from saccade.models.bert import BertConfig, pool
+from saccade.task import Advance, Split, quiet
+
+LABELS = "labels.json"
+QUICK = 1000  # rows of a quick evaluation
+
+
+@dataclass(frozen=True)
+class LabelledSettings:
+    """Where texts and labels stand."""
+
+    valid: str = ""
+    """a file of validation rows; without it a share of the data is held back"""
+    fraction: float = 0.1
+    """share of the rows held back for validation"""
+    column: str = ""
+    """column of the text; without it the usual names are tried, then the content decides"""
+    second: str = ""
+    """column of the second text of a pair"""
+    label: str = ""
+    """column of the label, the labels or the number"""
+    encoding: str = ""
+    """encoding of the files, where it is not UTF-8"""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.fraction < 1:
+            raise ValueError(f"fraction must be above 0 and below 1, but is {self.fraction}")
+        if self.valid:  # a run can be resumed from anywhere
+            object.__setattr__(self, "valid", str(Path(self.valid).resolve()))
+
+
+@dataclass(frozen=True)
+class RowConfig(EncoderConfig):
+    """Settings of a task with labelled rows."""
+
+    data: LabelledSettings = field(default_factory=LabelledSettings)
+    pool: Literal["mean", "first"] = "mean"
+    """what stands for a text: the mean of its tokens, or the first one"""
+
+
+@dataclass(frozen=True)
+class RowBatch:
+    """Framed texts with their answers (B, ...)."""
+
+    read: tuple[Rows, ...]
+    answers: Tensor
+    names: tuple[str, ...]
+
+    @property
+    def count(self) -> int:
+        return len(self.names)
+
+    @property
+    def rows(self) -> list[str]:
+        return list(self.names)
+
+    def to(self, device: Any) -> RowBatch:
+        return RowBatch(tuple(rows.to(device) for rows in self.read), self.answers.to(device), self.names)
+
+
+@dataclass(frozen=True)
+class RowBatches:
+    """Rows of like length together; which ones depends on (seed, step) alone."""
+
+    task: RowTask
+    part: Labelled
+    framed: Sequence[Sequence[tuple[list[int], int]]]
+    buckets: Buckets
+
+    @property
+    def per_epoch(self) -> int:
+        return self.buckets.per_epoch
+
+    def at(self, step: int) -> list[RowBatch]:
+        rows = self.buckets.rows(step)
+        return [self.make(part) for part in np.array_split(rows, min(self.task.config.parts, len(rows)))]
+
+    def make(self, rows: NDArray[np.int64]) -> RowBatch:
+        """Some rows as a batch."""
+        chosen = rows.tolist()
+        read = tuple(Rows.of([side[row] for row in chosen]) for side in self.framed)
+        return RowBatch(read, self.task.answers(self.part, chosen), tuple(self.part.place(row) for row in chosen))
+
+
+class RowTask(EncoderTask):
+    """A task that reads a table of texts, or pairs of texts, each with its answer."""
+
+    numbers = False
+    apart = False
+    """whether the two texts of a pair are read one by one, not as one row"""
+
+    def __init__(self, config: Any, tokenizer: Tokenizer, shape: BertConfig, known: dict[str, Any]) -> None:
+        super().__init__(config, tokenizer, shape)
+        self.known = known
+        self.parts: dict[Split, Labelled] = {}
+
+    @classmethod
+    def prepare(cls, config: Any, data: Path, assets: Path, advance: Advance = quiet) -> list[str]:
+        found = cls._find(config.data, data)
+        rows = read_labelled(found)
+        train = rows if config.data.valid else rows.split(SplitSettings(fraction=config.data.fraction))[0]
+        texts = [*train.texts, *train.seconds]
+        write_json(assets / LABELS, cls.describe(train, rows))
+        return [*found.notes(), *cls.learn(config, texts, assets), *rows.strays.notes()]
+
+    @classmethod
+    def describe(cls, train: Labelled, rows: Labelled) -> dict[str, Any]:
+        """What must be known of the answers to open the task."""
+        return {"names": list(rows.names), "several": rows.several, "pairs": bool(rows.seconds)}
+
+    @classmethod
+    def open(cls, config: Any, assets: Path) -> RowTask:
+        opened = cls(config, *cls.read_assets(assets), read_json(assets / LABELS))
+        opened.begin(assets)
+        return opened
+
+    @classmethod
+    def _find(cls, settings: LabelledSettings, path: Path) -> Any:
+        return find_labelled(
+            path,
+            column=settings.column,
+            second=settings.second,
+            label=settings.label,
+            numbers=cls.numbers,
+            encoding=settings.encoding or None,
+        )
+
+    def attach(self, data: Path, advance: Advance = quiet, *, whole: bool = False) -> list[str]:
+        like = self._like()
+        if whole:
+            self.parts = {Split.VALID: read_labelled(self._find(self.config.data, data), like=like)}
+            return [f"rows: {len(self.parts[Split.VALID]):,}"]
+        train, valid = read_labelled(self._find(self.config.data, data), like=like), None
+        if self.config.data.valid:
+            valid = read_labelled(self._find(self.config.data, Path(self.config.data.valid)), like=like)
+        else:
+            train, valid = train.split(SplitSettings(fraction=self.config.data.fraction))
+        self.parts = {Split.TRAIN: train, Split.VALID: valid}
+        for split, part in self.parts.items():
+            if not len(part):
+                message = f"{data}: the {split} part has no rows, expected at least one"
+                raise DataError(f"{message}; give more rows, or --valid FILE")
+        self.fingerprint = _fingerprint(train)
+        return [f"rows: {len(train):,} to train on, {len(valid):,} held back"]
+
+    def _like(self) -> Labelled | None:
+        """The labels that rows must have, as the training rows had them."""
+        if self.numbers:
+            return None
+        names, several = tuple(self.known["names"]), bool(self.known["several"])
+        return Labelled((), (), (), (), names, several, (), (), Strays())
+
+    def batches(self, split: Split, seed: int) -> RowBatches:
+        part = self.parts[split]
+        framed = self._framed(part, range(len(part)))
+        lengths = np.array([[len(row) for row, _ in side] for side in framed], dtype=np.int64)
+        other = lengths[1] if len(framed) > 1 else np.zeros_like(lengths[0])
+        return RowBatches(self, part, framed, Buckets(lengths[0], other, self.config.tokens, seed))
+
+    def _framed(self, part: Labelled, rows: Sequence[int]) -> list[list[tuple[list[int], int]]]:
+        """The rows as tokens: once, or each of the two texts by itself."""
+        first = self.tokenizer.encode_batch([part.texts[row] for row in rows])
+        if not part.seconds:
+            return [[self.frame.row(ids) for ids in first]]
+        second = self.tokenizer.encode_batch([part.seconds[row] for row in rows])
+        if self.apart:
+            return [[self.frame.row(ids) for ids in side] for side in (first, second)]
+        return [[self.frame.row(one, other) for one, other in zip(first, second, strict=True)]]
+
+    def answers(self, part: Labelled, rows: Sequence[int]) -> Tensor:
+        """The true answers of some rows, as the loss needs them."""
+        raise NotImplementedError
+
+    def pooled(self, rows: Rows) -> Tensor:
+        """One vector for each row: (B, D)."""
+        return pool(self.model.bert(rows.ids, rows.keep, rows.segments), rows.keep, self.config.pool)
+
+    @torch.no_grad()
+    def vectors(self, framed: Sequence[tuple[Sequence[int], int]], advance: Advance = quiet) -> Tensor:
+        """One vector for each framed row, in the order given: (N, D)."""
+        found: dict[int, Tensor] = {}
+        for at, features in self.features(framed):
+            found[at] = pool(features[None], None, self.config.pool)[0]
+            if len(found) % 100 == 0:
+                advance(len(found) / len(framed))
+        return torch.stack([found[at] for at in range(len(framed))])
+
+    def sampled(self, split: Split, quick: bool) -> list[int]:
+        """The rows that are scored; quick: an even sample of them."""
+        count = len(self.parts[split])
+        return list(range(0, count, max(1, -(-count // QUICK)) if quick else 1))
+
+
+def _fingerprint(part: Labelled) -> str:
+    """What the rows are, in a few letters."""
+    content = json.dumps([part.texts, part.seconds, part.labels, part.numbers]).encode()
+    return hashlib.sha256(content).hexdigest()[:16]

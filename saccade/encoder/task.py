@@ -1,0 +1,181 @@
+"""Encoder: what every task with BERT has in common: where its encoder comes from, and how rows go through it.
+
+Shapes: B rows, T tokens, D width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from saccade.adapt import catalogue, huggingface, lora
+from saccade.config import from_json, to_json
+from saccade.data.batches import groups
+from saccade.data.frames import Frame, rectangle
+from saccade.data.tokenizers import Tokenizer, train_tokenizer
+from saccade.data.vocabularies import read_tokenizer
+from saccade.data.words import word_numbers
+from saccade.durable import read_json, write_json
+from saccade.encoder.layers import combine
+from saccade.errors import UsageError
+from saccade.models.bert import BertConfig, Masked
+from saccade.nn.packed import packed
+from saccade.nn.probe import watch
+from saccade.task import AttentionRead, Axis
+from saccade.task import Task as Contract
+
+TOGETHER = 64  # rows read at once,
+POSITIONS = 1 << 13  # and their tokens with padding
+SHAPE, WEIGHTS = "encoder.json", "base.safetensors"
+
+
+@dataclass(frozen=True)
+class EncoderConfig:
+    """Where the encoder comes from and how it is trained."""
+
+    base: str = ""
+    """a pretrained encoder: a folder, a name of `saccade models list`, or owner/name on the hub; none: from scratch"""
+    tune: Literal["all", "lora", "head"] = "all"
+    """what is trained of a pretrained encoder: all of it, small changes of low rank, or nothing but what is on top"""
+    rank: int = 8
+    """rank of the changes that tune=lora learns"""
+    model: BertConfig = field(default_factory=lambda: BertConfig(dim=256, hidden=768))
+    """the shape of an encoder from scratch"""
+    vocabulary: int = 8000
+    """word pieces that an encoder from scratch learns"""
+    lowercase: bool = True
+    """an encoder from scratch takes no notice of case and accents"""
+    longest: int = 128
+    """most tokens of a row; longer texts lose their end"""
+    tokens: int = 4000
+    """positions of one step, with their padding"""
+    parts: int = 1
+    """parts a step is computed in, one after the other, to save memory; the result is the same"""
+
+    def __post_init__(self) -> None:
+        for name, least in (("rank", 1), ("longest", 8), ("tokens", 1), ("parts", 1), ("vocabulary", 1)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} must be at least {least}, but is {getattr(self, name)}")
+        if self.tune != "all" and not self.base:
+            raise ValueError(f"tune must be all without a base, but is {self.tune}")
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Framed texts as rectangles."""
+
+    ids: Tensor  # (B, T)
+    keep: Tensor | None  # (B, T), True for a real token; None: all are
+    segments: Tensor  # (B, T), 1 for the second text
+
+    @classmethod
+    def of(cls, framed: Sequence[tuple[Sequence[int], int]]) -> Rows:
+        """Rows with the places where their second segments begin."""
+        ids = torch.from_numpy(rectangle([row for row, _ in framed], -1))
+        keep, place = ids >= 0, torch.arange(ids.shape[1])
+        second = place >= torch.tensor([start for _, start in framed])[:, None]
+        return cls(ids.clamp_min(0), None if bool(keep.all()) else keep, (second & keep).long())
+
+    def to(self, device: Any) -> Rows:
+        keep = None if self.keep is None else self.keep.to(device)
+        return Rows(self.ids.to(device), keep, self.segments.to(device))
+
+
+class EncoderTask(Contract):
+    """A task whose model has an encoder called `bert`."""
+
+    model: Any
+    config: Any
+
+    def __init__(self, config: Any, tokenizer: Tokenizer, shape: BertConfig) -> None:
+        self.config, self.tokenizer, self.shape = config, tokenizer, shape
+        longest = config.longest
+        if shape.position == "learned":
+            longest = min(longest, shape.capacity)
+        self.frame = Frame.of(tokenizer, longest)
+
+    @classmethod
+    def advice(cls, config: Any) -> list[str]:
+        """A pretrained encoder wants small steps and few epochs."""
+        if not config.base:
+            return []
+        rate = {"all": "5e-5", "lora": "1e-3", "head": "1e-3"}[config.tune]
+        words = {"kind": "adamw", "lr": rate, "schedule": "linear", "warmup": "50", "weight_decay": "0.01", "clip": "1"}
+        return ["train.epochs=3", *(f"train.optim.{name}={value}" for name, value in words.items())]
+
+    @staticmethod
+    def learn(config: Any, texts: Iterable[str], assets: Path) -> list[str]:
+        """Keep what an encoder needs, of the base or learnt from the texts; says what it is."""
+        if not config.base:
+            tokenizer = train_tokenizer("wordpiece", texts, config.vocabulary, lowercase=config.lowercase)
+            tokenizer.save(assets / "tokenizer.json")
+            write_json(assets / SHAPE, {"config": to_json(config.model)})
+            return [f"vocabulary: {tokenizer.size:,} word pieces"]
+        folder = catalogue.find(config.base)
+        foreign = huggingface.read(folder)
+        if not isinstance(foreign.model, Masked):
+            raise UsageError(f"base must be an encoder such as BERT, but {config.base} is a {foreign.family.name}")
+        read_tokenizer(folder).save(assets / "tokenizer.json")
+        write_json(assets / SHAPE, {"config": to_json(foreign.config), "family": foreign.family.name})
+        save_file(dict(foreign.model.named_parameters()), assets / WEIGHTS)
+        count = sum(value.numel() for value in foreign.model.bert.parameters())
+        return [f"base: {config.base}, {foreign.family.name}, {count / 1e6:.1f} M parameters"]
+
+    @staticmethod
+    def read_assets(assets: Path) -> tuple[Tokenizer, BertConfig]:
+        """The tokenizer and the shape that `learn` kept."""
+        shape = from_json(BertConfig, read_json(assets / SHAPE)["config"])
+        return Tokenizer.load(assets / "tokenizer.json"), shape
+
+    def begin(self, assets: Path) -> None:
+        """Give the model the weights of its base, and freeze what is not to be trained."""
+        if not self.config.base:
+            return
+        if not next(self.model.parameters()).is_meta:
+            known = load_file(assets / WEIGHTS)
+            with torch.no_grad():
+                for name, value in self.model.named_parameters():
+                    if name in known:
+                        value.copy_(known[name])
+        if self.config.tune == "lora":
+            lora.add(self.model.bert, self.config.rank)
+        elif self.config.tune == "head":
+            self.model.bert.requires_grad_(False)
+
+    def framed(self, first: str, second: str | None = None, *, marked: bool = False) -> tuple[list[int], int]:
+        """The row of one text or two, and where its second segment begins; marked: [MASK] stands for itself."""
+        encode = self.tokenizer.encode
+        return self.frame.row(encode(first, marked=marked), None if second is None else encode(second, marked=marked))
+
+    @torch.no_grad()
+    def features(
+        self, framed: Sequence[tuple[Sequence[int], int]], layers: Sequence[str] = ("last",)
+    ) -> Iterator[tuple[int, Tensor]]:
+        """Which row, and the vectors (T, D) of its tokens; rows of like length go through the encoder together.
+
+        The vectors of several choices of `LAYERS` stand side by side.
+        """
+        with self._settled(), packed(self.model, POSITIONS):
+            for group in groups([len(row) for row, _ in framed], TOGETHER, POSITIONS):
+                rows = Rows.of([framed[at] for at in group]).to(self._device())
+                states: list[Tensor] = []
+                self.model.bert(rows.ids, rows.keep, rows.segments, states=states)
+                found = torch.cat([combine(states, one) for one in layers], dim=-1)
+                for at, vectors in zip(group, found, strict=True):
+                    yield at, vectors[: len(framed[at][0])]
+
+    @torch.no_grad()
+    def reads(self, framed: tuple[Sequence[int], int]) -> list[AttentionRead]:
+        """Every attention of reading one row."""
+        rows = Rows.of([framed]).to(self._device())
+        pieces, raw = self.tokenizer.pieces(framed[0]), self.tokenizer.raw(framed[0])
+        words = Axis("words", tuple(pieces), tuple(word_numbers(raw)))
+        with self._settled(), watch(self.model) as maps:
+            self.model.bert(rows.ids, None, rows.segments)
+            return [AttentionRead(name, found.rows()[0].cpu(), words, words) for name, found in maps.items()]

@@ -1,0 +1,108 @@
+"""Sentence vectors: learn from pairs of texts to put like texts near each other; any text becomes one vector."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from saccade import agreement
+from saccade.data.labelled import Labelled
+from saccade.encoder.rows import RowBatch, RowConfig, RowTask
+from saccade.errors import DataError
+from saccade.models.bert import Encoding
+from saccade.task import Advance, Prediction, Split, quiet
+
+
+@dataclass(frozen=True)
+class VectorConfig(RowConfig):
+    """All settings of sentence vectors but those of the training loop."""
+
+    scale: float = 20.0
+    """what cosines are multiplied by where a text must be told from the others of its batch"""
+    contrast: float = 0.0
+    """rows with a number from here on (0 to 1, by the range of the data) also learn to find each other; 0: none do"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.scale <= 0:
+            raise ValueError(f"scale must be above 0, but is {self.scale}")
+        if not 0 <= self.contrast <= 1:
+            raise ValueError(f"contrast must be from 0 to 1, but is {self.contrast}")
+
+
+@dataclass(frozen=True)
+class VectorOptions:
+    """How a text becomes a vector."""
+
+    second: str = ""
+    """another text: how alike are the two?"""
+    maps: bool = False
+    """keep the attention of every layer and head"""
+
+
+class Task(RowTask):
+    """An encoder whose pooled vectors are compared by their cosine."""
+
+    Config: ClassVar[type[Any]] = VectorConfig
+    Options: ClassVar[type[Any]] = VectorOptions
+    presets: ClassVar[dict[str, Any]] = {}
+    summary: ClassVar[str] = "learn from pairs of texts with numbers to put like texts near each other"
+    score = "spearman"
+    numbers = True
+    apart = True
+
+    def __init__(self, config: Any, tokenizer: Any, shape: Any, known: dict[str, Any]) -> None:
+        super().__init__(config, tokenizer, shape, known)
+        self.model: Encoding = Encoding(shape, tokenizer.size)
+        self.least, self.range = float(known["least"]), float(known["range"])
+
+    @classmethod
+    def describe(cls, train: Labelled, rows: Labelled) -> dict[str, Any]:
+        if not rows.seconds:
+            raise DataError(f"{rows.files[0]}: one text in a row, expected two; name the second with --second COLUMN")
+        least, most = min(train.numbers), max(train.numbers)
+        return {**super().describe(train, rows), "least": least, "range": (most - least) or 1.0}
+
+    def answers(self, part: Labelled, rows: Sequence[int]) -> Tensor:
+        return (torch.tensor([part.numbers[row] for row in rows]) - self.least) / self.range
+
+    def losses(self, batch: RowBatch) -> Iterator[tuple[str, Tensor]]:
+        one, other = (F.normalize(self.pooled(rows), dim=-1) for rows in batch.read)
+        loss = F.mse_loss((one * other).sum(-1), batch.answers)
+        near = batch.answers >= self.config.contrast
+        if self.config.contrast and bool(near.any()):
+            alike = self.config.scale * one[near] @ other.t()  # (N, B)
+            loss = loss + F.cross_entropy(alike, near.nonzero()[:, 0])
+        yield "model", loss
+
+    @torch.no_grad()
+    def evaluate(self, split: Split, *, quick: bool = False, advance: Advance = quiet) -> dict[str, float]:
+        part, rows = self.parts[split], self.sampled(split, quick)
+        one, other = (self.vectors(side, advance) for side in self._framed(part, rows))
+        found = torch.cosine_similarity(one, other, dim=-1).tolist()
+        wanted = [part.numbers[row] for row in rows]
+        scores = {"spearman": agreement.spearman(found, wanted), "pearson": agreement.pearson(found, wanted)}
+        self.explained = {name: score.signature for name, score in scores.items()}
+        return {**{name: score.value for name, score in scores.items()}, "rows": len(rows)}
+
+    @torch.no_grad()
+    def predict(self, input: str, options: VectorOptions) -> Prediction:
+        """The vector as JSON; with a second text the cosine of the two."""
+        framed = [self.framed(text) for text in (input, *([options.second] if options.second else []))]
+        vectors = self.vectors(framed)
+        maps = tuple(self.reads(framed[0])) if options.maps else ()
+        if options.second:
+            alike = float(torch.cosine_similarity(vectors[0], vectors[1], dim=-1))
+            return Prediction(input, f"{alike:.4f}", {"cosine": alike}, maps)
+        return Prediction(input, json.dumps([round(value, 6) for value in vectors[0].tolist()]), {}, maps)
+
+    @classmethod
+    def of(cls, config: VectorConfig, tokenizer: Any, shape: Any) -> Task:
+        """A task for a given encoder that needs no data of its own."""
+        return cls(config, tokenizer, shape, {"names": [], "several": False, "pairs": True, "least": 0.0, "range": 1.0})

@@ -1,0 +1,138 @@
+"""Text classification: learn from labelled texts, or pairs of texts, which label another has; or which labels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from saccade import agreement
+from saccade.data.labelled import Labelled
+from saccade.encoder.rows import RowBatch, RowConfig, RowTask
+from saccade.models.bert import Headed
+from saccade.task import Advance, Prediction, Split, quiet
+
+
+@dataclass(frozen=True)
+class ClassConfig(RowConfig):
+    """All settings of a classifier but those of the training loop."""
+
+    balanced: bool = False
+    """rare labels count as much as frequent ones"""
+    threshold: float = 0.5
+    """where a text can have several labels: the probability from which a label is given"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 < self.threshold < 1:
+            raise ValueError(f"threshold must be above 0 and below 1, but is {self.threshold}")
+
+
+@dataclass(frozen=True)
+class ClassOptions:
+    """How one text is classified."""
+
+    second: str = ""
+    """the second text of a pair"""
+    maps: bool = False
+    """keep the attention of every layer and head"""
+
+
+class Task(RowTask):
+    """An encoder with one output for each label."""
+
+    Config: ClassVar[type[Any]] = ClassConfig
+    Options: ClassVar[type[Any]] = ClassOptions
+    presets: ClassVar[dict[str, Any]] = {}
+    summary: ClassVar[str] = "learn from labelled texts, or pairs of texts, which label another has"
+    score = "accuracy"
+
+    def __init__(self, config: Any, tokenizer: Any, shape: Any, known: dict[str, Any]) -> None:
+        super().__init__(config, tokenizer, shape, known)
+        self.names, self.several = tuple(known["names"]), bool(known["several"])
+        self.model: Headed = Headed(shape, tokenizer.size, len(self.names))
+        counts = torch.tensor([float(known["counts"][name]) for name in self.names])
+        self.weights = counts.sum() / (len(counts) * counts.clamp_min(1)) if config.balanced else None
+
+    @classmethod
+    def describe(cls, train: Labelled, rows: Labelled) -> dict[str, Any]:
+        given = [label for labels in train.labels for label in labels]
+        return {**super().describe(train, rows), "counts": {name: given.count(name) for name in rows.names}}
+
+    def answers(self, part: Labelled, rows: Sequence[int]) -> Tensor:
+        place = {name: at for at, name in enumerate(self.names)}
+        if not self.several:
+            return torch.tensor([place[part.labels[row][0]] for row in rows])
+        out = torch.zeros(len(rows), len(self.names))
+        for at, row in enumerate(rows):
+            out[at, [place[label] for label in part.labels[row]]] = 1.0
+        return out
+
+    def losses(self, batch: RowBatch) -> Iterator[tuple[str, Tensor]]:
+        yield "model", self._loss(self.model(self.pooled(batch.read[0])), batch.answers)
+
+    def _loss(self, logits: Tensor, answers: Tensor) -> Tensor:
+        weights = None if self.weights is None else self.weights.to(logits.device)
+        if self.several:
+            return F.binary_cross_entropy_with_logits(logits, answers, pos_weight=weights)
+        return F.cross_entropy(logits, answers, weight=weights)
+
+    @torch.no_grad()
+    def evaluate(self, split: Split, *, quick: bool = False, advance: Advance = quiet) -> dict[str, float]:
+        part, rows = self.parts[split], self.sampled(split, quick)
+        logits = self._logits(part, rows, advance)
+        found = [self._labels(chances) for chances in self._chances(logits)]
+        wanted = [part.labels[row] for row in rows]
+        labels = agreement.score_labels(found, wanted)
+        scores = {"accuracy": agreement.accuracy([frozenset(x) for x in found], [frozenset(x) for x in wanted])}
+        scores["f1"] = labels.micro if self.several else self._rare(labels, wanted)
+        scores["macro_f1"] = labels.macro
+        self.explained = {name: score.signature for name, score in scores.items()}
+        loss = float(self._loss(logits, self.answers(part, rows)))
+        return {**{name: score.value for name, score in scores.items()}, "loss": loss, "rows": len(rows)}
+
+    def _rare(self, labels: agreement.LabelScores, wanted: Sequence[Sequence[str]]) -> Any:
+        """F1 of the rarer of two labels, or of all labels together."""
+        if len(self.names) != 2:
+            return labels.micro
+        rare = min(self.names, key=lambda name: sum(name in one for one in wanted))
+        return labels.of(rare)
+
+    def _logits(self, part: Labelled, rows: Sequence[int], advance: Advance) -> Tensor:
+        vectors = self.vectors(self._framed(part, rows)[0], advance)
+        with self._settled():
+            logits: Tensor = self.model(vectors).float().cpu()
+        return logits
+
+    def _chances(self, logits: Tensor) -> Tensor:
+        return logits.sigmoid() if self.several else logits.softmax(-1)
+
+    def _labels(self, chances: Tensor) -> tuple[str, ...]:
+        """The labels that are given, by their probabilities."""
+        if not self.several:
+            return (self.names[int(chances.argmax())],)
+        given = (chances >= self.config.threshold).tolist()
+        return tuple(name for name, one in zip(self.names, given, strict=True) if one)
+
+    @torch.no_grad()
+    def predict(self, input: str, options: ClassOptions) -> Prediction:
+        framed = self.framed(input, options.second or None)
+        with self._settled():
+            chances = self._chances(self.model(self.vectors([framed])))[0].cpu()
+        ranked = sorted(zip(self.names, chances.tolist(), strict=True), key=lambda pair: -pair[1])
+        maps = tuple(self.reads(framed)) if options.maps else ()
+        return Prediction(input, "|".join(self._labels(chances)), dict(ranked), maps)
+
+    def study(self) -> dict[str, Any]:
+        """How often each label was taken for which, on all validation rows."""
+        if self.several:
+            return {}
+        part = self.parts[Split.VALID]
+        rows = range(len(part))
+        found = [self._labels(chances)[0] for chances in self._chances(self._logits(part, rows, quiet))]
+        table = agreement.confusion(found, [part.labels[row][0] for row in rows], self.names)
+        return {"confusion": {"labels": list(table.labels), "wanted_by_found": table.table.tolist()}}
