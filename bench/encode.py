@@ -18,17 +18,21 @@ from turns import race, serve, tell
 BATCH, SHORTEST, LONGEST = 32, 16, 128
 
 
-def texts(folder, count):
-    """Texts of whole words that are one token each."""
+def words(folder):
+    """Words of the vocabulary that are one token each."""
     from saccade.data.vocabularies import read_tokenizer
 
     tokenizer = read_tokenizer(folder)
-    words = [tokenizer.token(number) for number in range(2000, 12000)]
-    words = [
-        word for word in words if word.isascii() and word.isalpha() and tokenizer.encode(word) == [tokenizer.id(word)]
+    found = [tokenizer.token(number) for number in range(2000, 12000)]
+    return [
+        word for word in found if word.isascii() and word.isalpha() and tokenizer.encode(word) == [tokenizer.id(word)]
     ]
-    draw = random.Random(1)
-    return [" ".join(draw.choices(words, k=draw.randint(SHORTEST, LONGEST) - 2)) for _ in range(count)]
+
+
+def texts(folder, count):
+    """Texts of mixed length."""
+    draw, known = random.Random(1), words(folder)
+    return [" ".join(draw.choices(known, k=draw.randint(SHORTEST, LONGEST) - 2)) for _ in range(count)]
 
 
 def create(shape, folder):

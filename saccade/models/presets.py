@@ -90,6 +90,11 @@ TRANSLATION: dict[str, dict[str, Any]] = {
         "tokens": 2000,
         "smoothing": 0.0,
     },
+    "long": {  # for an hour and more on some ten thousand pairs
+        "model": {"transformer": {"depth": 4, "decoder_depth": 3, "hidden": 512, "dropout": 0.2}},
+        "consistency": 3.0,
+        "tokens": 2500,
+    },
     "tiny": _published(128, 4, 4, 256, 0.3),  # https://arxiv.org/abs/2105.14462, for Multi30k
     "small": _published(512, 6, 4, 1024, 0.3),  # fairseq's for IWSLT
     "base": _published(512, 6, 8, 2048, 0.1),
