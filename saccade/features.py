@@ -158,7 +158,7 @@ def _examples(opened: EncoderTask, task: str, data: Path, split: Split, words: l
     if task not in ("tagging", "text_classification"):
         raise UsageError(f"layers are compared by tagging or text_classification, but the task is '{task}'")
     kind = load_task(task)
-    config = override(kind.Config(), [*words, f"longest={opened.frame.longest}", "vocabulary=2000"])
+    config = override(kind.Config(), [*words, f"longest={opened.frame.longest}", "vocabulary=30000"])
     with tempfile.TemporaryDirectory(prefix="saccade-") as place, torch.device("meta"):
         kind.prepare(config, data, Path(place))
         reader: Any = kind.open(config, Path(place))

@@ -46,6 +46,8 @@ class Tokenizer:
         self.specials: dict[str, int] = {
             token.content: number for number, token in sorted(added.items()) if token.special
         }
+        # RoBERTa's <mask> takes the space before it away.
+        self._leaning = frozenset(token.content for token in added.values() if token.special and token.lstrip)
         self.kind: str = _kind(inner)
         self.size: int = max(self._tokens) + 1
         self._special_ids = frozenset(self.specials.values())
@@ -69,8 +71,10 @@ class Tokenizer:
         if not marked or not self.specials:
             return [int(number) for number in self.encode_array(text)]
         ids: list[int] = []
-        for piece in re.split(f"({'|'.join(map(re.escape, self.specials))})", text):
-            ids.extend([self.specials[piece]] if piece in self.specials else self.encode(piece))
+        marks = (rf"\s*{re.escape(mark)}" if mark in self._leaning else re.escape(mark) for mark in self.specials)
+        for piece in re.split(f"({'|'.join(marks)})", text):
+            mark = piece if piece in self.specials else piece.lstrip()
+            ids.extend([self.specials[mark]] if mark in self.specials else self.encode(piece))
         return ids
 
     def encode_array(self, text: str) -> Ids:

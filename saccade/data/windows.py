@@ -26,7 +26,7 @@ class Window:
 
 
 def cut_windows(questions: Sequence[Question], tokenizer: Tokenizer, frame: Frame, stride: int) -> list[Window]:
-    """All rows of all questions, in their order; neighbours share `stride` tokens of the context."""
+    """All rows of all questions, in their order; neighbours share `stride` tokens of the context, at most half."""
     contexts = list(dict.fromkeys(one.context for one in questions))
     known = dict(zip(contexts, tokenizer.spans(contexts), strict=True))
     asked = tokenizer.encode_batch([one.question for one in questions])
@@ -35,8 +35,8 @@ def cut_windows(questions: Sequence[Question], tokenizer: Tokenizer, frame: Fram
         ids, spans = known[one.context]
         question = asked[number][: frame.longest // 3]  # room for the context
         room = frame.longest - 2 - len(frame.middle) - len(question)
-        step = max(1, room - stride)
-        for first in range(0, max(1, len(ids) - stride), step):
+        shared = min(stride, room // 2)  # a base that reads short rows leaves less room than the settings say
+        for first in range(0, max(1, len(ids) - shared), room - shared):
             row, second = frame.row(question, ids[first : first + room])
             kept = spans[first : first + room]
             found.append(Window(number, row, second, kept, _place(one, kept, second)))

@@ -18,13 +18,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from saccade.data.batches import Buckets
-from saccade.data.labelled import Labelled, find_labelled, read_labelled
+from saccade.data.labelled import Labelled, LabelledFiles, find_labelled, read_labelled
 from saccade.data.problems import Strays
 from saccade.data.splitting import SplitSettings
 from saccade.data.tokenizers import Tokenizer
 from saccade.durable import read_json, write_json
 from saccade.encoder.task import EncoderConfig, EncoderTask, Rows
-from saccade.errors import DataError
+from saccade.errors import DataError, UsageError
 from saccade.models.bert import BertConfig, pool
 from saccade.task import Advance, Split, quiet
 
@@ -123,12 +123,11 @@ class RowTask(EncoderTask):
 
     @classmethod
     def prepare(cls, config: Any, data: Path, assets: Path, advance: Advance = quiet) -> list[str]:
-        found = cls._find(config.data, data)
-        rows = read_labelled(found)
+        rows, notes = cls.read(config.data, data)
         train = rows if config.data.valid else rows.split(SplitSettings(fraction=config.data.fraction))[0]
         texts = [*train.texts, *train.seconds]
         write_json(assets / LABELS, cls.describe(train, rows))
-        return [*found.notes(), *cls.learn(config, texts, assets), *rows.strays.notes()]
+        return [*notes, *cls.learn(config, texts, assets), *rows.strays.notes()]
 
     @classmethod
     def describe(cls, train: Labelled, rows: Labelled) -> dict[str, Any]:
@@ -142,7 +141,14 @@ class RowTask(EncoderTask):
         return opened
 
     @classmethod
-    def _find(cls, settings: LabelledSettings, path: Path) -> Any:
+    def read(cls, settings: LabelledSettings, path: Path, like: Labelled | None = None) -> tuple[Labelled, list[str]]:
+        """The rows of a path, and what was found there; with `like` their labels must be among its labels."""
+        found = cls.find(settings, path)
+        return read_labelled(found, like=like), found.notes()
+
+    @classmethod
+    def find(cls, settings: LabelledSettings, path: Path) -> LabelledFiles:
+        """Where texts and answers stand."""
         return find_labelled(
             path,
             column=settings.column,
@@ -155,20 +161,33 @@ class RowTask(EncoderTask):
     def attach(self, data: Path, advance: Advance = quiet, *, whole: bool = False) -> list[str]:
         like = self._like()
         if whole:
-            self.parts = {Split.VALID: read_labelled(self._find(self.config.data, data), like=like)}
+            self._take({Split.VALID: self.read(self.config.data, data, like)[0]}, data)
             return [f"rows: {len(self.parts[Split.VALID]):,}"]
-        train, valid = read_labelled(self._find(self.config.data, data), like=like), None
+        train, _ = self.read(self.config.data, data, like)
         if self.config.data.valid:
-            valid = read_labelled(self._find(self.config.data, Path(self.config.data.valid)), like=like)
+            valid, _ = self.read(self.config.data, Path(self.config.data.valid), like)
         else:
             train, valid = train.split(SplitSettings(fraction=self.config.data.fraction))
-        self.parts = {Split.TRAIN: train, Split.VALID: valid}
-        for split, part in self.parts.items():
+        self._take({Split.TRAIN: train, Split.VALID: valid}, data)
+        self.fingerprint = _fingerprint(train)
+        return [f"rows: {len(train):,} to train on, {len(valid):,} held back"]
+
+    def _take(self, parts: dict[Split, Labelled], data: Path) -> None:
+        """Keep the rows, if they are such that they can be scored."""
+        for split, part in parts.items():
             if not len(part):
                 message = f"{data}: the {split} part has no rows, expected at least one"
                 raise DataError(f"{message}; give more rows, or --valid FILE")
-        self.fingerprint = _fingerprint(train)
-        return [f"rows: {len(train):,} to train on, {len(valid):,} held back"]
+            if bool(part.seconds) != self.known["pairs"]:
+                texts = ("one text", "two texts")
+                there, wanted = texts[bool(part.seconds)], texts[self.known["pairs"]]
+                message = f"{part.files[0]}: {there} in a row, expected {wanted} as in the training rows"
+                raise DataError(f"{message}; name the columns with --column and --second")
+        numbers = set(parts[Split.VALID].numbers)
+        if len(numbers) == 1:
+            message = f"{data}: every number of the valid part is {numbers.pop():g}, expected different ones"
+            raise DataError(f"{message}; give more rows, or --valid FILE")
+        self.parts = parts
 
     def _like(self) -> Labelled | None:
         """The labels that rows must have, as the training rows had them."""
@@ -193,6 +212,14 @@ class RowTask(EncoderTask):
         if self.apart:
             return [[self.frame.row(ids) for ids in side] for side in (first, second)]
         return [[self.frame.row(one, other) for one, other in zip(first, second, strict=True)]]
+
+    def given(self, first: str, second: str) -> tuple[list[int], int]:
+        """The row of one text, or of two where the training rows had two."""
+        if self.known["pairs"] and not second:
+            raise UsageError("a pair needs a second text, but none was given; add second=TEXT")
+        if second and not self.known["pairs"]:
+            raise UsageError("the training rows had one text each, but two were given; leave out second=TEXT")
+        return self.framed(first, second or None)
 
     def answers(self, part: Labelled, rows: Sequence[int]) -> Tensor:
         """The true answers of some rows, as the loss needs them."""

@@ -14,12 +14,12 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from saccade.adapt import catalogue, huggingface, lora
+from saccade.adapt import lora
+from saccade.adapt.opening import open_model
 from saccade.config import from_json, to_json
 from saccade.data.batches import groups
 from saccade.data.frames import Frame, rectangle
 from saccade.data.tokenizers import Tokenizer, train_tokenizer
-from saccade.data.vocabularies import read_tokenizer
 from saccade.data.words import word_numbers
 from saccade.durable import read_json, write_json
 from saccade.encoder.layers import combine
@@ -117,13 +117,13 @@ class EncoderTask(Contract):
             tokenizer.save(assets / "tokenizer.json")
             write_json(assets / SHAPE, {"config": to_json(config.model)})
             return [f"vocabulary: {tokenizer.size:,} word pieces"]
-        folder = catalogue.find(config.base)
-        foreign = huggingface.read(folder)
+        opened = open_model(config.base)
+        foreign, tokenizer = opened.foreign, opened.tokenizer
         if not isinstance(foreign.model, Masked):
             raise UsageError(f"base must be an encoder such as BERT, but {config.base} is a {foreign.family.name}")
-        read_tokenizer(folder).save(assets / "tokenizer.json")
+        tokenizer.save(assets / "tokenizer.json")
         write_json(assets / SHAPE, {"config": to_json(foreign.config), "family": foreign.family.name})
-        save_file(dict(foreign.model.named_parameters()), assets / WEIGHTS)
+        save_file(_trimmed(foreign.model, tokenizer.size), assets / WEIGHTS)
         count = sum(value.numel() for value in foreign.model.bert.parameters())
         return [f"base: {config.base}, {foreign.family.name}, {count / 1e6:.1f} M parameters"]
 
@@ -179,3 +179,11 @@ class EncoderTask(Contract):
         with self._settled(), watch(self.model) as maps:
             self.model.bert(rows.ids, None, rows.segments)
             return [AttentionRead(name, found.rows()[0].cpu(), words, words) for name, found in maps.items()]
+
+
+def _trimmed(model: Masked, vocabulary: int) -> dict[str, Tensor]:
+    """The weights of a model without the rows beyond the vocabulary, which some models have to fill up a table."""
+    by_token = ("bert.embedding.weight", "words.head.weight", "words.head.bias")
+    return {
+        name: value[:vocabulary].contiguous() if name in by_token else value for name, value in model.named_parameters()
+    }

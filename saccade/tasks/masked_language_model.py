@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count as numbers
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -94,15 +94,16 @@ class MaskedBatch:
     follows: Tensor
     starts: tuple[int, ...]
     count: int
+    share: float = 1.0
+    """hidden tokens of a row in the whole step, by those of a row in this part of it: makes parts add up"""
 
     @property
     def rows(self) -> list[str]:
         return [f"sentence {start}" for start in self.starts]
 
     def to(self, device: Any) -> MaskedBatch:
-        return MaskedBatch(
-            self.read.to(device), self.labels.to(device), self.follows.to(device), self.starts, self.count
-        )
+        labels, follows = self.labels.to(device), self.follows.to(device)
+        return replace(self, read=self.read.to(device), labels=labels, follows=follows)
 
 
 @dataclass(frozen=True)
@@ -123,7 +124,9 @@ class MaskedBatches:
         first = step * self.size
         found = [self.examples.at(position) for position in range(first, first + self.size)]
         pieces = np.array_split(np.arange(self.size), min(self.parts, self.size))
-        return [self.make([found[at] for at in piece], first + int(piece[0])) for piece in pieces]
+        made = [self.make([found[at] for at in piece], first + int(piece[0])) for piece in pieces]
+        each = sum(part.count for part in made) / self.size
+        return [replace(part, share=each * len(part.starts) / part.count) for part in made]
 
     def make(self, examples: list[Example], first: int) -> MaskedBatch:
         """Some examples as a batch; their hidden places depend on their position."""
@@ -152,8 +155,7 @@ class Task(EncoderTask):
         self.model: Masked = Masked(shape, tokenizer.size, following=config.following)
         inside = None
         if config.words:
-            starts = [tokenizer.token(number).startswith("##") for number in range(tokenizer.size)]
-            inside = np.array(starts, dtype=np.bool_)
+            inside = np.array([goes_on(tokenizer, number) for number in range(tokenizer.size)], dtype=np.bool_)
         self.masker = Masker(
             self.frame.mask,
             tokenizer.size,
@@ -200,7 +202,7 @@ class Task(EncoderTask):
         logits, follows = self._answers(batch)
         loss = F.cross_entropy(logits, batch.labels[batch.labels >= 0])
         if follows is not None:
-            loss = loss + F.cross_entropy(follows, batch.follows)
+            loss = loss + batch.share * F.cross_entropy(follows, batch.follows)
         yield "model", loss
 
     def _answers(self, batch: MaskedBatch) -> tuple[Tensor, Tensor | None]:
@@ -247,10 +249,13 @@ class Task(EncoderTask):
         if not places and not options.second:
             name = self.tokenizer.token(self.masker.mask)
             raise UsageError(f"the text must hold {name} where a word is hidden, but has none; or give second=TEXT")
+        if options.second and self.model.next is None:
+            raise UsageError("second must be left out, but was given: this model has not learnt which texts follow")
         rows = Rows.of([framed]).to(self._device())
         with self._settled():
             features = self.model.bert(rows.ids, None, rows.segments)
-            chances = self.model.words(features[0, places]).softmax(-1) if places else torch.zeros(0, 1)
+            known = self.model.words(features[0, places])[:, : self.tokenizer.size]  # some models have empty rows
+            chances = known.softmax(-1)
             follows = None if self.model.next is None else self.model.next(self.model.bert.pooled(features)).softmax(-1)
         scores: dict[str, float] = {}
         filled = list(ids)
@@ -264,6 +269,14 @@ class Task(EncoderTask):
             scores["follows"] = float(follows[0, 0])
         output = self.tokenizer.decode(filled)
         return Prediction(input, output, scores, tuple(self.reads(framed)) if options.maps else ())
+
+
+def goes_on(tokenizer: Tokenizer, number: int) -> bool:
+    """Whether a token goes on with the word before it: ##ing, or among byte pairs letters without a space."""
+    if tokenizer.kind == "wordpiece":
+        return tokenizer.token(number).startswith("##")
+    raw = tokenizer.raw([number])[0]
+    return bool(raw) and (raw[0] >= 128 or chr(raw[0]).isalnum())
 
 
 def _find(settings: TextSettings, data: Path) -> tuple[list[files.Found], list[files.Found] | None]:

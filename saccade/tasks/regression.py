@@ -78,7 +78,7 @@ class Task(RowTask):
 
     @torch.no_grad()
     def predict(self, input: str, options: NumberOptions) -> Prediction:
-        framed = self.framed(input, options.second or None)
+        framed = self.given(input, options.second)
         (found,) = self._numbers([framed])
         maps = tuple(self.reads(framed)) if options.maps else ()
         return Prediction(input, f"{found:.4g}", {"number": found}, maps)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
@@ -12,9 +13,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from saccade import agreement
+from saccade.data.columns import is_number
 from saccade.data.labelled import Labelled
-from saccade.encoder.rows import RowBatch, RowConfig, RowTask
-from saccade.errors import DataError
+from saccade.data.pairs import PairFiles, Skipped, find_pairs, read_pairs
+from saccade.data.problems import Strays
+from saccade.encoder.rows import LabelledSettings, RowBatch, RowConfig, RowTask
+from saccade.errors import DataError, UsageError
 from saccade.models.bert import Encoding
 from saccade.task import Advance, Prediction, Split, quiet
 
@@ -34,6 +38,8 @@ class VectorConfig(RowConfig):
             raise ValueError(f"scale must be above 0, but is {self.scale}")
         if not 0 <= self.contrast <= 1:
             raise ValueError(f"contrast must be from 0 to 1, but is {self.contrast}")
+        if self.contrast and self.parts > 1:
+            raise ValueError(f"parts must be 1 with contrast, which compares all texts of a step, but is {self.parts}")
 
 
 @dataclass(frozen=True)
@@ -52,7 +58,7 @@ class Task(RowTask):
     Config: ClassVar[type[Any]] = VectorConfig
     Options: ClassVar[type[Any]] = VectorOptions
     presets: ClassVar[dict[str, Any]] = {}
-    summary: ClassVar[str] = "learn from pairs of texts with numbers to put like texts near each other"
+    summary: ClassVar[str] = "learn from pairs of texts, with numbers or without, to put like texts near each other"
     score = "spearman"
     numbers = True
     apart = True
@@ -60,20 +66,70 @@ class Task(RowTask):
     def __init__(self, config: Any, tokenizer: Any, shape: Any, known: dict[str, Any]) -> None:
         super().__init__(config, tokenizer, shape, known)
         self.model: Encoding = Encoding(shape, tokenizer.size)
-        self.least, self.range = float(known["least"]), float(known["range"])
+        self.measured = "least" in known  # by numbers; otherwise each text of a pair is to find the other
+        self.least, self.range = float(known.get("least", 0)), float(known.get("range", 1))
+        if not self.measured:
+            self.score = "found"
+            if config.parts > 1:
+                rule = "parts must be 1 where pairs have no numbers: all texts of a step are compared"
+                raise UsageError(f"{rule}, but is {config.parts}; lower tokens to save memory")
 
     @classmethod
     def describe(cls, train: Labelled, rows: Labelled) -> dict[str, Any]:
         if not rows.seconds:
             raise DataError(f"{rows.files[0]}: one text in a row, expected two; name the second with --second COLUMN")
+        known = super().describe(train, rows)
+        if not train.numbers:
+            return known
         least, most = min(train.numbers), max(train.numbers)
-        return {**super().describe(train, rows), "least": least, "range": (most - least) or 1.0}
+        return {**known, "least": least, "range": (most - least) or 1.0}
+
+    @classmethod
+    def read(cls, settings: LabelledSettings, path: Path, like: Labelled | None = None) -> tuple[Labelled, list[str]]:
+        """Pairs with their numbers; pairs alone, where there is no column of numbers."""
+        found, skipped = None if settings.label else cls._pairs_alone(settings, path), Skipped()
+        pairs = list(read_pairs(found, skipped=skipped)) if found is not None else []
+        if found is None or all(is_number(pair.target) for pair in pairs):
+            return super().read(settings, path, like)
+        rows = Labelled(
+            texts=tuple(pair.source for pair in pairs),
+            seconds=tuple(pair.target for pair in pairs),
+            labels=((),) * len(pairs),
+            numbers=(),
+            names=(),
+            several=False,
+            files=tuple(pair.file for pair in pairs),
+            lines=tuple(pair.line for pair in pairs),
+            strays=Strays(),
+        )
+        return rows, [*found.notes(), *skipped.notes(), "no numbers: each text is to find its partner"]
+
+    @classmethod
+    def _pairs_alone(cls, settings: LabelledSettings, path: Path) -> PairFiles | None:
+        """Two columns or two files of lines; of more columns those that are named, if no other holds numbers."""
+        try:
+            found = find_pairs(path, source=settings.column, target=settings.second, encoding=settings.encoding or None)
+        except DataError:  # then it is a table with numbers, or reading it as one says what is wrong
+            return None
+        if not found.aside:
+            return found
+        try:
+            cls.find(settings, path)
+        except DataError:
+            return found if settings.column and settings.second else None
+        return None
 
     def answers(self, part: Labelled, rows: Sequence[int]) -> Tensor:
+        if not self.measured:
+            return torch.ones(len(rows))
         return (torch.tensor([part.numbers[row] for row in rows]) - self.least) / self.range
 
     def losses(self, batch: RowBatch) -> Iterator[tuple[str, Tensor]]:
         one, other = (F.normalize(self.pooled(rows), dim=-1) for rows in batch.read)
+        if not self.measured:
+            alike, partner = self.config.scale * one @ other.t(), torch.arange(len(one), device=one.device)  # (B, B)
+            yield "model", (F.cross_entropy(alike, partner) + F.cross_entropy(alike.t(), partner)) / 2
+            return
         loss = F.mse_loss((one * other).sum(-1), batch.answers)
         near = batch.answers >= self.config.contrast
         if self.config.contrast and bool(near.any()):
@@ -85,11 +141,21 @@ class Task(RowTask):
     def evaluate(self, split: Split, *, quick: bool = False, advance: Advance = quiet) -> dict[str, float]:
         part, rows = self.parts[split], self.sampled(split, quick)
         one, other = (self.vectors(side, advance) for side in self._framed(part, rows))
+        if not self.measured:
+            return self._partners(one, other, [part.seconds[row] for row in rows])
         found = torch.cosine_similarity(one, other, dim=-1).tolist()
         wanted = [part.numbers[row] for row in rows]
         scores = {"spearman": agreement.spearman(found, wanted), "pearson": agreement.pearson(found, wanted)}
         self.explained = {name: score.signature for name, score in scores.items()}
         return {**{name: score.value for name, score in scores.items()}, "rows": len(rows)}
+
+    def _partners(self, one: Tensor, other: Tensor, texts: Sequence[str]) -> dict[str, float]:
+        """How often the text nearest to the first of a pair is the second one, among those of all pairs."""
+        sides = F.normalize(other, dim=-1).t()
+        nearest = [int(row) for rows in F.normalize(one, dim=-1).split(1000) for row in (rows @ sides).argmax(-1)]
+        score = agreement.accuracy([texts[row] for row in nearest], texts)  # a copy of the partner will do
+        self.explained = {"found": score.signature}
+        return {"found": score.value, "rows": len(texts)}
 
     @torch.no_grad()
     def predict(self, input: str, options: VectorOptions) -> Prediction:

@@ -171,9 +171,11 @@ class Task(EncoderTask):
     def _frame(self, words: Sequence[str]) -> Framed:
         """Words as one row; each is tokenized by itself, as if after a space where the tokenizer minds spaces."""
         spaced = [word if self.tokenizer.kind == "wordpiece" else f" {word}" for word in words]
-        ids, places = [self.frame.begin], []
+        ids, places = [self.frame.begin], list[int]()
         for pieces in self.tokenizer.encode_batch(spaced):
             kept = pieces or [self.tokenizer.specials.get("[UNK]", self.frame.end)]  # a word of signs the rules remove
+            if not places:  # a row has at least one word
+                kept = kept[: self.frame.longest - 2]
             if len(ids) + len(kept) + 1 > self.frame.longest:
                 break
             places.append(len(ids))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -60,8 +61,8 @@ class Task(RowTask):
 
     @classmethod
     def describe(cls, train: Labelled, rows: Labelled) -> dict[str, Any]:
-        given = [label for labels in train.labels for label in labels]
-        return {**super().describe(train, rows), "counts": {name: given.count(name) for name in rows.names}}
+        given = Counter(label for labels in train.labels for label in labels)
+        return {**super().describe(train, rows), "counts": {name: given[name] for name in rows.names}}
 
     def answers(self, part: Labelled, rows: Sequence[int]) -> Tensor:
         place = {name: at for at, name in enumerate(self.names)}
@@ -79,7 +80,8 @@ class Task(RowTask):
         weights = None if self.weights is None else self.weights.to(logits.device)
         if self.several:
             return F.binary_cross_entropy_with_logits(logits, answers, pos_weight=weights)
-        return F.cross_entropy(logits, answers, weight=weights)
+        loss = F.cross_entropy(logits, answers, weight=weights, reduction="sum")
+        return loss / len(answers)  # by rows, not by their weights: parts of a batch then add up to the whole
 
     @torch.no_grad()
     def evaluate(self, split: Split, *, quick: bool = False, advance: Advance = quiet) -> dict[str, float]:
@@ -89,18 +91,17 @@ class Task(RowTask):
         wanted = [part.labels[row] for row in rows]
         labels = agreement.score_labels(found, wanted)
         scores = {"accuracy": agreement.accuracy([frozenset(x) for x in found], [frozenset(x) for x in wanted])}
-        scores["f1"] = labels.micro if self.several else self._rare(labels, wanted)
+        scores["f1"] = labels.micro if self.several else self._rare(labels)
         scores["macro_f1"] = labels.macro
         self.explained = {name: score.signature for name, score in scores.items()}
         loss = float(self._loss(logits, self.answers(part, rows)))
         return {**{name: score.value for name, score in scores.items()}, "loss": loss, "rows": len(rows)}
 
-    def _rare(self, labels: agreement.LabelScores, wanted: Sequence[Sequence[str]]) -> Any:
-        """F1 of the rarer of two labels, or of all labels together."""
+    def _rare(self, labels: agreement.LabelScores) -> Any:
+        """F1 of the label that is the rarer of two in training, or of all labels together."""
         if len(self.names) != 2:
             return labels.micro
-        rare = min(self.names, key=lambda name: sum(name in one for one in wanted))
-        return labels.of(rare)
+        return labels.of(min(self.names, key=lambda name: int(self.known["counts"][name])))
 
     def _logits(self, part: Labelled, rows: Sequence[int], advance: Advance) -> Tensor:
         vectors = self.vectors(self._framed(part, rows)[0], advance)
@@ -120,7 +121,7 @@ class Task(RowTask):
 
     @torch.no_grad()
     def predict(self, input: str, options: ClassOptions) -> Prediction:
-        framed = self.framed(input, options.second or None)
+        framed = self.given(input, options.second)
         with self._settled():
             chances = self._chances(self.model(self.vectors([framed])))[0].cpu()
         ranked = sorted(zip(self.names, chances.tolist(), strict=True), key=lambda pair: -pair[1])

@@ -44,7 +44,7 @@ TINY: dict[str, list[str]] = {  # a task not named here is tested with its own d
     "question_answering": [*ENCODER, "longest=64", "stride=8"],
 }
 INPUTS = {"masked_language_model": "the [MASK] sat"}  # "the cat" for the others
-WORDS = {"question_answering": ["context=the blue cat sat."]}
+WORDS = {"question_answering": ["context=the blue cat sat."], "regression": ["second=the dog"]}
 LOOP = ["train.device=cpu", f"train.steps={STEPS}", "train.evaluate_every=10"]
 
 
