@@ -91,48 +91,15 @@ def marian(folder):
     return MarianMTModel.from_pretrained(folder / "marian").eval()
 
 
-def copied(model):
-    """Our model with Marian's weights."""
-    import torch
-
-    from saccade.config import from_json
-    from saccade.models.presets import TRANSLATION
-    from saccade.models.seq2seq import Vocabularies
-    from saccade.models.translator import Translator, TranslatorConfig
-
-    config = from_json(TranslatorConfig, TRANSLATION["base"]["model"]["transformer"])
-    ours = Translator(config, Vocabularies(VOCABULARY, VOCABULARY, joint=True)).eval()
-    theirs = model.state_dict()
-    blocks = {"self": ("self_attn", "self_attn"), "memory": ("encoder_attn", "encoder_attn"), "feed": ("", "final")}
-    parts = {"qkv": "qkv", "q": "q", "kv": "kv"}
-    state = {"source.weight": theirs["model.shared.weight"]}
-    state |= dict.fromkeys(("target.weight", "head.weight"), state["source.weight"])
-    for key in ours.state_dict():
-        if key in state:
-            continue
-        side, layer, block, part, *_ = key.split(".")
-        kind, start = key.rpartition(".")[2], f"model.{side}.layers.{layer}."
-        attention, norm = blocks[block.removesuffix("_residual")]
-        if part == "norm":
-            state[key] = theirs[f"{start}{norm}_layer_norm.{kind}"]
-        elif block == "feed":
-            state[key] = theirs[f"{start}{'fc1' if part == 'up' else 'fc2'}.{kind}"]
-        elif part == "out":
-            state[key] = theirs[f"{start}{attention}.out_proj.{kind}"]
-        else:
-            state[key] = torch.cat([theirs[f"{start}{attention}.{one}_proj.{kind}"] for one in parts[part]])
-    ours.load_state_dict(state)
-    return ours
-
-
 def ours(folder):
     import torch
 
+    from saccade.adapt.huggingface import read
     from saccade.decode.search import Search, search
     from saccade.models.seq2seq import Writing
     from saccade.nn.packed import packed
 
-    model, (ids, keep) = copied(marian(folder)), rectangle()
+    model, (ids, keep) = read(folder / "marian").model, rectangle()
 
     @torch.no_grad()
     def work():

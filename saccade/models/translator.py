@@ -31,6 +31,8 @@ class EmbeddedConfig(TransformerConfig):
     """share of values dropped in training after the embedding"""
     tied: bool = False
     """the output layer re-uses the target embedding and, with a joint vocabulary, the source too"""
+    head_bias: bool = False
+    """the output layer has a bias, as that of Marian"""
     embedding_norm: bool = True
     """bring every embedding to root mean square 1; false: multiply it by sqrt(dim), as published"""
     begin: Literal["silent", "xavier"] = "silent"
@@ -66,7 +68,7 @@ class Embedded(Seq2Seq):
         self.source = nn.Embedding(sizes.source, config.dim)
         self.target = nn.Embedding(sizes.target, config.dim)
         self.norm = RMSNorm(config.dim, gain=False)
-        self.head = nn.Linear(config.dim, sizes.target, bias=False)
+        self.head = nn.Linear(config.dim, sizes.target, bias=config.head_bias)
 
     def begin(self, sizes: Vocabularies) -> None:
         """First weights, then the ties; called when all parts are there."""

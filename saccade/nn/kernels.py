@@ -175,10 +175,15 @@ def _apart(logs: Tensor, chances: Tensor) -> tuple[Tensor, Tensor]:
     return (there - back).sum(), torch.cat((p * (further - there) + more, q * (back - further) - more))
 
 
-def token_loss(features: Tensor, weight: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
-    """Mean cross-entropy of features (N, D) through an output layer (V, D); the logits (N, V) are never all there."""
-    if _plain(features, weight):
-        return F.cross_entropy(F.linear(features, weight), labels, label_smoothing=smoothing)
+def token_loss(
+    features: Tensor, weight: Tensor, labels: Tensor, smoothing: float = 0.0, bias: Tensor | None = None
+) -> Tensor:
+    """Mean cross-entropy of features (N, D) through an output layer (V, D).
+
+    Without a bias the logits (N, V) are never all there.
+    """
+    if bias is not None or _plain(features, weight):
+        return F.cross_entropy(F.linear(features, weight, bias), labels, label_smoothing=smoothing)
     result: Tensor = _TokenLoss.apply(features, weight, labels, smoothing, 0.0)  # type: ignore[no-untyped-call]
     return result
 

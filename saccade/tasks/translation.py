@@ -61,6 +61,8 @@ class TranslationConfig:
         for name in ("tokens", "parts"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, but is {getattr(self, name)}")
+        if self.consistency and any(getattr(shape, "head_bias", False) for shape in vars(self.model).values()):
+            raise ValueError("head_bias must be false with consistency, but is true")
         if not 0 <= self.smoothing < 1:
             raise ValueError(f"smoothing must be at least 0 and below 1, but is {self.smoothing}")
         if self.consistency < 0:
@@ -149,10 +151,10 @@ class Task(Contract):
         memory = self.model.encode(batch.source, batch.keep)
         real = batch.labels >= 0
         features = self.model.decode(batch.inputs, memory)[real]  # (count, D)
-        weight, labels = self.model.head.weight, batch.labels[real]
+        head, labels = self.model.head, batch.labels[real]
         if consistency:
-            return consistent_loss(features, weight, labels, smoothing, consistency), memory
-        return token_loss(features, weight, labels, smoothing), memory
+            return consistent_loss(features, head.weight, labels, smoothing, consistency), memory
+        return token_loss(features, head.weight, labels, smoothing, head.bias), memory
 
     @torch.no_grad()
     def evaluate(self, split: Split, *, quick: bool = False, advance: Advance = quiet) -> dict[str, float]:

@@ -182,6 +182,48 @@ def test_a_decoder_gives_the_logits_of_transformers_and_goes_back(name, tmp_path
         same(again.eval()(IDS).logits, expected.logits)
 
 
+@pytest.mark.parametrize(
+    ("dim", "layers", "heads", "hidden", "act"), [(24, (2, 2), 4, 40, "swish"), (12, (1, 3), 2, 16, "relu")]
+)
+def test_marian_gives_the_logits_of_transformers_and_goes_back(dim, layers, heads, hidden, act, tmp_path):
+    sizes = {f"{side}_attention_heads": heads for side in ("encoder", "decoder")}
+    sizes |= {f"{side}_ffn_dim": hidden for side in ("encoder", "decoder")}
+    config = transformers.MarianConfig(
+        vocab_size=VOCABULARY,
+        d_model=dim,
+        encoder_layers=layers[0],
+        decoder_layers=layers[1],
+        activation_function=act,
+        scale_embedding=True,
+        max_position_embeddings=32,
+        pad_token_id=VOCABULARY - 1,
+        eos_token_id=0,
+        bos_token_id=None,
+        decoder_start_token_id=VOCABULARY - 1,
+        forced_eos_token_id=None,
+        **sizes,
+    )
+    theirs = randomised(transformers.MarianMTModel(config))
+    positions = transformers.MarianMTModel(config).state_dict()  # these are computed, not learned
+    with torch.no_grad():
+        for name, value in theirs.state_dict().items():
+            if "embed_positions" in name:
+                value.copy_(positions[name])
+        theirs.final_logits_bias.normal_()
+    theirs.save_pretrained(tmp_path / "theirs")
+    foreign = read(tmp_path / "theirs")
+    written = torch.randint(2, VOCABULARY - 1, (3, 7), generator=torch.Generator().manual_seed(4))
+    with torch.no_grad():
+        expected = theirs(IDS.clamp_max(VOCABULARY - 2), attention_mask=KEEP.long(), decoder_input_ids=written).logits
+        same(foreign.model(IDS.clamp_max(VOCABULARY - 2), KEEP, written), expected)
+    assert foreign.unused == ()
+    write(foreign.model, foreign.config, foreign.vocabulary, foreign.family, tmp_path / "ours", {"pad_token_id": 60})
+    again = transformers.MarianMTModel.from_pretrained(tmp_path / "ours").eval()
+    with torch.no_grad():
+        found = again(IDS.clamp_max(VOCABULARY - 2), attention_mask=KEEP.long(), decoder_input_ids=written).logits
+        same(found, expected)
+
+
 @pytest.mark.parametrize("name", ["bert", "llama"])
 def test_shards_and_half_precision_are_read(name, tmp_path):
     config, kind = {**ENCODERS, **DECODERS}[name]
@@ -202,7 +244,7 @@ def test_what_a_model_has_no_place_for_is_said(tmp_path):
 
 
 def test_every_family_has_its_file_and_its_name():
-    assert sorted(FAMILIES) == ["bert", "distilbert", "gpt2", "llama", "qwen2", "roberta"]
+    assert sorted(FAMILIES) == ["bert", "distilbert", "gpt2", "llama", "marian", "qwen2", "roberta"]
     assert all(name == family.name for name, family in FAMILIES.items())
 
 

@@ -23,6 +23,8 @@ class Part:
     """they keep the matrix the other way round"""
     halves: tuple[int, ...] = ()
     """heads of each tensor whose rotary pairs are halves of the head, not neighbours; 0: not turned"""
+    row: bool = False
+    """they keep a vector as a matrix of one row"""
     skip: int = 0
     """rows of theirs that are never used, before ours"""
 
@@ -34,12 +36,16 @@ class Part:
         if self.halves:
             found = [neighbours(tensor, heads) for tensor, heads in zip(found, self.halves, strict=True)]
         joined = found[0] if len(found) == 1 else torch.cat(found)
+        if self.row:
+            joined = joined.squeeze(0)
         return joined[self.skip :] if self.skip else joined
 
     def give(self, tensor: Tensor) -> dict[str, Tensor]:
         """Ours as their tensors."""
         if self.skip:
             tensor = torch.cat((tensor.new_zeros(self.skip, *tensor.shape[1:]), tensor))
+        if self.row:
+            tensor = tensor[None]
         found = list(tensor.split(list(self.rows))) if self.rows else [tensor]
         if self.halves:
             found = [halves(piece, heads) for piece, heads in zip(found, self.halves, strict=True)]

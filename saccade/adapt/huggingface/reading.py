@@ -12,7 +12,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
-from saccade.adapt.huggingface import bert, distilbert, gpt2, llama, roberta
+from saccade.adapt.huggingface import bert, distilbert, gpt2, llama, marian, roberta
 from saccade.adapt.huggingface.family import Family
 from saccade.adapt.huggingface.parts import Get, Part
 from saccade.adapt.huggingface.strict import read_object, short
@@ -22,7 +22,7 @@ from saccade.tensors import read_header
 
 FAMILIES = {
     family.name: family
-    for family in (bert.FAMILY, roberta.FAMILY, distilbert.FAMILY, gpt2.FAMILY, llama.LLAMA, llama.QWEN2)
+    for family in (bert.FAMILY, roberta.FAMILY, distilbert.FAMILY, gpt2.FAMILY, llama.LLAMA, llama.QWEN2, marian.FAMILY)
 }
 SINGLE, SHARDED = "model.safetensors", "model.safetensors.index.json"
 SHARD = re.compile(r"[A-Za-z0-9._-]{1,128}\.safetensors")
