@@ -31,7 +31,8 @@ from saccade.task import AttentionRead, Axis
 from saccade.task import Task as Contract
 
 TOGETHER = 64  # rows read at once,
-POSITIONS = 1 << 13  # and their tokens with padding
+POSITIONS = {"cpu": 1 << 10}  # and their tokens with padding: what fits into a processor's cache,
+MANY = 1 << 15  # or keeps a larger device busy
 SHAPE, WEIGHTS = "encoder.json", "base.safetensors"
 
 
@@ -53,7 +54,7 @@ class EncoderConfig:
     """an encoder from scratch takes no notice of case and accents"""
     longest: int = 128
     """most tokens of a row; longer texts lose their end"""
-    tokens: int = 4000
+    tokens: int = 1000
     """positions of one step, with their padding"""
     parts: int = 1
     """parts a step is computed in, one after the other, to save memory; the result is the same"""
@@ -161,8 +162,9 @@ class EncoderTask(Contract):
 
         The vectors of several choices of `LAYERS` stand side by side.
         """
-        with self._settled(), packed(self.model, POSITIONS):
-            for group in groups([len(row) for row, _ in framed], TOGETHER, POSITIONS):
+        most = POSITIONS.get(self._device().type, MANY)
+        with self._settled(), packed(self.model, most):
+            for group in groups([len(row) for row, _ in framed], TOGETHER, most):
                 rows = Rows.of([framed[at] for at in group]).to(self._device())
                 states: list[Tensor] = []
                 self.model.bert(rows.ids, rows.keep, rows.segments, states=states)

@@ -54,6 +54,8 @@ class MaskedConfig(EncoderConfig):
     """All settings of a masked language model but those of the training loop."""
 
     data: TextSettings = field(default_factory=TextSettings)
+    tokens: int = 4000
+    """positions of one step, with their padding"""
     share: float = 0.15
     """share of the tokens that is hidden"""
     recipe: Literal["mixed", "plain"] = "mixed"
