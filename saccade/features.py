@@ -19,6 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from saccade import agreement, entities
+from saccade.adapt import lora
 from saccade.adapt.quantize import quantize
 from saccade.config import override
 from saccade.encoder.layers import LAYERS
@@ -63,6 +64,7 @@ def vectors(
     _check(layers)
     framed = [opened.framed(text) for text in texts]
     if how.get("int8"):
+        lora.merge(opened.model)
         opened.model = quantize(opened.model)
     found: dict[int, Tensor] = {}
     following = 0

@@ -22,7 +22,6 @@ from saccade.data.tokenizers import Tokenizer
 from saccade.durable import read_json, write_json
 from saccade.encoder.rows import LABELS
 from saccade.encoder.task import EncoderConfig, EncoderTask, Rows
-from saccade.errors import DataError
 from saccade.models.bert import BertConfig, Headed
 from saccade.task import Advance, Prediction, Split, quiet
 
@@ -159,9 +158,6 @@ class Task(EncoderTask):
         else:
             train, valid = found.split(SplitSettings(fraction=self.config.data.fraction))
         self.parts = {Split.TRAIN: train, Split.VALID: valid}
-        for split, part in self.parts.items():
-            if not part.sentences:
-                raise DataError(f"{data}: the {split} part has no sentences, expected at least one; give more")
         content = "\n".join(" ".join((*one.words, *one.tags)) for one in train.sentences)
         self.fingerprint = hashlib.sha256(content.encode()).hexdigest()[:16]
         cut = sum(len(self._frame(one.words).places) < len(one.words) for one in train.sentences)

@@ -1,0 +1,193 @@
+"""The verbs for encoders: features, export and train --from, with their messages and exit codes."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner
+
+from saccade import api
+from saccade.adapt import quantize
+from saccade.cli import main
+
+transformers = pytest.importorskip("transformers", reason="the oracle; installed with the [test] extra")
+
+LOOP = ["train.device=cpu", "train.evaluate_every=4", "longest=32", "tokens=200"]
+TEXTS = ["the cat sat on the red mat.", "a dog", "the blue dog ran"]
+
+
+def call(*words, stdin=None):
+    return CliRunner().invoke(main, list(map(str, words)), input=stdin)
+
+
+@pytest.fixture(scope="module")
+def place(bert_folder, tmp_path_factory):
+    """A folder with labelled rows, tags, a text and a run `pets` that began from the tiny BERT."""
+    folder = tmp_path_factory.mktemp("encoders")
+    pets = [("cat", "dog", "blue")[number % 3] for number in range(60)]
+    rows = [f"the {pet} sat {number}\t{pet}\n" for number, pet in enumerate(pets)]
+    (folder / "pets.tsv").write_text("text\tlabel\n" + "".join(rows))
+    tags = [f"the O\n{pet} {'O' if pet == 'blue' else 'B-PET'}\n{number} O\n\n" for number, pet in enumerate(pets)]
+    (folder / "tags.conll").write_text("".join(tags))
+    (folder / "lines.txt").write_text("".join(f"{text}\n" for text in TEXTS))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setenv("SACCADE_CACHE", str(folder / "cache"))
+        words = ["--task", "text_classification", "--from", bert_folder, "--name", "pets", "--steps", "8", "--json"]
+        result = call("train", "pets.tsv", *words, *LOOP)
+        assert result.exit_code == 0, result.stderr
+        yield folder
+
+
+def vectors_of(folder, texts):
+    """Mean vectors of texts by transformers."""
+    tokenizer = transformers.BertTokenizer.from_pretrained(folder)
+    model = transformers.BertModel.from_pretrained(folder).eval()
+    with torch.no_grad():
+        return [model(**tokenizer(text, return_tensors="pt")).last_hidden_state[0].mean(0).tolist() for text in texts]
+
+
+def test_train_from_keeps_the_base_with_the_run(place, bert_folder):
+    described = json.loads((place / "runs" / "pets" / "run.json").read_text())
+    assert described["config"]["base"] == str(bert_folder)
+    assert described["train"]["optim"]["lr"] == 5e-5
+    assert (place / "runs" / "pets" / "assets" / "base.safetensors").exists()
+    found = call("predict", "pets", "the cat sat", "--json")
+    scores = json.loads(found.stdout)["scores"]
+    assert set(scores) == {"cat", "dog", "blue"} and sum(scores.values()) == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        (["--from", "minilmm"], 2, r"no model 'minilmm'; did you mean 'minilm'\?"),
+        (["--from", "."], 4, r"config\.json"),
+        (["tune=lora"], 2, r"tune must be all without a base, but is lora"),
+        (["--from", "BERT", "tune=some"], 2, r"tune must be 'all', 'lora' or 'head', but is 'some'"),
+    ],
+)
+def test_a_base_that_is_none_ends_with_one_message_and_leaves_no_run(place, bert_folder, words, code, says):
+    given = [str(bert_folder) if word == "BERT" else word for word in words]
+    result = call("train", "pets.tsv", "--task", "text_classification", "--name", "bad", "--quiet", *given)
+    assert result.exit_code == code
+    assert re.search(says, result.stderr)
+    assert result.stderr.startswith("saccade: ") and "Traceback" not in result.stderr
+    assert not (place / "runs" / "bad").exists()
+
+
+def test_features_are_json_lines_in_the_order_of_the_texts(place, bert_folder):
+    result = call("features", bert_folder, *TEXTS[:1], "--file", "lines.txt")
+    assert result.exit_code == 0, result.stderr
+    rows = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [row["text"] for row in rows] == [TEXTS[0], *TEXTS]
+    for row, expected in zip(rows[1:], vectors_of(bert_folder, TEXTS), strict=True):
+        assert row["vector"] == pytest.approx(expected, abs=1e-4)
+
+
+def test_features_of_tokens_and_layers_go_to_files(place, bert_folder, monkeypatch):
+    words = ["--file", "lines.txt", "--layers", "concat_last_4"]
+    assert call("features", bert_folder, *words, "--output", "lines.npy").exit_code == 0
+    assert np.load("lines.npy").shape == (3, 32)  # there are but two layers
+    assert call("features", bert_folder, *words, "--per", "token", "--output", "lines.jsonl").exit_code == 0
+    rows = [json.loads(line) for line in Path("lines.jsonl").read_text().splitlines()]
+    assert rows[1]["tokens"] == ["[CLS]", "a", "dog", "[SEP]"] and len(rows[1]["vector"]) == 4
+    first = call("features", bert_folder, "a dog", "--pool", "first").stdout
+    assert json.loads(first)["vector"] == pytest.approx(rows[1]["vector"][0][-16:], abs=1e-5)
+    monkeypatch.setattr(quantize, "LEAST", 1)  # these layers are small
+    eight = json.loads(call("features", bert_folder, "a dog", "--int8").stdout)["vector"]
+    whole = json.loads(call("features", bert_folder, "a dog").stdout)["vector"]
+    assert eight != whole
+    assert float(torch.cosine_similarity(torch.tensor(eight), torch.tensor(whole), dim=0)) > 0.95
+
+
+def test_features_compares_a_word_and_layers(place, bert_folder):
+    same = call("features", bert_folder, "a dog", "a dog", "--word", "dog")
+    assert same.stdout == "1.0000\n"
+    other = json.loads(call("features", bert_folder, "a dog", "the dog ran", "--word", "dog", "--json").stdout)
+    assert other["word"] == "dog" and other["cosine"] < 0.9999
+    table = call("features", bert_folder, "--compare", "tags.conll").stdout.splitlines()
+    assert len(table) == 7 and re.fullmatch(r"use \w+(: as good as \w+, and smaller)?", table[-1])
+    found = json.loads(call("features", "pets", "--compare", "pets.tsv", "--json").stdout)
+    assert len(found) == 6 and found[0]["score"] == 100.0  # the word itself tells
+    assert [row["score"] for row in found] == sorted((row["score"] for row in found), reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        ([], 2, r"no text was given; write one, or name a --file with one text a line"),
+        (["a", "--layers", "lst"], 2, r"no choice of layers 'lst'; did you mean 'last'\?"),
+        (["a", "--word", "a"], 2, r"--word needs two texts, but there are 1"),
+        (["a dog", "a cat", "--word", "cat"], 2, r"'cat' must stand in both texts, but is not in 'a dog'"),
+        (["a", "--output", "a.txt"], 2, r"--output must end on \.npy or \.jsonl, but is a\.txt"),
+        (["--compare", "none.tsv"], 3, r"none\.tsv: no such file or folder"),
+        (
+            ["--compare", "pets.tsv", "--task", "regression"],
+            2,
+            r"layers are compared by tagging or text_classification, but the task is 'regression'",
+        ),
+    ],
+)
+def test_features_says_what_is_wrong(place, bert_folder, words, code, says):
+    result = call("features", bert_folder, *words)
+    assert result.exit_code == code
+    assert re.search(says, result.stderr)
+    assert not result.stdout
+
+
+def test_features_need_an_encoder(place):
+    shape = ["model.dim=16", "model.depth=1", "model.heads=2", "model.hidden=32", "model.capacity=16", "batch=4"]
+    Path("book.txt").write_text("".join(f"line {number * 37 % 101} says so\n" for number in range(200)))
+    made = call("train", "book.txt", "--name", "book", "--steps", "2", *shape, "train.device=cpu")
+    assert made.exit_code == 0, made.stderr
+    result = call("features", "book", "a")
+    assert result.exit_code == 2
+    says = "features need an encoder such as BERT, but this model has none; take minilm, for example"
+    assert says in result.stderr
+
+
+def test_export_writes_what_transformers_opens(place):
+    result = call("export", "pets", "out", "--to", "hf")
+    assert result.exit_code == 0, result.stderr
+    rest = "the layer on top of the encoder has no place in transformers' classes and is left out"
+    assert result.stderr.splitlines() == ["out: a bert for transformers", rest]
+    assert not result.stdout
+    opened = api.load("pets", device="cpu")
+    expected = [opened.vectors([opened.framed(text)])[0].tolist() for text in TEXTS]
+    tokenizer = transformers.AutoTokenizer.from_pretrained("out")
+    model = transformers.AutoModel.from_pretrained("out").eval()
+    for text, vector in zip(TEXTS, expected, strict=True):
+        given = tokenizer(text, return_tensors="pt")
+        assert given.input_ids[0].tolist() == opened.framed(text)[0]
+        with torch.no_grad():
+            assert model(**given).last_hidden_state[0].mean(0).tolist() == pytest.approx(vector, abs=1e-4)
+    assert tokenizer.mask_token == "[MASK]"
+    assert "A model of the bert family" in Path("out/README.md").read_text()
+    again = call("export", "pets", "out")
+    assert again.exit_code == 2
+    assert "out must be a new or an empty folder, but holds something; name another one" in again.stderr
+
+
+def test_changes_of_low_rank_are_exported_within_the_weights(place, bert_folder):
+    words = ["--task", "text_classification", "--from", bert_folder, "--name", "lora", "--steps", "8", "tune=lora"]
+    assert call("train", "pets.tsv", *words, *LOOP, "train.optim.lr=0.05").exit_code == 0
+    assert call("export", "lora", "merged").exit_code == 0
+    opened = api.load("lora", device="cpu")
+    expected = opened.vectors([opened.framed(TEXTS[0])])[0].tolist()
+    assert vectors_of("merged", TEXTS[:1])[0] == pytest.approx(expected, abs=1e-4)
+    assert vectors_of(bert_folder, TEXTS[:1])[0] != pytest.approx(expected, abs=1e-2)  # there was something to merge
+
+
+def test_what_cannot_be_exported_is_said(place):
+    pairs = Path("pairs.tsv")
+    pairs.write_text("".join(f"{number}\t{number * 7}\n" for number in range(40)))
+    shape = [f"model.transformer.{word}" for word in ("dim=16", "depth=1", "decoder_depth=1", "heads=2", "hidden=32")]
+    words = ["--task", "translation", "--name", "pairs", "--steps", "1", *shape, "tokens=200", "search.beam=1"]
+    assert call("train", "pairs.tsv", *words, "train.device=cpu").exit_code == 0
+    result = call("export", "pairs", "nowhere")
+    assert result.exit_code == 2
+    assert "only language models and encoders can be written for transformers so far" in result.stderr
+    assert not Path("nowhere").exists()
