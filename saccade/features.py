@@ -27,7 +27,7 @@ from saccade.encoder.task import EncoderTask
 from saccade.errors import UsageError, suggest
 from saccade.models.bert import pool
 from saccade.task import Advance, Split, Task, quiet
-from saccade.tasks import load_task
+from saccade.tasks import guess_task, load_task
 
 STEPS = 60  # of the small head that judges a choice of layers
 
@@ -115,7 +115,7 @@ def compare_layers(
     opened: EncoderTask, data: Path, task: str = "", words: Sequence[str] = (), advance: Advance = quiet
 ) -> list[Choice]:
     """A small head over each choice of layers of the frozen encoder, on the user's own data; the best first."""
-    task = task or ("tagging" if data.suffix in (".conll", ".iob", ".bio") else "text_classification")
+    task = task or ("tagging" if guess_task(data) == "tagging" else "text_classification")
     sets = [_examples(opened, task, data, split, list(words)) for split in (Split.TRAIN, Split.VALID)]
     done: list[Choice] = []
     for number, layers in enumerate(LAYERS, 1):

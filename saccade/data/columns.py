@@ -4,13 +4,17 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from typing import Literal
 
 from saccade.data.problems import BadRows, Problem, Problems, Strays
 from saccade.data.rows import Lines, pick_columns, rows
 from saccade.data.sniffing import Found, sniff
-from saccade.errors import UsageError
+from saccade.errors import DataError, UsageError
 
 SAMPLE = 1000  # rows
+LEAST = 20  # rows of a table without a header from which it is clear that a column repeats
+MOST_WORDS = 3  # of the name of a class
+FEW = 5  # different numbers that may be classes
 # Names people give to columns, in lower case; the first that a table has is read.
 TEXTS = (
     *("text", "sentence", "message", "tweet", "review", "comment", "content", "document", "body", "sms", "post"),
@@ -89,6 +93,32 @@ def find_columns(
     if by_content and len(rest) == 1 and _alike(sample[text], sample[rest[0]]):
         text, second = sorted([text, rest[0]], key=names.index)
     return found, Columns(text, label, second)
+
+
+def labelled_with(
+    found: Found, *, text: str = "", second: str = "", label: str = ""
+) -> Literal["classes", "numbers", ""]:
+    """What a table is plainly labelled with: classes, or numbers for pairs of texts; nothing where that is not sure."""
+    for numbers in (True, False):
+        try:
+            table, columns = find_columns(found, text=text, second=second, label=label, numbers=numbers)
+        except DataError:  # no such column
+            continue
+        values = [value.strip() for value in _sample(table)[columns.label]]
+        named = bool(label or _by_name([columns.label], NUMBERS if numbers else LABELS))
+        if numbers and columns.second and _grades(values) and (named or not table.columns):
+            return "numbers"
+        short = all(len(value.split()) <= MOST_WORDS for value in values)
+        if not numbers and short and _classes(values) and (named or (not table.columns and len(values) >= LEAST)):
+            return "classes"
+    return ""
+
+
+def _grades(values: Sequence[str]) -> bool:
+    """Whether values are numbers that are too many or too fine to be names of classes."""
+    if not values or not all(map(is_number, values)):
+        return False
+    return len(set(values)) > FEW or any(float(value) % 1 for value in values)
 
 
 def _sample(found: Found) -> dict[str, list[str]]:

@@ -94,6 +94,20 @@ def read_squad(path: Path, *, encoding: str = "utf-8") -> Squad:
     return Squad(questions, path)
 
 
+def is_squad(path: Path) -> bool:
+    """Whether a file is called .json and begins as SQuAD files do."""
+    if not path.name.lower().removesuffix(".gz").endswith(".json"):
+        return False
+    try:
+        with path.open("rb") as stream:
+            head = stream.read(4)
+        blocks = text_blocks(path, packed=head[:2] == b"\x1f\x8b", encoding=marked_encoding(head) or "utf-8")
+        text = next(iter(blocks), "")
+    except (OSError, DataError):  # whoever reads it says what is wrong
+        return False
+    return text.lstrip("\ufeff \t\r\n").startswith("{") and all(f'"{key}"' in text for key in ("paragraphs", "qas"))
+
+
 def _load(path: Path, encoding: str) -> object:
     """The JSON of a file, not larger than any such file needs to be."""
     try:

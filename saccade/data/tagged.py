@@ -13,7 +13,8 @@ from saccade.data.sniffing import Found, sniff
 from saccade.data.splitting import SplitSettings, hold_back
 from saccade.errors import DataError, suggest
 
-SUFFIXES = (".conll", ".conll03", ".iob", ".iob2", ".bio", ".tsv", ".txt")
+PLAIN = (".conll", ".conll03", ".iob", ".iob2", ".bio")  # names of files that can hold nothing else
+SUFFIXES = (*PLAIN, ".tsv", ".txt")
 OUTSIDE = "O"
 DOCUMENT = "-DOCSTART-"
 LISTED = 20  # tags named in a message
@@ -102,6 +103,12 @@ def read_tagged(path: Path, *, encoding: str | None = None, like: Tagged | None 
     others = {tag for sentence in sentences for tag in sentence.tags} - {OUTSIDE}
     names = (OUTSIDE, *sorted(others)) if like is None else like.names
     return Tagged(tuple(sentences), names, tuple(found), wordless, strays)
+
+
+def is_tagged(path: Path) -> bool:
+    """Whether a file, or one in a folder, has a name that only files of tagged words have."""
+    names = [entry.name for entry in path.glob("*")] if path.is_dir() else [path.name]
+    return any(name.lower().removesuffix(".gz").endswith(PLAIN) for name in names)
 
 
 def _files(path: Path) -> list[Path]:

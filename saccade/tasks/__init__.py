@@ -6,12 +6,17 @@ from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 
-from saccade.data.files import find, rows, sniff
+from saccade.data.columns import labelled_with
+from saccade.data.files import Found, find, rows, sniff
 from saccade.data.pairs import USUAL, find_pairs
 from saccade.data.problems import Problems
+from saccade.data.squad import is_squad
+from saccade.data.tagged import is_tagged
 from saccade.errors import DataError, UsageError, suggest
 from saccade.task import Task
 
+BY_LABEL = {"classes": "text_classification", "numbers": "regression", "": "language_model"}
+COLUMNS = {"text": "column", "second": "second", "label": "label"}  # what settings call them
 LANGUAGE = re.compile(r"[a-z]{2,3}([-_][a-z]+)?")  # a column called en or zh-hans
 
 
@@ -40,20 +45,36 @@ def load_task(name: str) -> type[Task]:
 
 
 def guess_task(data: Path, words: Sequence[str] = ()) -> str:
-    """What to learn from a file where nobody says: translation from two columns of texts or two files of lines."""
+    """What to learn from data where nobody says: by the names of the files, their columns and what is in them."""
     if any(word.startswith("data.target=") for word in words):
         return "translation"
-    found = sniff(find(data)[0])
-    if found.format == "text" or any(word.startswith("data.column=") for word in words):
+    if is_tagged(data):
+        return "tagging"
+    file = find(data)[0]
+    if is_squad(file):
+        return "question_answering"
+    found = sniff(file)
+    given = {name: value for name, _, value in (word.removeprefix("data.").partition("=") for word in words)}
+    if found.format == "text" or ("column" in given and "label" not in given):
         return "language_model"
+    kind = labelled_with(found, **{place: given.get(name, "") for place, name in COLUMNS.items()})
+    if "label" in given:
+        return BY_LABEL[kind or "classes"]
+    if (kind == "numbers" and not found.columns) or not _is_parallel(data, found):
+        return BY_LABEL[kind]
+    return "translation"
+
+
+def _is_parallel(data: Path, found: Found) -> bool:
+    """Whether a table has two columns of texts by the usual names, or none but two columns of texts."""
     try:
         columns = find_pairs(data).columns
     except DataError:
-        return "language_model"
+        return False
     names = tuple(name.lower() for name in columns)
     languages = len(found.columns) == 2 and all(LANGUAGE.fullmatch(name) for name in names)
     if found.columns and names not in USUAL and not languages:
-        return "language_model"
+        return False
     sample = [row.values for row in islice(rows(found, columns, problems=Problems()), 200)]
     texts = all(len(set(side)) > len(side) / 2 for side in zip(*sample, strict=True))  # a column of labels repeats
-    return "translation" if sample and texts else "language_model"
+    return bool(sample) and texts

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import os
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -336,7 +337,31 @@ def test_it_learns_to_read_numbers_backwards(tmp_path: Path, monkeypatch: Any) -
         ("pairs.csv", ["source,target", "one,eins", "two,zwei"], "translation"),
         ("pairs.csv", ["en,de", "one,eins", "two,zwei"], "translation"),
         ("spam.tsv", ["ham\tsee you", "spam\twin", "ham\thello", "ham\tgood bye"], "language_model"),
-        ("reviews.csv", ["text,label", "good film,1", "bad film,0"], "language_model"),
+        ("reviews.csv", ["text,label", "good film,1", "bad film,0"], "text_classification"),
+        ("reviews.csv", ["text,label", *(f"film {at},view {at} of it" for at in range(30))], "language_model"),
+        ("sms.tsv", [f"{'ham' if at % 3 else 'spam'}\tcall {at}" for at in range(30)], "text_classification"),
+        (
+            "nli.csv",
+            ["premise,hypothesis,label", *(f"a {at},b {at},{at % 3}" for at in range(30))],
+            "text_classification",
+        ),
+        ("rows.jsonl", [f'{{"text": "a {at}", "label": {at % 2}}}' for at in range(30)], "text_classification"),
+        ("alike.csv", ["sentence1,sentence2,score", "a cat,a dog,2.5", "one,two,3"], "regression"),
+        ("alike.csv", [f"a cat {at},a dog {at},{at % 7}.5" for at in range(30)], "regression"),
+        (
+            "alike.csv",
+            ["id,sentence1,sentence2", *(f"{at * 37 % 61},a {at},b {at}" for at in range(30))],
+            "language_model",
+        ),
+        ("pairs.csv", ["source,target,score", "one,eins,0.5", "two,zwei,0.7"], "translation"),
+        ("numbers.tsv", [f"number {at}\t{at}" for at in range(30)], "translation"),
+        ("attributed.tsv", [f"one {at}\teins {at}\tby somebody" for at in range(30)], "translation"),
+        ("words.conll", ["Anna B-PER", "ran O"], "tagging"),
+        (
+            "questions.json",
+            ['{"version": "v2.0", "data": [{"title": "", "paragraphs": [{"qas": []', "}]}]}"],
+            "question_answering",
+        ),
         ("prices.csv", ["price,colour", "1,red", "2,blue"], "language_model"),
         ("book.txt", ["It was", "a dark", "night"], "language_model"),
     ],
@@ -345,3 +370,36 @@ def test_the_file_decides_what_is_learnt(tmp_path: Path, name: str, rows: list[s
     (tmp_path / name).write_text("\n".join(rows) + "\n")
     assert guess_task(tmp_path / name) == task
     assert guess_task(tmp_path / name, ["data.target=x"]) == "translation"
+
+
+def test_what_a_person_says_of_columns_decides_too(tmp_path: Path) -> None:
+    path = tmp_path / "table.csv"
+    path.write_text("note,mood,other,grade\n" + "".join(f"a {at},m{at % 2},b {at},{at / 4}\n" for at in range(40)))
+    assert guess_task(path) == "language_model"
+    assert guess_task(path, ["data.column=note"]) == "language_model"
+    assert guess_task(path, ["data.label=mood"]) == "text_classification"
+    assert guess_task(path, ["data.column=note", "data.label=mood"]) == "text_classification"
+    assert guess_task(path, ["data.column=note", "data.second=other", "data.label=grade"]) == "regression"
+
+
+def test_a_folder_with_tagged_words_is_for_tagging(tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_text("names\n")
+    (tmp_path / "train.conll").write_text("Anna B-PER\n")
+    assert guess_task(tmp_path) == "tagging"
+
+
+def test_real_files_are_guessed() -> None:
+    folder = Path(os.environ.get("SACCADE_DATA", Path(__file__).parents[3] / "shared" / "data"))
+    if not folder.is_dir():
+        pytest.skip("no real data here: set SACCADE_DATA to a folder that has it")
+    files = {
+        "classification/sms_spam/SMSSpamCollection": "text_classification",
+        "classification/sst2/train.tsv": "text_classification",
+        "classification/hate_offensive/labeled_data.csv": "text_classification",
+        "pairs/stsb/stsb-en-train.csv": "regression",
+        "ner/wnut17/wnut17train.conll": "tagging",
+        "qa/squad2/dev-v2.0.json": "question_answering",
+        "translation/cmn_2024.txt": "translation",
+        "lm/tinyshakespeare.txt": "language_model",
+    }
+    assert {name: guess_task(folder / name) for name in files} == files
