@@ -55,7 +55,7 @@ def train(
 ) -> Trained:
     """Train a task on a file; `words` are settings such as `model.dim=128` or `train.minutes=10`.
 
-    Without a `task` the file decides: pairs are translated, any other text is a language to model.
+    Without a `task` the file decides: pairs are translated, labels learnt, any other text is a language to model.
     """
     report, root, data = report or Silent(), Path(root), Path(data)
     if not task:
@@ -325,7 +325,7 @@ def _finish(run: Run, trainer: Trainer, task: str) -> Trained:
     opened = load(run.folder, device=str(trainer.device), task=task, say=report.say)
     scores = evaluate(opened, data_of(run.folder), advance=lambda share: report.advance("evaluating", share))
     write_json(run.folder / "findings.json", opened.study())
-    run.write_card(scores, opened.explained)
+    run.write_card(scores, opened.explained, opened.remarks)
     return Trained(run, scores, opened.explained)
 
 

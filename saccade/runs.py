@@ -11,7 +11,7 @@ import platform
 import re
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -94,8 +94,10 @@ class Run:
             f"run '{self.name}' is being trained by process {owner}; wait for it, stop it, or choose another --name"
         )
 
-    def write_card(self, scores: Mapping[str, float], explained: Mapping[str, str]) -> None:
-        """card.md: what the run is, for people; `explained`: how scores were computed."""
+    def write_card(
+        self, scores: Mapping[str, float], explained: Mapping[str, str], remarks: Sequence[str] = ()
+    ) -> None:
+        """card.md: what the run is, for people; how its scores were computed, and lines on what else was seen."""
         described = self.describe()
         lines = [
             f"# {self.name}",
@@ -109,6 +111,8 @@ class Run:
             "",
             *(f"{name}: `{signature}`  " for name, signature in explained.items()),
             "",
+            *remarks,
+            *([""] if remarks else []),
             f'Use it: `saccade predict {self.folder} "..."`. All settings: run.json. Every step: metrics.jsonl.',
         ]
         (self.folder / "card.md").write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -119,6 +119,8 @@ class Task(abc.ABC):
     """What the attached data are, in a few letters: a resumed run must find the same."""
     explained: Mapping[str, str] = MappingProxyType({})
     """How the last `evaluate` computed its scores, where others must be able to repeat it: signatures by name."""
+    remarks: Sequence[str] = ()
+    """What the last `evaluate` saw beyond its scores, for people: lines of Markdown."""
     findings: Mapping[str, Any] = MappingProxyType({})
     """What `study` found when the run had ended; empty before."""
 

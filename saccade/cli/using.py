@@ -43,6 +43,8 @@ def evaluate(run: str, data: Path | None, root: str, task: str, which: Any, as_j
             advance=lambda share: screen.advance("evaluating", share),
         )
     show_scores(scores, opened.explained, as_json)
+    if not as_json:
+        click.echo("".join(f"\n{line}" for line in opened.remarks), nl=bool(opened.remarks))
 
 
 @main.command()

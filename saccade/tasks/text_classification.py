@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -16,6 +17,8 @@ from saccade.data.labelled import Labelled
 from saccade.encoder.rows import RowBatch, RowConfig, RowTask
 from saccade.models.bert import Headed
 from saccade.task import Advance, Prediction, Split, quiet
+
+SHOWN = 12  # labels of a table of mistakes
 
 
 @dataclass(frozen=True)
@@ -93,6 +96,8 @@ class Task(RowTask):
         scores = {"accuracy": agreement.accuracy([frozenset(x) for x in found], [frozenset(x) for x in wanted])}
         scores["f1"] = labels.micro if self.several else self._rare(labels)
         scores["macro_f1"] = labels.macro
+        if not self.several:
+            self.remarks = _table(self._confusion(found, wanted))
         self.explained = {name: score.signature for name, score in scores.items()}
         loss = float(self._loss(logits, self.answers(part, rows)))
         return {**{name: score.value for name, score in scores.items()}, "loss": loss, "rows": len(rows)}
@@ -134,6 +139,30 @@ class Task(RowTask):
             return {}
         part = self.parts[Split.VALID]
         rows = range(len(part))
-        found = [self._labels(chances)[0] for chances in self._chances(self._logits(part, rows, quiet))]
-        table = agreement.confusion(found, [part.labels[row][0] for row in rows], self.names)
+        found = [self._labels(chances) for chances in self._chances(self._logits(part, rows, quiet))]
+        table = self._confusion(found, part.labels)
         return {"confusion": {"labels": list(table.labels), "wanted_by_found": table.table.tolist()}}
+
+    def _confusion(self, found: Sequence[Sequence[str]], wanted: Sequence[Sequence[str]]) -> agreement.Confusion:
+        return agreement.confusion([one for (one,) in found], [one for (one,) in wanted], self.names)
+
+
+def _table(confusion: agreement.Confusion) -> list[str]:
+    """How often each label was taken for which, as Markdown; of many labels only the most frequent mistakes."""
+    names = [name.replace("|", "\\|") for name in confusion.labels]
+    if len(names) <= SHOWN:
+        rows = [
+            [f"**{name}**", *map(str, counts)] for name, counts in zip(names, confusion.table.tolist(), strict=True)
+        ]
+        return _lines(["wanted, found as", *names], rows)
+    wrong = confusion.table * (1 - np.eye(len(names), dtype=np.int64))
+    places = [divmod(int(place), len(names)) for place in np.argsort(-wrong, axis=None, kind="stable")[:SHOWN]]
+    mistakes = [[names[row], names[column], f"{wrong[row, column]:,}"] for row, column in places if wrong[row, column]]
+    return _lines(["wanted", "found as", "times"], mistakes)
+
+
+def _lines(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """A table of Markdown, in columns that line up."""
+    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+    every = [head, ["-" * max(3, width) for width in widths], *rows]
+    return [f"| {' | '.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))} |" for row in every]

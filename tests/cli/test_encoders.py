@@ -60,6 +60,21 @@ def test_train_from_keeps_the_base_with_the_run(place, bert_folder):
     assert set(scores) == {"cat", "dog", "blue"} and sum(scores.values()) == pytest.approx(1)
 
 
+def test_what_was_taken_for_what_stands_in_the_card_and_beside_the_scores(place):
+    shown = call("evaluate", "pets").stdout.splitlines()
+    table = shown[shown.index("") + 1 :]
+    assert [line.split("|")[1].strip() for line in table] == [
+        "wanted, found as",
+        "----------------",
+        *("**blue**", "**cat**", "**dog**"),
+    ]
+    rows = int(next(line.split()[1] for line in shown if line.startswith("rows")))
+    assert sum(int(cell) for line in table[2:] for cell in line.strip("|").split("|")[1:]) == rows
+    card = (place / "runs" / "pets" / "card.md").read_text().splitlines()
+    assert all(line in card for line in table)
+    assert set(json.loads(call("evaluate", "pets", "--json").stdout)) >= {"accuracy", "f1", "signatures"}
+
+
 @pytest.mark.parametrize(
     ("words", "code", "says"),
     [

@@ -6,10 +6,11 @@ import random
 import pytest
 import torch
 
+from saccade.agreement import confusion
 from saccade.config import override
 from saccade.errors import DataError, UsageError
 from saccade.task import Split
-from saccade.tasks.text_classification import ClassConfig, ClassOptions
+from saccade.tasks.text_classification import ClassConfig, ClassOptions, _table
 
 WORDS = ["red", "blue", "cat", "dog", "sat", "ran", "the", "a", "mat"]
 
@@ -211,6 +212,34 @@ def test_the_study_counts_what_was_taken_for_what(ready, animals, several, monke
     table = [[0, wanted.count(name), 0] for name in opened.names]
     assert opened.study() == {"confusion": {"labels": ["cat", "dog", "none"], "wanted_by_found": table}}
     assert ready("text_classification", several).study() == {}
+
+
+def test_the_table_of_mistakes_is_shown_with_the_scores(ready, animals, several, monkeypatch):
+    opened = ready("text_classification", animals)
+    wanted = [labels[0] for labels in opened.parts[Split.VALID].labels]
+    monkeypatch.setattr(opened, "_logits", lambda *_: torch.tensor([[0.0, 1.0, 0.0]]).repeat(len(wanted), 1))
+    opened.evaluate(Split.VALID)
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in opened.remarks]
+    assert cells[0] == ["wanted, found as", "cat", "dog", "none"]
+    assert cells[2:] == [[f"**{name}**", "0", str(wanted.count(name)), "0"] for name in ("cat", "dog", "none")]
+    assert len({len(line) for line in opened.remarks}) == 1  # columns line up
+    other = ready("text_classification", several)
+    other.evaluate(Split.VALID)
+    assert other.remarks == ()
+
+
+def test_of_many_labels_only_the_most_frequent_mistakes_are_shown():
+    names = [f"n{number}" for number in range(20)]
+    wanted = [name for name in names for _ in range(5)] + ["a|b"] * 3
+    found = [*wanted[:-3], "n0", "n0", "n1"]
+    lines = _table(confusion(["n7", *found[1:]], wanted, [*names, "a|b"]))
+    cells = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
+    assert [cells[0], *cells[2:]] == [
+        ["wanted", "found as", "times"],
+        ["a\\|b", "n0", "2"],
+        ["n0", "n7", "1"],
+        ["a\\|b", "n1", "1"],
+    ]
 
 
 @pytest.mark.parametrize(
