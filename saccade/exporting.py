@@ -25,6 +25,17 @@ from saccade.task import Task
 from saccade.tasks import language_model, masked_language_model
 
 FREE = {"dropout": 0.0, "embedding_dropout": 0.0, "attention_dropout": 0.0, "begin": None, "pooler": None}
+BERT = {
+    "cls_token": "[CLS]",
+    "sep_token": "[SEP]",
+    "mask_token": "[MASK]",
+    "pad_token": "[PAD]",
+    "unk_token": "[UNK]",
+}
+ROBERTA = {
+    **{"bos_token": "<s>", "cls_token": "<s>", "eos_token": "</s>", "sep_token": "</s>"},
+    **{"mask_token": "<mask>", "pad_token": "<pad>", "unk_token": "<unk>"},
+}
 
 
 def export(opened: Task, folder: Path) -> list[str]:
@@ -98,13 +109,11 @@ def _write_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
     """tokenizer.json, with the marks of an encoder put around a text, and who the special tokens are."""
     path = folder / "tokenizer.json"
     tokenizer.save(path)
-    marks = {"cls_token": "[CLS]", "sep_token": "[SEP]", "mask_token": "[MASK]", "pad_token": "[PAD]"}
-    found: dict[str, Any] = {name: mark for name, mark in marks.items() if mark in tokenizer.specials}
-    if "[UNK]" in tokenizer.specials:
-        found["unk_token"] = "[UNK]"
-    if "cls_token" in found:
+    roles = BERT if "[CLS]" in tokenizer.specials else ROBERTA if "<mask>" in tokenizer.specials else {}
+    found: dict[str, Any] = {name: mark for name, mark in roles.items() if mark in tokenizer.specials}
+    if "[CLS]" in tokenizer.specials:
         found["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
-    if "cls_token" in found and not json.loads(path.read_text(encoding="utf-8")).get("post_processor"):
+    if "[CLS]" in tokenizer.specials and not json.loads(path.read_text(encoding="utf-8")).get("post_processor"):
         inner = tokenizers.Tokenizer.from_file(str(path))
         inner.post_processor = TemplateProcessing(
             single="[CLS] $A [SEP]",

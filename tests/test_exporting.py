@@ -1,9 +1,12 @@
 """What was trained here opens in transformers and gives the same numbers."""
 
+import json
+
 import pytest
 import torch
 
 from saccade import api, exporting
+from saccade.data.tokenizers import train_tokenizer
 from saccade.errors import UsageError
 
 transformers = pytest.importorskip("transformers", reason="the oracle; installed with the [test] extra")
@@ -56,6 +59,42 @@ def test_an_encoder_goes_to_transformers(text, tmp_path):
         torch.testing.assert_close(opened.model.words(features), found.prediction_logits, atol=1e-4, rtol=1e-4)
         follows = opened.model.next(opened.model.bert.pooled(features))
         torch.testing.assert_close(follows, found.seq_relationship_logits, atol=1e-4, rtol=1e-4)
+
+
+def test_a_roberta_comes_and_goes_with_its_marks(tmp_path):
+    folder, marks = tmp_path / "theirs", ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
+    config = transformers.RobertaConfig(
+        vocab_size=300,
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=24,
+        max_position_embeddings=42,
+        type_vocab_size=1,
+    )
+    before = transformers.RobertaForMaskedLM(config).eval()
+    before.save_pretrained(folder)
+    train_tokenizer("bpe", [TEXT], 300, marks).save(folder / "tokenizer.json")
+    written = json.loads((folder / "tokenizer.json").read_text())
+    for token in written["added_tokens"]:
+        token["lstrip"] = token["content"] == "<mask>"
+    ends = {"sep": ["</s>", 2], "cls": ["<s>", 0]}
+    written["post_processor"] = {"type": "RobertaProcessing", **ends, "trim_offsets": True, "add_prefix_space": False}
+    (folder / "tokenizer.json").write_text(json.dumps(written))
+    opened = api.load(str(folder), device="cpu")
+    exporting.export(opened, tmp_path / "out")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
+    assert (tokenizer.mask_token, tokenizer.cls_token, tokenizer.pad_token) == ("<mask>", "<s>", "<pad>")
+    given = tokenizer("The <mask> sat.", "Who?", return_tensors="pt")
+    assert given.input_ids[0].tolist() == opened.framed("The <mask> sat.", "Who?", marked=True)[0]
+    again = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "out").eval()
+    found = api.predict(opened, "The <mask> sat.", ["best=300"])
+    row = tokenizer("The <mask> sat.", return_tensors="pt").input_ids
+    with torch.no_grad():
+        for model in (before, again):
+            logits = model(row).logits[0, row[0].tolist().index(tokenizer.mask_token_id)]
+            chances = logits[: opened.tokenizer.size].softmax(-1)
+            assert list(found.scores.values()) == pytest.approx(sorted(chances.tolist(), reverse=True), abs=1e-5)
 
 
 def test_a_shape_without_a_class_and_a_folder_in_use_are_refused(text, tmp_path):
