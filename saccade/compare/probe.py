@@ -139,6 +139,11 @@ class Task(Contract):
         self.fingerprint = "generated"
 
     @classmethod
+    def advice(cls, config: Any) -> list[str]:
+        """A gradient that has come back through 1,000 steps of a recurrent network can be huge."""
+        return ["train.optim.clip=1"] if config.model.architecture.startswith("rnn") else []
+
+    @classmethod
     def prepare(cls, config: Any, data: Path, assets: Path, advance: Advance = quiet) -> list[str]:
         return []
 
