@@ -20,6 +20,7 @@ from torch import Tensor
 from saccade.data.batches import Buckets
 from saccade.data.labelled import Labelled, LabelledFiles, find_labelled, read_labelled
 from saccade.data.problems import Strays
+from saccade.data.settings import HeldBack
 from saccade.data.splitting import SplitSettings
 from saccade.data.tokenizers import Tokenizer
 from saccade.durable import read_json, write_json
@@ -33,13 +34,9 @@ QUICK = 1000  # rows of a quick evaluation
 
 
 @dataclass(frozen=True)
-class LabelledSettings:
+class LabelledSettings(HeldBack):
     """Where texts and labels stand."""
 
-    valid: str = ""
-    """a file of validation rows; without it a share of the data is held back"""
-    fraction: float = 0.1
-    """share of the rows held back for validation"""
     column: str = ""
     """column of the text; without it the usual names are tried, then the content decides"""
     second: str = ""
@@ -48,12 +45,6 @@ class LabelledSettings:
     """column of the label, the labels or the number"""
     encoding: str = ""
     """encoding of the files, where it is not UTF-8"""
-
-    def __post_init__(self) -> None:
-        if not 0 < self.fraction < 1:
-            raise ValueError(f"fraction must be above 0 and below 1, but is {self.fraction}")
-        if self.valid:  # a run can be resumed from anywhere
-            object.__setattr__(self, "valid", str(Path(self.valid).resolve()))
 
 
 @dataclass(frozen=True)

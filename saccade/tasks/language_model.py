@@ -18,6 +18,7 @@ from torch import Tensor
 
 from saccade.data import files, text
 from saccade.data.batches import Windows
+from saccade.data.settings import TextSettings
 from saccade.data.tokenizers import END, Stream, Tokenizer, train_tokenizer
 from saccade.decode.generate import generate
 from saccade.decode.sampling import Sampling
@@ -33,27 +34,13 @@ QUICK = 16_384  # tokens of a quick evaluation
 
 
 @dataclass(frozen=True)
-class DataConfig:
+class DataConfig(TextSettings):
     """What is read and how."""
 
     tokenizer: Literal["auto", "characters", "bpe", "wordpiece"] = "auto"
     """auto: characters for a text below 5 MB with a small alphabet, else byte-level BPE"""
     vocabulary: int = 8192
     """number of tokens that bpe and wordpiece learn"""
-    valid: str = ""
-    """a file of validation text; without it a share of the data is held back"""
-    fraction: float = 0.1
-    """share of the data held back for validation"""
-    column: str = ""
-    """column of a table that holds the text; without it the usual names are tried"""
-    encoding: str = ""
-    """encoding of the files, where it is not UTF-8"""
-
-    def __post_init__(self) -> None:
-        if not 0 < self.fraction < 1:
-            raise ValueError(f"fraction must be above 0 and below 1, but is {self.fraction}")
-        if self.valid:  # a run can be resumed from anywhere
-            object.__setattr__(self, "valid", str(Path(self.valid).resolve()))
 
 
 @dataclass(frozen=True)
@@ -165,8 +152,8 @@ class Task(Contract):
 
     @classmethod
     def prepare(cls, config: TextConfig, data: Path, assets: Path, advance: Advance = quiet) -> list[str]:
-        found, valid = _find(config.data, data)
-        every, settings = [*found, *(valid or ())], _split(config.data)
+        found, valid = config.data.find(data)
+        every, settings = [*found, *(valid or ())], config.data.split()
         kind = config.data.tokenizer
         if kind == "auto":
             small = sum(file.size for file in every) < CHARACTERS_BELOW
@@ -188,14 +175,14 @@ class Task(Contract):
         return cls(config, Tokenizer.load(assets / "tokenizer.json"))
 
     def attach(self, data: Path, advance: Advance = quiet, *, whole: bool = False) -> list[str]:
-        found, valid = _find(self.config.data, data)
+        found, valid = self.config.data.find(data)
         valid = found if whole else valid
         train, held = text.build_shards(
             found,
             valid,
             self.tokenizer,
             text.default_cache() / "shards",
-            _split(self.config.data),
+            self.config.data.split(),
             advance=lambda done, total: advance(done / max(1, total)),
         )
         self.shards = {Split.TRAIN: train, Split.VALID: held}
@@ -321,19 +308,6 @@ def _bytes_read(found: list[files.Found], advance: Advance) -> Callable[[files.F
     )
     total = max(1, sum(file.size for file in found))
     return lambda file, position: advance(min(1.0, (before[file.path] + position) / total))
-
-
-def _find(config: DataConfig, data: Path) -> tuple[list[files.Found], list[files.Found] | None]:
-    """What the training path and the validation path turn out to be."""
-    encoding = config.encoding or None
-    found = [files.sniff(path, encoding=encoding) for path in files.find(data)]
-    if not config.valid:
-        return found, None
-    return found, [files.sniff(path, encoding=encoding) for path in files.find(config.valid)]
-
-
-def _split(config: DataConfig) -> files.SplitSettings:
-    return files.SplitSettings(fraction=config.fraction, column=config.column or None)
 
 
 def _small_alphabet(texts: Iterator[str]) -> bool:

@@ -18,6 +18,7 @@ from saccade.data import files
 from saccade.data.batches import key
 from saccade.data.masking import Example, Examples, Masker
 from saccade.data.sentences import Sentences
+from saccade.data.settings import TextSettings
 from saccade.data.tokenizers import Tokenizer
 from saccade.encoder.task import EncoderConfig, EncoderTask, Rows
 from saccade.errors import DataError, UsageError
@@ -27,26 +28,6 @@ from saccade.task import Advance, Prediction, Split, quiet
 
 QUICK, WHOLE = 256, 2000  # rows of a quick and of a full evaluation, at most
 TOGETHER = 32  # rows evaluated at once
-
-
-@dataclass(frozen=True)
-class TextSettings:
-    """What is read and how."""
-
-    valid: str = ""
-    """a file of validation text; without it a share of the data is held back"""
-    fraction: float = 0.1
-    """share of the data held back for validation"""
-    column: str = ""
-    """column of a table that holds the text; without it the usual names are tried"""
-    encoding: str = ""
-    """encoding of the files, where it is not UTF-8"""
-
-    def __post_init__(self) -> None:
-        if not 0 < self.fraction < 1:
-            raise ValueError(f"fraction must be above 0 and below 1, but is {self.fraction}")
-        if self.valid:  # a run can be resumed from anywhere
-            object.__setattr__(self, "valid", str(Path(self.valid).resolve()))
 
 
 @dataclass(frozen=True)
@@ -170,7 +151,7 @@ class Task(EncoderTask):
 
     @classmethod
     def prepare(cls, config: MaskedConfig, data: Path, assets: Path, advance: Advance = quiet) -> list[str]:
-        found, valid = _find(config.data, data)
+        found, valid = config.data.find(data)
         texts = (text for part, _, text in _texts(found, valid, config.data) if part is Split.TRAIN)
         return [*(file.describe() for file in found[:3]), *cls.learn(config, texts, assets)]
 
@@ -181,7 +162,7 @@ class Task(EncoderTask):
         return opened
 
     def attach(self, data: Path, advance: Advance = quiet, *, whole: bool = False) -> list[str]:
-        found, valid = _find(self.config.data, data)
+        found, valid = self.config.data.find(data)
         every = list(_texts(found, found if whole else valid, self.config.data))
         for split in (Split.TRAIN, Split.VALID):
             texts = [(number, text) for part, number, text in every if part is split]
@@ -281,22 +262,12 @@ def goes_on(tokenizer: Tokenizer, number: int) -> bool:
     return bool(raw) and (raw[0] >= 128 or chr(raw[0]).isalnum())
 
 
-def _find(settings: TextSettings, data: Path) -> tuple[list[files.Found], list[files.Found] | None]:
-    """What the training path and the validation path turn out to be."""
-    encoding = settings.encoding or None
-    found = [files.sniff(path, encoding=encoding) for path in files.find(data)]
-    if not settings.valid:
-        return found, None
-    return found, [files.sniff(path, encoding=encoding) for path in files.find(settings.valid)]
-
-
 def _texts(
     found: list[files.Found], valid: list[files.Found] | None, settings: TextSettings
 ) -> Iterator[tuple[Split, int, str]]:
     """Every text with its part and the number of its document: a file of text, or a row of a table."""
-    chosen = files.SplitSettings(fraction=settings.fraction, column=settings.column or None)
     if valid is None:
-        pieces = ((Split(part), document) for part, document in files.split(found, chosen))
+        pieces = ((Split(part), document) for part, document in files.split(found, settings.split()))
     else:
         groups = ((Split.TRAIN, found), (Split.VALID, valid))
         pieces = (

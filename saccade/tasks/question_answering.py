@@ -15,6 +15,7 @@ from torch import Tensor
 
 from saccade import answers
 from saccade.data.batches import Buckets
+from saccade.data.settings import HeldBack
 from saccade.data.splitting import SplitSettings
 from saccade.data.squad import Question, Squad, read_squad
 from saccade.data.tokenizers import Tokenizer
@@ -29,19 +30,8 @@ LONGEST = 30  # tokens of an answer
 
 
 @dataclass(frozen=True)
-class QuestionSettings:
+class QuestionSettings(HeldBack):
     """Where questions stand: JSON in the form of SQuAD 1.1 or 2.0."""
-
-    valid: str = ""
-    """a file of validation questions; without it a share of the articles is held back"""
-    fraction: float = 0.1
-    """share of the articles held back for validation"""
-
-    def __post_init__(self) -> None:
-        if not 0 < self.fraction < 1:
-            raise ValueError(f"fraction must be above 0 and below 1, but is {self.fraction}")
-        if self.valid:  # a run can be resumed from anywhere
-            object.__setattr__(self, "valid", str(Path(self.valid).resolve()))
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from torch import Tensor
 from saccade import agreement, entities
 from saccade.data.batches import Buckets
 from saccade.data.problems import Strays
+from saccade.data.settings import HeldBack
 from saccade.data.splitting import SplitSettings
 from saccade.data.tagged import Sentence, Tagged, read_tagged
 from saccade.data.tokenizers import Tokenizer
@@ -30,21 +31,11 @@ Said = tuple[list[str], list[float]]  # the tag of each word, and how sure the m
 
 
 @dataclass(frozen=True)
-class TaggedSettings:
+class TaggedSettings(HeldBack):
     """Where tagged words stand: one a line, the word first and the tag last, an empty line between sentences."""
 
-    valid: str = ""
-    """a file of validation sentences; without it a share of the data is held back"""
-    fraction: float = 0.1
-    """share of the sentences held back for validation"""
     encoding: str = ""
     """encoding of the files, where it is not UTF-8"""
-
-    def __post_init__(self) -> None:
-        if not 0 < self.fraction < 1:
-            raise ValueError(f"fraction must be above 0 and below 1, but is {self.fraction}")
-        if self.valid:  # a run can be resumed from anywhere
-            object.__setattr__(self, "valid", str(Path(self.valid).resolve()))
 
 
 @dataclass(frozen=True)
