@@ -251,19 +251,24 @@ def run_reader(path: Path, runs: Path) -> Outcome:
     return 0, ""
 
 
+def train(path: Path, runs: Path) -> list[str]:
+    """The words of a command that reads a file as text, whatever labels a table has."""
+    return ["train", str(path), "--task", "language_model", "--steps", "1", "--runs", str(runs)]
+
+
 def run_command(path: Path, runs: Path) -> Outcome:
     """Train on a file with the command line, in this process."""
     from click.testing import CliRunner
 
     command = importlib.import_module("saccade.cli").main
-    result = CliRunner().invoke(command, ["train", str(path), "--steps", "1", "--runs", str(runs)])
+    result = CliRunner().invoke(command, train(path, runs))
     trace = f"Traceback: {result.exception!r}" if isinstance(result.exception, Exception) else ""
     return result.exit_code, result.stderr + trace
 
 
 def run_process(path: Path, runs: Path) -> Outcome:
     """Train on a file with the command line, in a process of its own."""
-    command = [sys.executable, "-m", "saccade", "train", str(path), "--steps", "1", "--runs", str(runs)]
+    command = [sys.executable, "-m", "saccade", *train(path, runs)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     return done.returncode, done.stderr
 
