@@ -25,7 +25,6 @@ from saccade.durable import read_json, write_json
 from saccade.encoder.layers import combine
 from saccade.errors import UsageError
 from saccade.models.bert import BertConfig, Masked
-from saccade.nn.packed import packed
 from saccade.nn.probe import watch
 from saccade.task import AttentionRead, Axis
 from saccade.task import Task as Contract
@@ -163,7 +162,7 @@ class EncoderTask(Contract):
         The vectors of several choices of `LAYERS` stand side by side.
         """
         most = POSITIONS.get(self._device().type, MANY)
-        with self._settled(), packed(self.model, most):
+        with self._settled():
             for group in groups([len(row) for row, _ in framed], TOGETHER, most):
                 rows = Rows.of([framed[at] for at in group]).to(self._device())
                 states: list[Tensor] = []
