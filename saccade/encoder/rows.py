@@ -5,6 +5,7 @@ Shapes: B rows, T tokens, D width.
 
 from __future__ import annotations
 
+import abc
 import hashlib
 import json
 from collections.abc import Sequence
@@ -209,9 +210,9 @@ class RowTask(EncoderTask):
             raise UsageError("the training rows had one text each, but two were given; leave out second=TEXT")
         return self.framed(first, second or None)
 
+    @abc.abstractmethod
     def answers(self, part: Labelled, rows: Sequence[int]) -> Tensor:
         """The true answers of some rows, as the loss needs them."""
-        raise NotImplementedError
 
     def pooled(self, rows: Rows) -> Tensor:
         """One vector for each row: (B, D)."""

@@ -70,13 +70,12 @@ def halves(tensor: Tensor, heads: int) -> Tensor:
     return turned
 
 
-def both(ours: str, theirs: str | tuple[str, ...], **how: object) -> list[Part]:
+def both(ours: str, theirs: str | tuple[str, ...], *, rows: tuple[int, ...] = (), turned: bool = False) -> list[Part]:
     """The weight and the bias of a layer."""
     names = (theirs,) if isinstance(theirs, str) else theirs
-    vector = {key: value for key, value in how.items() if key != "turned"}
     return [
-        Part(f"{ours}.weight", tuple(f"{name}.weight" for name in names), **how),  # type: ignore[arg-type]
-        Part(f"{ours}.bias", tuple(f"{name}.bias" for name in names), **vector),  # type: ignore[arg-type]
+        Part(f"{ours}.weight", tuple(f"{name}.weight" for name in names), rows, turned),
+        Part(f"{ours}.bias", tuple(f"{name}.bias" for name in names), rows),
     ]
 
 
