@@ -48,11 +48,11 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/demo.stamp: $(BIN)/python pyproject.toml constraints.txt
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[demo]'
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[demo,serve]'
 	touch $@
 
 $(VENV)/test.stamp: $(BIN)/python pyproject.toml constraints.txt
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[test]'
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[test,serve]'
 	command -v chromium || command -v chromium-browser || command -v google-chrome || $(BIN)/playwright install chromium \
 	  || echo "no browser was found or installed: the browser tests will be skipped" >&2
 	touch $@ $(VENV)/demo.stamp

@@ -4,33 +4,28 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import hashlib
 import shutil
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
-
-import torch
+from typing import Any
 
 from saccade import foreign, runs
 from saccade.adapt import catalogue, opening, pickles
 from saccade.config import from_json, override, settings, to_json
 from saccade.durable import read_json, sync_folder, sync_tree, write_json
 from saccade.errors import DataError, ModelFileError, UsageError, suggest
+from saccade.loading import Which, hashes, kind_of, load_run, open_run
 from saccade.look.seen import Seen
 from saccade.runs import Run
-from saccade.task import Advance, Prediction, Split, Task, quiet
+from saccade.task import Advance, Grown, Prediction, Split, Task, quiet
 from saccade.tasks import guess_task, load_task, task_names
-from saccade.train import checkpoint
 from saccade.train.device import choose_device
 from saccade.train.journal import read_journal
 from saccade.train.loop import Report, Silent, TrainConfig, Trainer
-from saccade.train.state import check, check_settings, restore
 
 RUNS = Path("runs")
 BUDGETS = ("train.steps=", "train.minutes=", "train.epochs=")
-Which = Literal["best", "last", "mean"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +57,7 @@ def train(
         task = guess_task(data, words)
         report.say(f"task: {task}")
     kind = load_task(task)
-    config, training = configure(kind, words, preset)
+    config, training = configure(kind, [_at_home(word, root) for word in words], preset)
     described = {"config": to_json(config), "train": to_json(training)}
     run = _create(root, name, task, described, data)
     with run.lock():
@@ -100,17 +95,7 @@ def load(
         if not foreign.is_foreign(str(word)):
             raise
         return _placed(foreign.open_task(str(word)), device)
-    _kind(run, task)
-    found = _checkpoint(run, which, say)
-    weights = found.parts.get("average") or found.parts["model"]
-    with torch.device("meta"):  # before memory is taken for shapes that so far only run.json claims
-        check(_open(run, task)[0].players(), weights, run.name)
-    opened, _ = _open(run, task)
-    check_settings(found.state, opened.config, run.name)
-    restore(opened.players(), weights, run.name)
-    if (run.folder / "findings.json").exists():
-        opened.findings = read_json(run.folder / "findings.json")
-    return _placed(opened, device)
+    return _placed(load_run(run, which=which, task=task, say=say), device)
 
 
 def _placed(opened: Task, device: str) -> Task:
@@ -164,6 +149,16 @@ def alignment(found: Prediction) -> str:
     return Seen.of(found).alignment
 
 
+def follow(opened: Task, text: str, words: Sequence[str] = ()) -> Iterator[Grown]:
+    """The answer token by token with what was looked at, as it is made."""
+    return opened.follow(text, override(opened.Options(), words))
+
+
+def options(opened: Task) -> list[dict[str, Any]]:
+    """What can be said to `predict`: name, kind, default and help of each."""
+    return [vars(setting) for setting in settings(opened.Options)]
+
+
 def option_names(opened: Task) -> list[str]:
     """The names of what can be said to `predict`."""
     return [setting.name for setting in settings(opened.Options)]
@@ -184,6 +179,11 @@ def describe_task(name: str) -> dict[str, Any]:
 def list_tasks() -> list[dict[str, str]]:
     """Name and summary of the built-in tasks."""
     return [{"name": name, "summary": load_task(name).summary} for name in task_names()]
+
+
+def free_name(root: str | Path, stem: str) -> str:
+    """A name that no run has yet."""
+    return runs.free_name(Path(root), stem)
 
 
 def list_runs(root: str | Path = RUNS) -> list[dict[str, Any]]:
@@ -227,6 +227,16 @@ def configure(kind: type[Task], words: Sequence[str], preset: str = "") -> tuple
     return config, override(TrainConfig(), [*advice, *loop], "train.")
 
 
+def _at_home(word: str, root: Path) -> str:
+    """A setting; the name of a run as a base becomes its folder, which means the same from anywhere."""
+    name, _, value = word.partition("=")
+    if name != "base":
+        return word
+    with contextlib.suppress(UsageError):  # no run: a model from elsewhere, which is looked for later
+        return f"base={runs.find(root, value).folder.resolve()}"
+    return word
+
+
 def _create(root: Path, name: str, task: str, described: dict[str, Any], data: Path) -> Run:
     """A run by the name that was given, or by the next free one after the file."""
     while not name:
@@ -235,39 +245,11 @@ def _create(root: Path, name: str, task: str, described: dict[str, Any], data: P
     return runs.create(root, name, task, described, data)
 
 
-def _kind(run: Run, task: str) -> type[Task]:
-    """The task class a run names; one that is not built in only if `task` says so too."""
-    name = run.describe()["task"]
-    if "." in name and name != task:
-        raise ModelFileError(
-            f"run '{run.name}' names the task '{name}', which is not built in and would run code; "
-            f"if you trust it, add --task {name}"
-        )
-    try:
-        return load_task(name)
-    except UsageError as error:
-        raise ModelFileError(f"{run.folder / 'run.json'}: {error}") from error
-
-
-def _open(run: Run, task: str) -> tuple[Task, TrainConfig]:
-    """The task of a run with fresh weights, which depend on the seed alone."""
-    described, kind = run.describe(), _kind(run, task)
-    try:
-        training = from_json(TrainConfig, described["train"], "train.")
-        config = from_json(kind.Config, described["config"])
-    except UsageError as error:
-        raise ModelFileError(f"{run.folder / 'run.json'}: {error}") from error
-    _check_assets(run)
-    with torch.random.fork_rng(devices=[]):  # networks are made on the CPU
-        torch.manual_seed(training.seed)
-        return kind.open(config, run.assets), training
-
-
 def _prepare(run: Run, data: Path, report: Report, task: str) -> None:
     """Learn from the data what must be learnt, wholly or not at all: a kill on the way is made good by resuming."""
     if run.assets.is_dir():
         return
-    kind, aside = _kind(run, task), run.folder / "assets.tmp"
+    kind, aside = kind_of(run, task), run.folder / "assets.tmp"
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir()
     config = from_json(kind.Config, run.describe()["config"])
@@ -281,7 +263,7 @@ def _prepare(run: Run, data: Path, report: Report, task: str) -> None:
 def _trainer(run: Run, data: Path, report: Report, task: str) -> Trainer:
     """A trainer with its data, at the step where the run stands."""
     _prepare(run, data, report, task)
-    opened, training = _open(run, task)
+    opened, training = open_run(run, task)
     for note in opened.attach(data, lambda share: report.advance("tokenizing", share)):
         report.say(note)
     _same_data(run, data, opened.fingerprint)
@@ -302,22 +284,6 @@ def _same_data(run: Run, data: Path, found: str) -> None:
         )
 
 
-def hashes(run: Run) -> dict[str, str]:
-    """What the assets of a run are, by name."""
-    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(run.assets.iterdir())}
-
-
-def _check_assets(run: Run) -> None:
-    """Refuse a vocabulary or other asset that is not the one the run was trained with."""
-    path = run.folder / "data.json"
-    if not path.exists():
-        return
-    expected, found = read_json(path).get("assets"), hashes(run)
-    if expected != found:
-        changed = sorted(name for name in found if not isinstance(expected, dict) or expected.get(name) != found[name])
-        raise ModelFileError(f"{run.assets}: {', '.join(changed) or 'a file'} has changed since the run was trained")
-
-
 def _finish(run: Run, trainer: Trainer, task: str) -> Trained:
     """Train to the end, then score the best checkpoint on all the validation data."""
     trainer.fit()
@@ -327,37 +293,6 @@ def _finish(run: Run, trainer: Trainer, task: str) -> Trained:
     write_json(run.folder / "findings.json", opened.study())
     run.write_card(scores, opened.explained, opened.remarks)
     return Trained(run, scores, opened.explained)
-
-
-def _checkpoint(run: Run, which: Which, say: Callable[[str], None]) -> checkpoint.Checkpoint:
-    """The weights of a run's best or last checkpoint that is whole."""
-    parts = ("model", "average")
-    last = checkpoint.newest(run.checkpoints, say, parts)
-    if last is None:
-        raise ModelFileError(f"run '{run.name}' has no checkpoint yet; train it with `saccade resume {run.folder}`")
-    if which == "mean":
-        return _mean(run, last, say)
-    step = int(last.state["best"].get("step", last.step))
-    if which == "last" or step == last.step:
-        return last
-    try:
-        return checkpoint.read(checkpoint.at(run.checkpoints, step), parts)
-    except ModelFileError as error:
-        say(f"the best checkpoint is damaged: {error}; using the one of step {last.step}")
-        return last
-
-
-def _mean(run: Run, last: checkpoint.Checkpoint, say: Callable[[str], None]) -> checkpoint.Checkpoint:
-    """The mean of the weights of all checkpoints that were kept (train.keep says how many) and are whole."""
-    total = {name: value.double() for name, value in last.parts["model"].items()}
-    steps = [step for step in checkpoint.steps(run.checkpoints) if step < last.step]
-    for step in steps:
-        found = checkpoint.read(checkpoint.at(run.checkpoints, step), ("model",)).parts["model"]
-        for name, value in total.items():
-            value += found[name]
-    say(f"mean of the checkpoints of the steps {', '.join(map(str, [*steps, last.step]))}")
-    mean = {name: (value / (len(steps) + 1)).to(last.parts["model"][name].dtype) for name, value in total.items()}
-    return checkpoint.Checkpoint(last.step, {"model": mean}, last.state)
 
 
 def _summary(run: Run) -> dict[str, Any]:

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from saccade.adapt.catalogue import CATALOGUE
+from saccade.adapt.gguf import Opened
 from saccade.adapt.opening import open_model
+from saccade.data.bitext import Sides
 from saccade.errors import UsageError
+from saccade.models.architectures import Shapes
 from saccade.models.bert import Encoding, Masked
 from saccade.models.gpt import GPT
+from saccade.models.translator import Translator
 from saccade.task import Task
-from saccade.tasks import language_model, masked_language_model, sentence_vectors
+from saccade.tasks import language_model, masked_language_model, sentence_vectors, translation
 
+NEVER = -1e4  # as a logit
 HUB = re.compile(r"[\w.-]+/[\w.-]+")
 
 
@@ -34,6 +40,8 @@ def open_task(word: str) -> Task:
         if isinstance(model, GPT):
             config = language_model.TextConfig(model=shape)
             return language_model.Task(config, tokenizer, model, begin=opened.begin, end=opened.end)
+        if isinstance(model, Translator):
+            return _translator(opened)
         if not isinstance(model, Masked):
             raise UsageError(f"{word} is a {opened.foreign.family.name}, which no task here can run as it is")
         if model.words is not None:
@@ -44,3 +52,18 @@ def open_task(word: str) -> Task:
         vectors = sentence_vectors.Task.of(sentence_vectors.VectorConfig(longest=shape.capacity), tokenizer, shape)
     vectors.model = Encoding.around(model.bert)
     return vectors
+
+
+def _translator(opened: Opened) -> Task:
+    """A translator with the marks of its own vocabulary; what begins a target is never written in it."""
+    model: Any = opened.foreign.model
+    tokenizer = opened.tokenizer
+    if opened.begin is None or opened.end is None:
+        raise UsageError("config.json must have decoder_start_token_id and eos_token_id, but has not both")
+    config = translation.TranslationConfig(model=Shapes(transformer=opened.foreign.config))
+    sides = Sides(tokenizer, opened.target or tokenizer)
+    task = translation.Task(config, sides, (opened.end, opened.begin, opened.end))
+    if model.head.bias is not None:
+        model.head.bias.data[opened.begin] = NEVER
+    task.model = model
+    return task

@@ -14,6 +14,8 @@ from typing import Any, ClassVar, Protocol
 import torch
 from torch import Tensor, nn
 
+from saccade.errors import UsageError
+
 Advance = Callable[[float], None]
 """Called with the share of a long job that is done, 0 to 1."""
 
@@ -62,14 +64,43 @@ class Axis:
     """For pieces of words: the number of the word each label belongs to; empty: every label is one of its own."""
 
 
+class Weights(Protocol):
+    """Attention weights that are computed when they are asked for."""
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(heads, queries, keys)"""
+
+    def rows(self, first: int, last: int, *, step: int = 1, head: int | None = None) -> Tensor:
+        """The weights of every `step`-th of the queries first..last, of all heads or one: (heads, queries, keys)."""
+
+
 @dataclass(frozen=True)
 class AttentionRead:
     """One attention of one prediction: weights (heads, queries, keys) with named axes."""
 
     name: str
-    weights: Tensor
+    source: Tensor | Weights
+    """the weights, or what computes any rows of them: a long text has too many to keep"""
     queries: Axis
     keys: Axis
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(heads, queries, keys)"""
+        heads, queries, keys = self.source.shape
+        return heads, queries, keys
+
+    @property
+    def weights(self) -> Tensor:
+        """All of them: (heads, queries, keys)."""
+        return self.rows(0, self.shape[1])
+
+    def rows(self, first: int, last: int, *, step: int = 1, head: int | None = None) -> Tensor:
+        """The weights of every `step`-th of the queries first..last, of all heads or one: (heads, queries, keys)."""
+        if isinstance(self.source, Tensor):
+            return self.source[slice(None) if head is None else slice(head, head + 1), first:last:step]
+        return self.source.rows(first, last, step=step, head=head)
 
 
 @dataclass(frozen=True)
@@ -94,6 +125,39 @@ class Prediction:
     """Which source words each output word looked at, by the head that shows it best: (1, output, source)."""
     others: tuple[Prediction, ...] = ()
     """The next best answers, where more than one was asked for."""
+    trace: Any = None
+    """What the task needs to compute this answer once more, for `replay`; nobody else's business."""
+
+
+@dataclass(frozen=True)
+class Grown:
+    """A token that was just written, the text it completes, and what all tokens read so far looked at."""
+
+    token: str
+    text: str
+    maps: Mapping[str, Weights]
+    prompt: tuple[str, ...]
+    """the tokens that were given, before the first one that was written"""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a model says at each place of an answer, computed once more to see what it depends on.
+
+    Shapes: N places, V outputs.
+    """
+
+    logits: Tensor
+    """(N, V); of a number (N, 1), the number itself"""
+    chosen: tuple[int, ...]
+    """which of the outputs was the answer at each place"""
+    places: Axis
+    reads: tuple[Axis, ...]
+    """the texts that went into the network, in the order they entered"""
+    name: Callable[[int], str]
+    """what an output is called"""
+    layers: tuple[tuple[str, Tensor], ...] = ()
+    """the logits that the output layer reads off after each layer, if they were asked for"""
 
 
 class Task(abc.ABC):
@@ -162,6 +226,10 @@ class Task(abc.ABC):
         """The answers to several inputs, in their order; a task may work on many at once."""
         return (self.predict(input, options) for input in inputs)
 
+    def replay(self, found: Prediction, *, layers: bool = False) -> Outcome:
+        """Compute an answer once more, with gradients where they are on; `layers`: also what each layer would say."""
+        raise UsageError("this task cannot say what its answer depends on")
+
     def study(self) -> dict[str, Any]:
         """What is worth knowing of the finished model, from its validation data, as JSON; kept with the run."""
         return {}
@@ -169,6 +237,14 @@ class Task(abc.ABC):
     def stream(self, input: str, options: Any) -> Iterator[str]:
         """The output piece by piece, where it comes that way."""
         yield self.predict(input, options).output
+
+    def follow(self, input: str, options: Any) -> Iterator[Grown]:
+        """The output token by token with what was looked at, where it comes that way."""
+        raise UsageError("this model does not write token by token")
+
+    def glimpse(self) -> list[Prediction]:
+        """A few validation examples with their maps, the same ones each time, to see attention form in training."""
+        return []
 
     def sample(self) -> str:
         """A line of output to look at while training; nothing where there is none to show."""

@@ -1,4 +1,9 @@
-"""Every test begins from the same random numbers."""
+"""Every test begins from the same random numbers; and the one browser for all tests that need it."""
+
+import json
+import random
+import shutil
+from pathlib import Path
 
 import pytest
 import torch
@@ -6,6 +11,26 @@ from hypothesis import settings
 
 settings.register_profile("saccade", deadline=None, max_examples=25, derandomize=True)
 settings.load_profile("saccade")
+
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
+QUIET = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
+QUIET += ["--disable-sync", "--no-first-run"]
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """A real Chromium: one found on the machine, or the one that playwright has installed."""
+    playwright = pytest.importorskip(
+        "playwright.sync_api", reason="playwright is not installed: pip install playwright"
+    )
+    found = next(filter(None, map(shutil.which, BROWSERS)), None)
+    with playwright.sync_playwright() as driver:
+        if found is None and not Path(driver.chromium.executable_path).exists():
+            pytest.skip(f"no browser found; looked for {', '.join(BROWSERS)}: playwright install chromium")
+        opened = driver.chromium.launch(executable_path=found, args=QUIET)
+        yield opened
+        opened.close()
 
 
 @pytest.fixture(autouse=True)
@@ -52,3 +77,50 @@ def bert_folder(tmp_path_factory):
             value.normal_(std=0.3)
     model.save_pretrained(folder)
     return folder
+
+
+@pytest.fixture(scope="session")
+def marian_folder(tmp_path_factory):
+    """A tiny random Marian as transformers writes it, with the tokenizers of two languages of made-up words."""
+    reason = "the oracle; installed with the [test] extra"
+    library = pytest.importorskip("sentencepiece", reason=reason)
+    transformers = pytest.importorskip("transformers", reason=reason)
+    place = tmp_path_factory.mktemp("marian")
+    chance = random.Random(4)
+    for name, letters in (("source", "abcdeThcatsA12,.-"), ("target", "xyzuvwÜneñ5.-")):
+        words = ["".join(chance.choices(letters, k=chance.randint(1, 6))) for _ in range(300)]
+        text = place / f"{name}.txt"
+        text.write_text("\n".join(" ".join(chance.choices(words, k=8)) for _ in range(400)))
+        library.SentencePieceTrainer.train(
+            input=str(text), model_prefix=str(place / name), vocab_size=120, minloglevel=2, pad_id=-1
+        )
+        (place / f"{name}.model").rename(place / f"{name}.spm")
+    sides = [library.SentencePieceProcessor(model_file=str(place / f"{name}.spm")) for name in ("source", "target")]
+    pieces = [side.id_to_piece(number) for side in sides for number in range(side.get_piece_size())]
+    names = dict.fromkeys(["</s>", "<unk>", *(one for one in pieces if one not in ("<s>", "</s>", "<unk>")), "<pad>"])
+    (place / "vocab.json").write_text(json.dumps({name: number for number, name in enumerate(names)}))
+    last = len(names) - 1
+    config = transformers.MarianConfig(
+        vocab_size=len(names),
+        d_model=16,
+        encoder_layers=2,
+        decoder_layers=2,
+        encoder_attention_heads=2,
+        decoder_attention_heads=2,
+        encoder_ffn_dim=24,
+        decoder_ffn_dim=24,
+        max_position_embeddings=64,
+        pad_token_id=last,
+        decoder_start_token_id=last,
+        eos_token_id=0,
+        forced_eos_token_id=None,
+        scale_embedding=True,
+    )
+    torch.manual_seed(6)
+    model = transformers.MarianMTModel(config)
+    with torch.no_grad():
+        for name, value in model.named_parameters():
+            if "embed_positions" not in name:
+                value.normal_(std=0.3)
+    model.save_pretrained(place)
+    return place

@@ -244,3 +244,19 @@ def test_small_steps_and_few_epochs_are_advised_for_a_base(bert_folder):
     _, training = api.configure(Task, [f"base={bert_folder}", "train.steps=9", "train.optim.lr=0.1"])
     assert (training.epochs, training.steps, training.optim.lr) == (0, 9, 0.1)
     assert api.configure(Task, [])[1].optim.lr != 5e-5
+
+
+def test_a_marian_translates_as_transformers_does(marian_folder):
+    transformers = pytest.importorskip("transformers")
+    opened = api.load(str(marian_folder), device="cpu")
+    found = api.predict(opened, "The cat sat.", ["beam=1"])
+    ids = [*opened.reader.source.encode("The cat sat."), 0]
+    model = transformers.MarianMTModel.from_pretrained(marian_folder).eval()
+    pad = model.config.pad_token_id
+    how = {"do_sample": False, "num_beams": 1, "max_new_tokens": 2 * len(ids) + 20, "bad_words_ids": [[pad]]}
+    theirs = model.generate(torch.tensor([ids]), **how)[0].tolist()[1:]
+    theirs = theirs[: theirs.index(0)] if 0 in theirs else theirs
+    assert found.trace[1][: len(theirs)] == theirs[: len(found.trace[1])]
+    assert {read.name for read in found.maps} >= {"encoder.0.self", "decoder.1.memory"}
+    source = next(read for read in found.maps if read.name == "decoder.1.memory").keys
+    assert "".join(source.labels[:-1]) == " The cat sat."

@@ -64,6 +64,8 @@ class Opened:
     """the id that ends a text"""
     template: str
     """how a conversation is written down, as text that nothing here runs"""
+    target: Tokenizer | None = None
+    """the tokenizer of what is written, where it is another one"""
 
 
 class Stored:

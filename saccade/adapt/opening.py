@@ -9,6 +9,7 @@ from saccade.adapt import huggingface
 from saccade.adapt.catalogue import find
 from saccade.adapt.gguf import Opened, read_gguf
 from saccade.data import guard
+from saccade.data.sentencepiece import is_marian, read_sides
 from saccade.data.vocabularies import SAID, read_tokenizer
 from saccade.errors import ModelFileError
 
@@ -19,14 +20,15 @@ def open_model(word: str) -> Opened:
     if not path.is_dir():
         return read_gguf(path)
     values = huggingface.read_config(path)[2]
-    tokenizer = read_tokenizer(path)
+    tokenizer, target = read_sides(path) if is_marian(path) else (read_tokenizer(path), None)
     foreign = huggingface.read(path)
     if tokenizer.size > foreign.vocabulary:
         raise ModelFileError(
             f"{path}: the tokenizer must have at most {foreign.vocabulary:,} tokens, as config.json says, but has "
             f"{tokenizer.size:,}; get both from one model"
         )
-    return Opened(foreign, tokenizer, None, _end(values, foreign.vocabulary), _template(path))
+    begin, end = (_mark(values, name, foreign.vocabulary) for name in ("decoder_start_token_id", "eos_token_id"))
+    return Opened(foreign, tokenizer, begin, end, _template(path), target)
 
 
 def describe(word: str) -> dict[str, Any]:
@@ -44,9 +46,9 @@ def describe(word: str) -> dict[str, Any]:
     }
 
 
-def _end(values: dict[str, Any], below: int) -> int | None:
-    """The id that ends a text; the first where there are several."""
-    said = values.get("eos_token_id")
+def _mark(values: dict[str, Any], name: str, below: int) -> int | None:
+    """The id that begins or ends a text; the first where there are several."""
+    said = values.get(name)
     first = said[0] if isinstance(said, list) and said else said
     if not isinstance(first, int) or isinstance(first, bool) or not 0 <= first < below:
         return None

@@ -16,7 +16,9 @@ from saccade.cli.printing import show_trained
 @click.argument("settings", nargs=-1)
 @click.option("--task", default="", help="What to learn; see `saccade tasks`; default: by the file.")
 @click.option("--preset", default="", help="A named shape; see `saccade tasks TASK`.")
-@click.option("--from", "base", help="A pretrained encoder: a folder, a name of `saccade models list`, or owner/name.")
+@click.option(
+    "--from", "base", help="A pretrained encoder: a run, a folder, a name of `saccade models list`, owner/name."
+)
 @click.option("--name", default="", help="Name of the run; default: from the file.")
 @click.option("--steps", type=click.IntRange(1), help="Length in steps.")
 @click.option("--minutes", type=click.FloatRange(0, min_open=True), help="Length in minutes (default 5).")

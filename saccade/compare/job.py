@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from saccade import __version__, api, runs
+from saccade import __version__, api, loading, runs
 from saccade.compare import report as reports
 from saccade.compare.process import Failure, Part, run_part
 from saccade.compare.progress import Overall
@@ -129,7 +129,7 @@ def survey(data: Path, words: Sequence[str], trial: Trial, report: Report) -> di
         for note in notes:
             report.say(note)
         valid = opened.parts[Split.VALID]
-        hashes = api.hashes(run)
+        hashes = loading.hashes(run)
     lengths = valid.source.lengths
     edges = sorted({int(edge) for edge in np.quantile(lengths, CLASSES)} - {0, int(lengths.min())})
     middle = int(np.argsort(lengths, kind="stable")[len(lengths) // 2])

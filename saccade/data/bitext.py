@@ -128,6 +128,21 @@ def load_vocabularies(assets: Path) -> tuple[Tokenizer, Tokenizer]:
     return Tokenizer.load(assets / "source.json"), Tokenizer.load(assets / "target.json")
 
 
+@dataclass(frozen=True)
+class Sides:
+    """The vocabularies of both sides, for texts that come from no file."""
+
+    source: Tokenizer
+    target: Tokenizer
+
+    @property
+    def joint(self) -> bool:
+        return self.source.size == self.target.size
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        return self.source.encode_batch(texts)
+
+
 class Reader:
     """Turns files of pairs into tokens, and remembers what it had to leave out."""
 

@@ -22,6 +22,7 @@ BEGIN = "<|begin|>"
 END = "<|endoftext|>"
 BERT = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 BYTE_COUNT = 256
+SPACE = "\u2581"  # how SentencePiece writes a space
 KINDS = ("characters", "words", "bpe", "wordpiece")
 MODEL_KINDS = {"BPE": "bpe", "WordPiece": "wordpiece", "Unigram": "unigram", "WordLevel": "words"}
 
@@ -132,6 +133,8 @@ class Tokenizer:
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """Each id as people can read it: byte-level tokens as text, bytes that are half a character as \\xe9."""
         names = [self.token(number) for number in ids]
+        if self.kind == "unigram":
+            return [name.replace(SPACE, " ") for name in names]
         if not self._byte_level:
             return names
         return [
@@ -150,6 +153,8 @@ class Tokenizer:
             return token_bytes(token)
         if self.kind == "wordpiece" and token.startswith("##"):
             return token[2:].encode()
+        if self.kind == "unigram":
+            return token.replace(SPACE, " ").encode()
         return (b" " if self.kind in ("wordpiece", "words") else b"") + token.encode()
 
 

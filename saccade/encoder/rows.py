@@ -28,7 +28,7 @@ from saccade.durable import read_json, write_json
 from saccade.encoder.task import EncoderConfig, EncoderTask, Rows
 from saccade.errors import DataError, UsageError
 from saccade.models.bert import BertConfig, pool
-from saccade.task import Advance, Split, quiet
+from saccade.task import Advance, Prediction, Split, quiet
 
 LABELS = "labels.json"
 QUICK = 1000  # rows of a quick evaluation
@@ -176,6 +176,9 @@ class RowTask(EncoderTask):
         if len(numbers) == 1:
             message = f"{data}: every number of the valid part is {numbers.pop():g}, expected different ones"
             raise DataError(f"{message}; give more rows, or --valid FILE")
+        if not self.numbers and not any(parts[Split.VALID].labels):
+            message = f"{data}: no row of the valid part has a label, expected one at least"
+            raise DataError(f"{message}; give more rows, or --valid FILE")
         self.parts = parts
 
     def _like(self) -> Labelled | None:
@@ -203,9 +206,11 @@ class RowTask(EncoderTask):
         return [[self.frame.row(one, other) for one, other in zip(first, second, strict=True)]]
 
     def given(self, first: str, second: str) -> tuple[list[int], int]:
-        """The row of one text, or of two where the training rows had two."""
+        """The row of one text, or of two where the training rows had two; a tab may stand between them."""
         if self.known["pairs"] and not second:
-            raise UsageError("a pair needs a second text, but none was given; add second=TEXT")
+            first, _, second = first.partition("\t")
+        if self.known["pairs"] and not second:
+            raise UsageError("a pair needs a second text, but none was given; add second=TEXT, or a tab and the text")
         if second and not self.known["pairs"]:
             raise UsageError("the training rows had one text each, but two were given; leave out second=TEXT")
         return self.framed(first, second or None)
@@ -227,6 +232,11 @@ class RowTask(EncoderTask):
             if len(found) % 100 == 0:
                 advance(len(found) / len(framed))
         return torch.stack([found[at] for at in range(len(framed))])
+
+    def glimpse(self) -> list[Prediction]:
+        part = self.parts[Split.VALID]
+        rows = list(dict.fromkeys((0, len(part) // 2)))
+        return [self.glimpsed(part.texts[row], one) for row, one in zip(rows, self._framed(part, rows)[0], strict=True)]
 
     def sampled(self, split: Split, quick: bool) -> list[int]:
         """The rows that are scored; quick: an even sample of them."""

@@ -5,7 +5,8 @@ Shapes: B rows, T tokens, D width.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -16,22 +17,27 @@ from torch import Tensor
 
 from saccade.adapt import lora
 from saccade.adapt.opening import open_model
+from saccade.axes import token_axis
 from saccade.config import from_json, to_json
 from saccade.data.batches import groups
 from saccade.data.frames import Frame, rectangle
 from saccade.data.tokenizers import Tokenizer, train_tokenizer
-from saccade.data.words import word_numbers
 from saccade.durable import read_json, write_json
 from saccade.encoder.layers import combine
 from saccade.errors import UsageError
+from saccade.loading import load_run
 from saccade.models.bert import BertConfig, Masked
-from saccade.nn.probe import watch
-from saccade.task import AttentionRead, Axis
+from saccade.nn.packed import packed
+from saccade.nn.probe import OneRow, watch
+from saccade.nn.transformer import residuals
+from saccade.runs import Run
+from saccade.task import AttentionRead, Axis, Prediction
 from saccade.task import Task as Contract
 
 TOGETHER = 64  # rows read at once,
 POSITIONS = {"cpu": 1 << 10}  # and their tokens with padding: what fits into a processor's cache,
 MANY = 1 << 15  # or keeps a larger device busy
+PACKED = 8  # rows for which packing the weights pays
 SHAPE, WEIGHTS = "encoder.json", "base.safetensors"
 
 
@@ -40,7 +46,7 @@ class EncoderConfig:
     """Where the encoder comes from and how it is trained."""
 
     base: str = ""
-    """a pretrained encoder: a folder, a name of `saccade models list`, or owner/name on the hub; none: from scratch"""
+    """a pretrained encoder: a run, a folder, a name of `saccade models list`, owner/name on the hub; none: scratch"""
     tune: Literal["all", "lora", "head"] = "all"
     """what is trained of a pretrained encoder: all of it, small changes of low rank, or nothing but what is on top"""
     rank: int = 8
@@ -117,15 +123,12 @@ class EncoderTask(Contract):
             tokenizer.save(assets / "tokenizer.json")
             write_json(assets / SHAPE, {"config": to_json(config.model)})
             return [f"vocabulary: {tokenizer.size:,} word pieces"]
-        opened = open_model(config.base)
-        foreign, tokenizer = opened.foreign, opened.tokenizer
-        if not isinstance(foreign.model, Masked):
-            raise UsageError(f"base must be an encoder such as BERT, but {config.base} is a {foreign.family.name}")
-        tokenizer.save(assets / "tokenizer.json")
-        write_json(assets / SHAPE, {"config": to_json(foreign.config), "family": foreign.family.name})
-        save_file(_trimmed(foreign.model, tokenizer.size), assets / WEIGHTS)
-        count = sum(value.numel() for value in foreign.model.bert.parameters())
-        return [f"base: {config.base}, {foreign.family.name}, {count / 1e6:.1f} M parameters"]
+        base = _base(config.base)
+        base.tokenizer.save(assets / "tokenizer.json")
+        write_json(assets / SHAPE, {"config": to_json(base.shape)})
+        save_file(_trimmed(base.model, base.tokenizer.size), assets / WEIGHTS)
+        count = sum(value.numel() for value in base.model.bert.parameters())
+        return [f"base: {config.base}, {base.kind}, {count / 1e6:.1f} M parameters"]
 
     @staticmethod
     def read_assets(assets: Path) -> tuple[Tokenizer, BertConfig]:
@@ -162,7 +165,8 @@ class EncoderTask(Contract):
         The vectors of several choices of `LAYERS` stand side by side.
         """
         most = POSITIONS.get(self._device().type, MANY)
-        with self._settled():
+        fast = packed(self.model, most) if len(framed) >= PACKED else nullcontext()
+        with self._settled(), fast:
             for group in groups([len(row) for row, _ in framed], TOGETHER, most):
                 rows = Rows.of([framed[at] for at in group]).to(self._device())
                 states: list[Tensor] = []
@@ -171,18 +175,56 @@ class EncoderTask(Contract):
                 for at, vectors in zip(group, found, strict=True):
                     yield at, vectors[: len(framed[at][0])]
 
+    def asked(
+        self, framed: tuple[Sequence[int], int], says: Callable[[Tensor], Tensor], *, layers: bool
+    ) -> tuple[Tensor, Axis, tuple[tuple[str, Tensor], ...]]:
+        """What is said of the vectors (T, D) of a row, what the row is, and what would be said after each layer."""
+        rows, bert = Rows.of([framed]).to(self._device()), self.model.bert
+        with self._settled(), residuals(bert.encoder, layers) as states:
+            found = says(bert(rows.ids, None, rows.segments)[0])
+            by_layer = tuple((f"bert.encoder.{at}", says(x[0])) for at, x in enumerate(states))
+        return found, token_axis("words", self.tokenizer, framed[0]), by_layer
+
+    def glimpsed(self, text: str, framed: tuple[Sequence[int], int]) -> Prediction:
+        """A row with its maps, whatever is answered to it."""
+        return Prediction(text, "", {}, tuple(self.reads(framed)))
+
     @torch.no_grad()
     def reads(self, framed: tuple[Sequence[int], int]) -> list[AttentionRead]:
         """Every attention of reading one row."""
-        rows = Rows.of([framed]).to(self._device())
-        pieces, raw = self.tokenizer.pieces(framed[0]), self.tokenizer.raw(framed[0])
-        words = Axis("words", tuple(pieces), tuple(word_numbers(raw)))
+        rows, words = Rows.of([framed]).to(self._device()), token_axis("words", self.tokenizer, framed[0])
         with self._settled(), watch(self.model) as maps:
             self.model.bert(rows.ids, None, rows.segments)
-            return [AttentionRead(name, found.rows()[0].cpu(), words, words) for name, found in maps.items()]
+        return [AttentionRead(name, OneRow(found, 0), words, words) for name, found in maps.items()]
 
 
-def _trimmed(model: Masked, vocabulary: int) -> dict[str, Tensor]:
+@dataclass(frozen=True)
+class _Base:
+    """A pretrained network with an encoder, its shape and tokenizer, and what kind of thing it is."""
+
+    model: Any
+    shape: BertConfig
+    tokenizer: Tokenizer
+    kind: str
+
+
+def _base(word: str) -> _Base:
+    """The encoder of a run, or of a model from elsewhere."""
+    if (Path(word) / "run.json").is_file():
+        run = Run(Path(word))
+        task, kind = load_run(run), run.describe()["task"]
+        if not isinstance(task, EncoderTask):
+            raise UsageError(f"base must be an encoder such as BERT, but {word} is a {kind}")
+        lora.merge(task.model)
+        return _Base(task.model, task.shape, task.tokenizer, kind)
+    opened = open_model(word)
+    kind = opened.foreign.family.name
+    if not isinstance(opened.foreign.model, Masked):
+        raise UsageError(f"base must be an encoder such as BERT, but {word} is a {kind}")
+    return _Base(opened.foreign.model, opened.foreign.config, opened.tokenizer, kind)
+
+
+def _trimmed(model: Any, vocabulary: int) -> dict[str, Tensor]:
     """The weights of a model without the rows beyond the vocabulary, which some models have to fill up a table."""
     by_token = ("bert.embedding.weight", "words.head.weight", "words.head.bias")
     return {

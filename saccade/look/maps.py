@@ -19,8 +19,8 @@ PAIR = re.compile(r"([0-9]{1,9})-([0-9]{1,9})")
 def merge(read: AttentionRead) -> AttentionRead:
     """The map over words instead of pieces: the pieces of a key word are added, those of a query word averaged."""
     weights = read.weights
-    queries, rows = _words(read.queries)
-    keys, columns = _words(read.keys)
+    queries, rows = word_axis(read.queries)
+    keys, columns = word_axis(read.keys)
     if rows is not None:
         summed = weights.new_zeros(weights.shape[0], len(queries.labels), weights.shape[2])
         summed.index_add_(1, rows.to(weights.device), weights)
@@ -28,10 +28,10 @@ def merge(read: AttentionRead) -> AttentionRead:
     if columns is not None:
         summed = weights.new_zeros(*weights.shape[:2], len(keys.labels))
         weights = summed.index_add_(2, columns.to(weights.device), weights)  # (H, Q, words)
-    return replace(read, weights=weights, queries=queries, keys=keys)
+    return replace(read, source=weights, queries=queries, keys=keys)
 
 
-def _words(axis: Axis) -> tuple[Axis, Tensor | None]:
+def word_axis(axis: Axis) -> tuple[Axis, Tensor | None]:
     """The axis of words, and which of them each piece belongs to; None where every label is a word already."""
     if not axis.words:
         return axis, None
@@ -46,21 +46,21 @@ def _words(axis: Axis) -> tuple[Axis, Tensor | None]:
 
 def mean_heads(read: AttentionRead) -> AttentionRead:
     """One map (1, Q, K): the mean over the heads."""
-    return replace(read, weights=read.weights.mean(0, keepdim=True))
+    return replace(read, source=read.weights.mean(0, keepdim=True))
 
 
 def one_head(read: AttentionRead, head: int) -> AttentionRead:
     """One map (1, Q, K): that of a head, counted from 0."""
-    heads = read.weights.shape[0]
+    heads = read.shape[0]
     if not 0 <= head < heads:
         raise UsageError(f"head must be 0 to {heads - 1} in '{read.name}', but is {head}")
-    return replace(read, weights=read.weights[head : head + 1])
+    return replace(read, source=read.weights[head : head + 1])
 
 
 def mean(reads: Sequence[AttentionRead]) -> AttentionRead:
     """One map (1, Q, K): the mean over all heads of all layers."""
     _check_axes(reads)
-    return mean_heads(replace(reads[0], name="mean", weights=torch.cat([read.weights for read in reads])))
+    return mean_heads(replace(reads[0], name="mean", source=torch.cat([read.weights for read in reads])))
 
 
 def rollout(reads: Sequence[AttentionRead]) -> AttentionRead:
@@ -72,12 +72,11 @@ def rollout(reads: Sequence[AttentionRead]) -> AttentionRead:
     first = reads[0]
     if first.queries.labels != first.keys.labels:
         raise UsageError(f"rollout must have self-attention, but '{first.name}' looks from one text at another")
-    eye = torch.eye(len(first.keys.labels), dtype=first.weights.dtype, device=first.weights.device)
-    through = eye
+    through = eye = torch.eye(len(first.keys.labels))
     for read in reads:
-        layer = 0.5 * read.weights.mean(0) + 0.5 * eye
+        layer = 0.5 * read.weights.mean(0).cpu() + 0.5 * eye
         through = layer / layer.sum(-1, keepdim=True) @ through  # (Q, K)
-    return replace(first, name="rollout", weights=through[None])
+    return replace(first, name="rollout", source=through[None])
 
 
 def _check_axes(reads: Sequence[AttentionRead]) -> None:
@@ -118,10 +117,8 @@ def align(read: AttentionRead, *, threshold: float = 0.0) -> list[tuple[int, int
 
 def only(read: AttentionRead) -> Tensor:
     """The weights (Q, K) of a map that has one head."""
-    if read.weights.shape[0] != 1:
-        raise ValueError(
-            f"'{read.name}' must be one map, but has {read.weights.shape[0]} heads; mean_heads or one_head"
-        )
+    if read.shape[0] != 1:
+        raise ValueError(f"'{read.name}' must be one map, but has {read.shape[0]} heads; mean_heads or one_head")
     return read.weights[0]
 
 
@@ -186,8 +183,8 @@ def choose(many: Sequence[Sequence[AttentionRead]], gold: Sequence[set[tuple[int
         raise DataError(f"alignments must be one for each sentence, but are {len(gold)} for {len(many)} sentences")
     if gold is not None and not any(gold):
         raise DataError("alignments must have at least one pair, but all are empty")
-    layout = [(read.name, read.weights.shape[0]) for read in many[0]]
-    if any([(read.name, read.weights.shape[0]) for read in reads] != layout for reads in many):
+    layout = [(read.name, read.shape[0]) for read in many[0]]
+    if any([(read.name, read.shape[0]) for read in reads] != layout for reads in many):
         raise ValueError(f"every sentence must have the same layers and heads {layout}")
     merged = [[merge(read) for read in reads] for reads in many]
     best: Choice | None = None
@@ -216,3 +213,14 @@ def _error(maps: Sequence[Tensor], gold: Sequence[set[tuple[int, int]]]) -> floa
         hits += len(found & right)
         both += len(found) + len(right)
     return 1 - 2 * hits / both
+
+
+def crossing(reads: Sequence[AttentionRead]) -> list[AttentionRead]:
+    """How one text looks at another, among all maps."""
+    return [read for read in reads if read.queries.kind != read.keys.kind]
+
+
+def inside(read: AttentionRead) -> AttentionRead:
+    """A map without the marks at the ends of both texts, which align with nothing."""
+    queries, keys = (Axis(axis.kind, axis.labels[:-1], axis.words[:-1]) for axis in (read.queries, read.keys))
+    return AttentionRead(read.name, read.weights[:, :-1, :-1], queries, keys)

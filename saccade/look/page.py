@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import json
+import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -27,8 +28,8 @@ def page(prediction: Prediction, reads: Sequence[AttentionRead], *, title: str) 
     """One HTML file with texts, scores, readings and the maps `reads`, the alignment of words first if there is one."""
     aligned = prediction.alignment
     ahead = [] if aligned is None else [replace(aligned, name=f"word alignment ({aligned.name})")]
-    maps = [read for read in [*ahead, *reads] if read.weights.numel()]
-    count = sum(read.weights.numel() for read in maps)
+    maps = [read for read in [*ahead, *reads] if math.prod(read.shape)]
+    count = sum(math.prod(read.shape) for read in maps)
     if count > MOST:
         raise UsageError(
             f"a page must hold at most {MOST:,} weights, but these maps have {count:,}; choose fewer layers"
@@ -73,7 +74,7 @@ def _map(read: AttentionRead) -> dict[str, Any]:
     split = bool(read.queries.words or read.keys.words)
     return {
         "name": read.name,
-        "heads": read.weights.shape[0],
+        "heads": read.shape[0],
         "pieces": _labelled(read),
         "words": _labelled(merge(read)) if split else None,
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +32,8 @@ class Seen:
             )
         read = next((one for one in found.maps if one.name == layer), found.maps[-1])
         if head is not None:
-            if head >= len(read.weights):
-                raise UsageError(f"head must be below {len(read.weights)} in {read.name}, but is {head}")
+            if head >= read.shape[0]:
+                raise UsageError(f"head must be below {read.shape[0]} in {read.name}, but is {head}")
             chosen = maps.one_head(read, head)
         elif layer or found.alignment is None:
             chosen = maps.mean_heads(read)
@@ -52,19 +53,30 @@ class Seen:
     def as_json(self) -> dict[str, Any]:
         return draw.as_json(self.prediction)
 
+    def page(self) -> str:
+        """Everything as one HTML file that needs nothing else."""
+        return draw.page(self.prediction, self.prediction.maps, title=self._title)
+
+    def _repr_html_(self) -> str:
+        """The page in a notebook, in a frame of its own that can reach nothing around it."""
+        frame = 'sandbox="allow-scripts" style="width:100%;height:40rem;border:0"'
+        return f'<iframe title="{escape(self._title)}" {frame} srcdoc="{escape(self.page())}"></iframe>'
+
+    @property
+    def _title(self) -> str:
+        return f"{self.prediction.input} - {self.read.name}"
+
     def write(self, path: Path) -> None:
         """Write the map as .svg or .png, or everything as .html or .json, by the name of the file."""
         import json
 
-        title = f"{self.prediction.input} - {self.read.name}"
         kind = path.suffix.lower()
         if kind == ".svg":
-            path.write_text(draw.svg(self.read, title), encoding="utf-8")
+            path.write_text(draw.svg(self.read, self._title), encoding="utf-8")
         elif kind == ".png":
-            path.write_bytes(draw.png(self.read, title))
+            path.write_bytes(draw.png(self.read, self._title))
         elif kind == ".html":
-            reads = [read for read in (self.prediction.alignment,) if read is not None]
-            path.write_text(draw.page(self.prediction, [*reads, *self.prediction.maps], title=title), encoding="utf-8")
+            path.write_text(self.page(), encoding="utf-8")
         elif kind == ".json":
             path.write_text(json.dumps(self.as_json(), ensure_ascii=False), encoding="utf-8")
         else:

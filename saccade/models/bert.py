@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from saccade.nn.alter import entered
 from saccade.nn.kernels import dropout
 from saccade.nn.layers import ACTIVATIONS, initialise, initialise_gpt2, make_norm
 from saccade.nn.masks import Padding
@@ -76,7 +77,7 @@ class Bert(nn.Module):
             x = x + self.position(0, ids.shape[1], ids.device)
         if self.segment is not None:
             x = x + (self.segment.weight[0] if segments is None else self.segment(segments))
-        x = dropout(self.norm(x), self.config.embedding_dropout, self.training)
+        x = dropout(entered(self.norm(x)), self.config.embedding_dropout, self.training)
         out: Tensor = self.encoder(x, mask=None if keep is None else Padding(keep), states=states)
         return out
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from saccade.models.seq2seq import Memory, Seq2Seq, Vocabularies
+from saccade.nn.alter import entered
 from saccade.nn.attention import Attention
 from saccade.nn.cache import KVCache
 from saccade.nn.convolution import Convolution, Convolutions
@@ -90,5 +91,5 @@ class ConvolutionTranslator(Seq2Seq):
         return dropout(x, self.config.dropout, self.training)
 
     def _embed(self, table: nn.Embedding, ids: Tensor, start: int | Tensor) -> Tensor:
-        x = (self.norm(table(ids)) + self.position(start, ids.shape[1], ids.device)) * math.sqrt(0.5)
+        x = (entered(self.norm(table(ids))) + self.position(start, ids.shape[1], ids.device)) * math.sqrt(0.5)
         return dropout(x, self.config.dropout, self.training)

@@ -10,6 +10,7 @@ from typing import Literal
 from torch import Tensor, nn
 
 from saccade.models.seq2seq import Memory, Seq2Seq, Vocabularies, begin_weights
+from saccade.nn.alter import entered
 from saccade.nn.cache import KVCache
 from saccade.nn.kernels import dropout
 from saccade.nn.layers import RMSNorm
@@ -81,7 +82,7 @@ class Embedded(Seq2Seq):
 
     def embed(self, table: nn.Embedding, ids: Tensor) -> Tensor:
         x: Tensor = table(ids)
-        x = self.norm(x) if self.config.embedding_norm else x * math.sqrt(self.config.dim)
+        x = entered(self.norm(x) if self.config.embedding_norm else x * math.sqrt(self.config.dim))
         return dropout(x, self.config.embedding_dropout, self.training)  # (B, T, D)
 
 

@@ -151,9 +151,9 @@ class Lowered:
             self.empty = ~allowed.any(-1, keepdim=True)  # (B, 1, Q, 1)
             self.tensor = allowed | self.empty
 
-    def allowed(self, first: int, last: int) -> Tensor:
-        """The rows first..last of the mask itself, whatever the kernel was given: (B, 1, last - first, K)."""
-        return self.mask.allow(self.query[:, first:last], self.key)[:, None]
+    def allowed(self, first: int, last: int, step: int = 1) -> Tensor:
+        """Every `step`-th row first..last of the mask itself, whatever the kernel was given: (B, 1, rows, K)."""
+        return self.mask.allow(self.query[:, first:last:step], self.key)[:, None]
 
 
 def positions(start: int | Tensor, count: int, device: torch.device) -> Tensor:

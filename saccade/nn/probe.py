@@ -42,11 +42,11 @@ class Chunk:
     def reorder(self, rows: Tensor) -> Chunk:
         return replace(self, q=self.q[rows], order=rows if self.order is None else self.order[rows])
 
-    def allowed(self, first: int, last: int, keys: int) -> Tensor | None:
-        """The mask of the queries first..last over the first `keys` keys: (B, 1, last - first, keys)."""
+    def allowed(self, first: int, last: int, step: int, keys: int) -> Tensor | None:
+        """The mask of every `step`-th of the queries first..last over the first `keys` keys: (B, 1, queries, keys)."""
         if self.mask is None:
             return None
-        found = self.mask.allowed(first, last)[..., :keys]
+        found = self.mask.allowed(first, last, step)[..., :keys]
         return found if self.order is None or len(found) == 1 else found[self.order]
 
 
@@ -115,27 +115,51 @@ class AttentionMap:
             self._track.k.shape[2],
         )
 
-    def rows(self, first: int = 0, last: int | None = None) -> Tensor:
-        """Exactly the weights of the queries first..last: (B, H, last - first, K); unseen keys weigh 0."""
+    def rows(self, first: int = 0, last: int | None = None, *, step: int = 1, head: int | None = None) -> Tensor:
+        """Exactly the weights of every `step`-th of the queries first..last, of all heads or one: (B, H, queries, K).
+
+        Unseen keys weigh 0.
+        """
         rows, heads, queries, keys = self.shape
         k = self._track.k
         if k is None:
             raise ValueError("no attention to read: run the model inside the watch(...) block")
         first, last = max(0, first), queries if last is None else min(last, queries)
+        chosen = slice(None) if head is None else slice(head, head + 1)
         if self._heads is not None:
-            k = k[:, [head // self._attention.share for head in self._heads]]
-        out = k.new_zeros(rows, heads, max(0, last - first), keys)
+            k = k[:, [one // self._attention.share for one in self._heads][chosen]]
+        elif head is not None:
+            k = k[:, head // self._attention.share :][:, :1]
+        out = k.new_zeros(rows, heads if head is None else 1, max(0, -(-(last - first) // step)), keys)
         done = 0
         for chunk in self._track.chunks:
-            begin, end = max(first - done, 0), min(last - done, chunk.q.shape[2])
+            begin, end = max(first - done, (first - done) % step), min(last - done, chunk.q.shape[2])
             if begin < end:
                 seen = min(chunk.keys, keys)
                 with torch.no_grad():
-                    allowed = chunk.allowed(begin, end, seen)
-                    weights = self._attention.weights(chunk.q[:, :, begin:end], k[:, :, :seen], allowed)
-                out[:, :, done + begin - first : done + end - first, :seen] = weights
+                    allowed = chunk.allowed(begin, end, step, seen)
+                    weights = self._attention.weights(chunk.q[:, chosen, begin:end:step], k[:, :, :seen], allowed)
+                place = (done + begin - first) // step
+                out[:, :, place : place + weights.shape[2], :seen] = weights
             done += chunk.q.shape[2]
         return out
+
+
+@dataclass(frozen=True)
+class OneRow:
+    """The map of one row of a batch, computed when it is asked for."""
+
+    map: AttentionMap
+    row: int
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(H, Q, K)"""
+        return self.map.shape[1:]
+
+    def rows(self, first: int, last: int, *, step: int = 1, head: int | None = None) -> Tensor:
+        """Every `step`-th of the rows first..last, of all heads or one: (H, queries, K), on the CPU."""
+        return self.map.rows(first, last, step=step, head=head)[self.row].cpu()
 
 
 class Maps(Mapping[str, AttentionMap]):

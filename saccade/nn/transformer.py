@@ -3,8 +3,10 @@
 Attention Is All You Need (https://arxiv.org/abs/1706.03762). Shapes: B rows, T tokens, S memory tokens, D width.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from torch import Tensor, nn
 
@@ -132,6 +134,19 @@ class Layer(nn.Module):
             x = self.memory_residual(x, lambda y: look(y, memory, mask=memory_mask, cache=fixed))
         result: Tensor = self.feed_residual(x, self.feed)
         return result
+
+
+@contextmanager
+def residuals(stack: Any, wanted: bool) -> Iterator[list[Tensor]]:
+    """What comes out of each layer of a stack (B, T, D) while the block runs, as its last norm would give it on."""
+    found: list[Tensor] = []
+    layers = [layer for layer in stack.children() if isinstance(layer, Layer)] if wanted else []
+    hooks = [layer.register_forward_hook(lambda _, __, out: found.append(stack.norm(out))) for layer in layers]
+    try:
+        yield found
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 class Transformer(nn.Module):

@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from saccade.axes import token_axis
 from saccade.data import files, text
 from saccade.data.batches import Windows
 from saccade.data.settings import TextSettings
@@ -25,12 +26,14 @@ from saccade.decode.sampling import Sampling
 from saccade.errors import DataError
 from saccade.models import presets
 from saccade.models.gpt import GPT, GPTConfig
-from saccade.nn.probe import AttentionMap, watch
-from saccade.task import Advance, AttentionRead, Axis, Prediction, Split, quiet
+from saccade.nn.probe import AttentionMap, OneRow, watch
+from saccade.nn.transformer import residuals
+from saccade.task import Advance, AttentionRead, Grown, Outcome, Prediction, Split, quiet
 from saccade.task import Task as Contract
 
 CHARACTERS_BELOW = 5_000_000  # bytes; a smaller text is read by characters, where a vocabulary of words would be rare
 QUICK = 16_384  # tokens of a quick evaluation
+GLIMPSE = 40  # tokens of validation text that are watched
 
 
 @dataclass(frozen=True)
@@ -123,6 +126,17 @@ class TextBatches:
         width = self.windows.width + 1
         rows = np.stack([self.shard.ids[start : start + width] for start in starts])
         return TextBatch(torch.from_numpy(rows.astype(np.int64)), tuple(int(start) for start in starts))
+
+
+@dataclass(frozen=True)
+class Trace:
+    """The ids of a text with what was written on, and which of them the model had read at the end."""
+
+    ids: list[int]
+    prompt: int
+    """how many were given"""
+    begin: int
+    end: int
 
 
 class Task(Contract):
@@ -234,8 +248,34 @@ class Task(Contract):
                 pieces.append(piece)
         count = len(ids) - len(prompt)
         read = ids[:-1] if count == options.length else ids  # the last one is not read; one that stops is not in ids
-        reads = tuple(self._map(name, found.rows()[0], read) for name, found in maps.items() if found.shape[2])
-        return Prediction(input, "".join(pieces), {"tokens": float(count)}, reads)
+        reads = tuple(self._map(name, found, read) for name, found in _rows(maps))
+        seen = reads[0].shape[2] if reads else min(len(read), self.config.model.capacity)
+        trace = Trace(ids, len(prompt), len(read) - seen, len(read))
+        return Prediction(input, "".join(pieces), {"tokens": float(count)}, reads, trace=trace)
+
+    def replay(self, found: Prediction, *, layers: bool = False) -> Outcome:
+        trace: Trace = found.trace
+        read, first = trace.ids[trace.begin : trace.end], max(0, trace.prompt - 1 - trace.begin)
+        with self._settled(), residuals(self.model.decoder, layers) as states:
+            logits = self.model(torch.tensor([read], device=self._device()))[0, first:]
+            by_layer = tuple((f"decoder.{at}", self.model.head(x)[0, first:]) for at, x in enumerate(states))
+        chosen = [*trace.ids[trace.begin + first + 1 :], int(logits[-1].argmax())][: len(logits)]
+        places, words = (token_axis("words", self.tokenizer, part) for part in (chosen, read))
+        return Outcome(logits, tuple(chosen), places, (words,), lambda one: self.tokenizer.pieces([one])[0], by_layer)
+
+    def follow(self, input: str, options: TextOptions) -> Iterator[Grown]:
+        ids = self._prompt(input)
+        prompt = tuple(self.tokenizer.pieces(ids))
+        with watch(self.model) as maps:
+            reads = {name: OneRow(found, 0) for name, found in maps.items()}
+            for number, piece in self._continue(ids, options):
+                yield Grown("" if number is None else self.tokenizer.pieces([number])[0], piece, reads, prompt)
+
+    def glimpse(self) -> list[Prediction]:
+        ids = self.shards[Split.VALID].ids[: min(GLIMPSE, self.config.model.capacity)].astype(np.int64).tolist()
+        with self._settled(), torch.no_grad(), watch(self.model) as maps:
+            self.model(torch.tensor([ids], device=self._device()))
+        return [Prediction(self.tokenizer.decode(ids), "", {}, tuple(self._map(*one, ids) for one in _rows(maps)))]
 
     def stream(self, input: str, options: TextOptions) -> Iterator[str]:
         for _, piece in self._continue(self._prompt(input), options):
@@ -270,10 +310,15 @@ class Task(Contract):
         ids = [*([] if self.begin is None else [self.begin]), *self.tokenizer.encode(input)]
         return ids or ([self.end] if self.end is not None else text.separator(self.tokenizer) or [0])
 
-    def _map(self, name: str, weights: Tensor, read: list[int]) -> AttentionRead:
+    def _map(self, name: str, found: OneRow, read: list[int]) -> AttentionRead:
         """A map with its words; after a full context it covers the tokens that were read again."""
-        words = Axis("words", tuple(self.tokenizer.pieces(read[-weights.shape[-1] :])))
-        return AttentionRead(name, weights, words, words)
+        words = token_axis("words", self.tokenizer, read[-found.shape[-1] :])
+        return AttentionRead(name, found, words, words)
+
+
+def _rows(maps: Mapping[str, AttentionMap]) -> list[tuple[str, OneRow]]:
+    """The maps of the only row by their names, without those of attentions that have not run."""
+    return [(name, OneRow(found, 0)) for name, found in maps.items() if found.shape[2]]
 
 
 def _windows(shard: text.Shard, width: int, quick: bool) -> Iterator[tuple[float, Any]]:

@@ -24,7 +24,7 @@ from saccade.encoder.task import EncoderConfig, EncoderTask, Rows
 from saccade.errors import DataError, UsageError
 from saccade.models import presets
 from saccade.models.bert import BertConfig, Masked
-from saccade.task import Advance, Prediction, Split, quiet
+from saccade.task import Advance, Axis, Outcome, Prediction, Split, quiet
 
 QUICK, WHOLE = 256, 2000  # rows of a quick and of a full evaluation, at most
 TOGETHER = 32  # rows evaluated at once
@@ -222,6 +222,10 @@ class Task(EncoderTask):
             scores["next_sentence"] = 100 * follows / most
         return {**scores, "hidden": count, "rows": most}
 
+    def glimpse(self) -> list[Prediction]:
+        example = self.batches(Split.VALID, 0).examples.at(0)
+        return [self.glimpsed(self.tokenizer.decode(example.ids), (example.ids, example.second))]
+
     @torch.no_grad()
     def predict(self, input: str, options: FillOptions) -> Prediction:
         """The most likely words for each [MASK], and with a second text whether it follows."""
@@ -251,7 +255,22 @@ class Task(EncoderTask):
         if options.second and follows is not None:
             scores["follows"] = float(follows[0, 0])
         output = self.tokenizer.decode(filled)
-        return Prediction(input, output, scores, tuple(self.reads(framed)) if options.maps else ())
+        return Prediction(input, output, scores, tuple(self.reads(framed)) if options.maps else (), trace=framed)
+
+    def replay(self, found: Prediction, *, layers: bool = False) -> Outcome:
+        assert self.model.words is not None
+        hidden, guess = [at for at, token in enumerate(found.trace[0]) if token == self.frame.mask], self.model.words
+        if not hidden:
+            raise UsageError(f"the text must hold {self.tokenizer.token(self.masker.mask)} to ask why, but has none")
+
+        def says(features: Tensor) -> Tensor:
+            logits: Tensor = guess(features[hidden])[:, : self.tokenizer.size]
+            return logits
+
+        logits, words, by_layer = self.asked(found.trace, says, layers=layers)
+        chosen = tuple(logits.argmax(-1).tolist())
+        places = Axis("words", tuple(self.tokenizer.pieces(chosen)))
+        return Outcome(logits, chosen, places, (words,), lambda one: self.tokenizer.pieces([one])[0], by_layer)
 
 
 def goes_on(tokenizer: Tokenizer, number: int) -> bool:

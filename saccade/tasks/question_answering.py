@@ -23,7 +23,7 @@ from saccade.data.windows import Window, cut_windows
 from saccade.encoder.task import EncoderConfig, EncoderTask, Rows
 from saccade.errors import UsageError
 from saccade.models.bert import BertConfig, Headed
-from saccade.task import Advance, Prediction, Split, quiet
+from saccade.task import Advance, Axis, Outcome, Prediction, Split, quiet
 
 QUICK = 300  # questions of a quick evaluation
 LONGEST = 30  # tokens of an answer
@@ -214,6 +214,10 @@ class Task(EncoderTask):
             advance(done / len(windows))
         return [Found(one.text, one.margin - nothing, one.window) for one, nothing in zip(best, none, strict=True)]
 
+    def glimpse(self) -> list[Prediction]:
+        (first, *_) = self._windows(self.parts[Split.VALID].questions[:1])
+        return [self.glimpsed(self.parts[Split.VALID].questions[0].question, (first.ids, first.second))]
+
     def predict(self, input: str, options: AnswerOptions) -> Prediction:
         """The words of the context that answer the question; nothing where none do."""
         if not options.context:
@@ -225,7 +229,27 @@ class Task(EncoderTask):
         if options.maps and found.window >= 0:
             maps = tuple(self.reads((windows[found.window].ids, windows[found.window].second)))
         sure = float(torch.sigmoid(torch.tensor(found.margin)))
-        return Prediction(input, found.text if found.margin > 0 else "", {"answerable": sure}, maps)
+        trace = windows[found.window] if found.window >= 0 else None
+        return Prediction(input, found.text if found.margin > 0 else "", {"answerable": sure}, maps, trace=trace)
+
+    def replay(self, found: Prediction, *, layers: bool = False) -> Outcome:
+        window: Window | None = found.trace
+        if window is None:
+            raise UsageError("the text must have words to ask why, but has none")
+        inside = [0, *range(window.second, window.second + len(window.spans))]
+
+        def says(features: Tensor) -> Tensor:
+            logits: Tensor = self.model(features[inside]).t()  # (first and last, places)
+            return logits
+
+        logits, words, by_layer = self.asked((window.ids, window.second), says, layers=layers)
+        chosen = (0, 0)
+        if found.output:
+            _, first, last = _best_span(logits[0, 1:].detach(), logits[1, 1:].detach())
+            chosen = (first + 1, last + 1)
+        places = Axis("labels", ("first", "last"))
+        names = ["no answer", *(words.labels[at] for at in inside[1:])]
+        return Outcome(logits, chosen, places, (words,), names.__getitem__, by_layer)
 
 
 def _best_span(starts: Tensor, ends: Tensor) -> tuple[float, int, int]:

@@ -14,8 +14,8 @@ from torch import Tensor
 from saccade import agreement
 from saccade.data.labelled import Labelled
 from saccade.encoder.rows import RowBatch, RowConfig, RowTask
-from saccade.models.bert import Headed
-from saccade.task import Advance, Prediction, Split, quiet
+from saccade.models.bert import Headed, pool
+from saccade.task import Advance, Axis, Outcome, Prediction, Split, quiet
 
 
 @dataclass(frozen=True)
@@ -81,4 +81,12 @@ class Task(RowTask):
         framed = self.given(input, options.second)
         (found,) = self._numbers([framed])
         maps = tuple(self.reads(framed)) if options.maps else ()
-        return Prediction(input, f"{found:.4g}", {"number": found}, maps)
+        return Prediction(input, f"{found:.4g}", {"number": found}, maps, trace=framed)
+
+    def replay(self, found: Prediction, *, layers: bool = False) -> Outcome:
+        def says(features: Tensor) -> Tensor:
+            number: Tensor = self.model(pool(features[None], None, self.config.pool))  # (1, 1)
+            return number * self.deviation + self.mean
+
+        logits, words, by_layer = self.asked(found.trace, says, layers=layers)
+        return Outcome(logits, (0,), Axis("labels", ("number",)), (words,), lambda _: "number", by_layer)

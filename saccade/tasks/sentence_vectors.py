@@ -19,8 +19,8 @@ from saccade.data.pairs import PairFiles, Skipped, find_pairs, read_pairs
 from saccade.data.problems import Strays
 from saccade.encoder.rows import LabelledSettings, RowBatch, RowConfig, RowTask
 from saccade.errors import DataError, UsageError
-from saccade.models.bert import Encoding
-from saccade.task import Advance, Prediction, Split, quiet
+from saccade.models.bert import Encoding, pool
+from saccade.task import Advance, Axis, Outcome, Prediction, Split, quiet
 
 
 @dataclass(frozen=True)
@@ -165,8 +165,22 @@ class Task(RowTask):
         maps = tuple(self.reads(framed[0])) if options.maps else ()
         if options.second:
             alike = float(torch.cosine_similarity(vectors[0], vectors[1], dim=-1))
-            return Prediction(input, f"{alike:.4f}", {"cosine": alike}, maps)
+            return Prediction(input, f"{alike:.4f}", {"cosine": alike}, maps, trace=framed)
         return Prediction(input, json.dumps([round(value, 6) for value in vectors[0].tolist()]), {}, maps)
+
+    def replay(self, found: Prediction, *, layers: bool = False) -> Outcome:
+        if found.trace is None:
+            raise UsageError("a vector has no reasons, but the likeness of two texts has; give second=TEXT")
+
+        def says(features: Tensor) -> Tensor:
+            return pool(features[None], None, self.config.pool)
+
+        one, other = (self.asked(framed, says, layers=layers) for framed in found.trace)
+        alike = torch.cosine_similarity(one[0], other[0])[:, None]  # (1, 1)
+        steps = zip(one[2], other[2], strict=True)
+        by_layer = tuple((name, torch.cosine_similarity(x, y)[:, None]) for (name, x), (_, y) in steps)
+        places = Axis("labels", ("cosine",))
+        return Outcome(alike, (0,), places, (one[1], other[1]), lambda _: "cosine", by_layer)
 
     @classmethod
     def of(cls, config: VectorConfig, tokenizer: Any, shape: Any) -> Task:

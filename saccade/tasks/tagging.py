@@ -24,7 +24,7 @@ from saccade.durable import read_json, write_json
 from saccade.encoder.rows import LABELS
 from saccade.encoder.task import EncoderConfig, EncoderTask, Rows
 from saccade.models.bert import BertConfig, Headed
-from saccade.task import Advance, Prediction, Split, quiet
+from saccade.task import Advance, Axis, Outcome, Prediction, Split, quiet
 
 QUICK = 500  # sentences of a quick evaluation
 Said = tuple[list[str], list[float]]  # the tag of each word, and how sure the model is
@@ -210,6 +210,12 @@ class Task(EncoderTask):
         self.explained = {name: score.signature for name, score in scores.items()}
         return {**{name: score.value for name, score in scores.items()}, **result, "sentences": len(sentences)}
 
+    def glimpse(self) -> list[Prediction]:
+        sentences = self.parts[Split.VALID].sentences
+        chosen = [sentences[row].words for row in dict.fromkeys((0, len(sentences) // 2))]
+        framed = [self._frame(words).ids for words in chosen]
+        return [self.glimpsed(" ".join(words), (ids, len(ids))) for words, ids in zip(chosen, framed, strict=True)]
+
     def predict(self, input: str, options: TagOptions) -> Prediction:
         """Every word with its tag; the scores say how sure the model is of the entities."""
         words = input.split()
@@ -220,4 +226,12 @@ class Task(EncoderTask):
         }
         framed = self._frame(words)
         maps = tuple(self.reads((framed.ids, len(framed.ids)))) if options.maps else ()
-        return Prediction(input, " ".join(f"{word}/{tag}" for word, tag in zip(words, tags, strict=True)), scores, maps)
+        output = " ".join(f"{word}/{tag}" for word, tag in zip(words, tags, strict=True))
+        return Prediction(input, output, scores, maps, trace=framed)
+
+    def replay(self, found: Prediction, *, layers: bool = False) -> Outcome:
+        framed: Framed = found.trace
+        row = (framed.ids, len(framed.ids))
+        logits, words, by_layer = self.asked(row, lambda x: self.model(x[framed.places]), layers=layers)
+        places = Axis("words", tuple(found.input.split()[: len(framed.places)]))
+        return Outcome(logits, tuple(logits.argmax(-1).tolist()), places, (words,), self.names.__getitem__, by_layer)

@@ -15,8 +15,8 @@ from torch import Tensor
 from saccade import agreement
 from saccade.data.labelled import Labelled
 from saccade.encoder.rows import RowBatch, RowConfig, RowTask
-from saccade.models.bert import Headed
-from saccade.task import Advance, Prediction, Split, quiet
+from saccade.models.bert import Headed, pool
+from saccade.task import Advance, Axis, Outcome, Prediction, Split, quiet
 
 SHOWN = 12  # labels of a table of mistakes
 
@@ -131,7 +131,17 @@ class Task(RowTask):
             chances = self._chances(self.model(self.vectors([framed])))[0].cpu()
         ranked = sorted(zip(self.names, chances.tolist(), strict=True), key=lambda pair: -pair[1])
         maps = tuple(self.reads(framed)) if options.maps else ()
-        return Prediction(input, "|".join(self._labels(chances)), dict(ranked), maps)
+        return Prediction(input, "|".join(self._labels(chances)), dict(ranked), maps, trace=framed)
+
+    def replay(self, found: Prediction, *, layers: bool = False) -> Outcome:
+        def says(features: Tensor) -> Tensor:
+            logits: Tensor = self.model(pool(features[None], None, self.config.pool))  # (1, labels)
+            return torch.stack((torch.zeros_like(logits[0]), logits[0]), dim=-1) if self.several else logits
+
+        logits, words, by_layer = self.asked(found.trace, says, layers=layers)
+        names = ("no", "yes") if self.several else self.names  # each of several labels is a question of its own
+        places = Axis("labels", self.names if self.several else ("label",))
+        return Outcome(logits, tuple(logits.argmax(-1).tolist()), places, (words,), names.__getitem__, by_layer)
 
     def study(self) -> dict[str, Any]:
         """How often each label was taken for which, on all validation rows."""

@@ -8,18 +8,18 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from textwrap import shorten
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from saccade import metrics
+from saccade.axes import token_axis
 from saccade.data.batches import Buckets, groups
-from saccade.data.bitext import Bitext, BitextSettings, Reader, learn_vocabularies
+from saccade.data.bitext import Bitext, BitextSettings, Reader, Sides, learn_vocabularies
 from saccade.data.pair_batches import PairBatch, PairBatches, make_batch
-from saccade.data.tokenizers import BEGIN, END, Tokenizer
-from saccade.data.words import word_numbers
+from saccade.data.tokenizers import BEGIN, END, Stream
 from saccade.decode.search import Hypothesis, Search, search
 from saccade.errors import DataError
 from saccade.look import maps as looks
@@ -29,8 +29,9 @@ from saccade.models.decoder_only import DecoderOnly
 from saccade.models.seq2seq import Seq2Seq, Vocabularies, Writing
 from saccade.nn.kernels import consistent_loss, token_loss
 from saccade.nn.packed import packed
-from saccade.nn.probe import watch
-from saccade.task import Advance, AttentionRead, Axis, Prediction, Reading, Split, quiet
+from saccade.nn.probe import OneRow, watch
+from saccade.nn.transformer import residuals
+from saccade.task import Advance, AttentionRead, Grown, Outcome, Prediction, Reading, Split, quiet
 from saccade.task import Task as Contract
 
 QUICK = 500  # pairs of a quick evaluation
@@ -97,11 +98,12 @@ class Task(Contract):
     summary: ClassVar[str] = "learn from pairs of texts to turn one into the other"
     score = "bleu"
 
-    def __init__(self, config: Any, reader: Reader) -> None:
-        self.config, self.reader = config, reader
+    def __init__(self, config: Any, reader: Reader | Sides, marks: tuple[int, int, int] | None = None) -> None:
+        """`marks`: what ends a source, begins a target and ends it, where the vocabularies do not say so."""
+        self.config, self.reader = config, cast(Reader, reader)  # only what comes from files needs all of it
         source, target = reader.source, reader.target
         self.model: Seq2Seq = build(config.model, Vocabularies(source.size, target.size, reader.joint))
-        self.marks = (source.specials[END], target.specials[BEGIN], target.specials[END])
+        self.marks = marks or (source.specials[END], target.specials[BEGIN], target.specials[END])
         self.parts: dict[Split, Bitext] = {}
         self.gold: list[set[tuple[int, int]]] = []
         if target.kind != "bpe":  # spellings, phonemes, dates: all or nothing
@@ -224,12 +226,37 @@ class Task(Contract):
         return "\n".join(f"{source} -> {text}" for source, text in zip(sources, texts, strict=True))
 
     @torch.no_grad()
+    def follow(self, input: str, options: TranslationOptions) -> Iterator[Grown]:
+        """The most likely target token by token, with how each looked at the source."""
+        (source,) = self.reader.encode([input])
+        stop, begin, end = self.marks
+        prompt = tuple(self.reader.source.pieces([*source, stop]))
+        decoded, longest = Stream(self.reader.target), self._longest(len(source) + 1)
+        with self._settled(), self._watched() as maps:
+            writing = Writing(self.model, self.model.encode(*self._source(source)), longest + 1)
+            reads = {name: OneRow(found, 0) for name, found in maps.items() if _crosses(name)}
+            token = begin
+            for _ in range(longest):
+                token = int(writing.step(torch.tensor([[token]])).argmax())
+                if token == end:
+                    break
+                yield Grown(self.reader.target.pieces([token])[0], decoded.feed(token), reads, prompt)
+
+    def glimpse(self) -> list[Prediction]:
+        pairs = self.parts[Split.VALID]
+        rows = dict.fromkeys((0, len(pairs) // 2))
+        ids = ((pairs.texts[row][0], pairs.source[row].tolist(), pairs.target[row].tolist()) for row in rows)
+        return [self._forced(*one, TranslationOptions()) for one in ids]
+
+    @torch.no_grad()
     def study(self) -> dict[str, Any]:
         """Which head aligns words best, judged on the validation pairs."""
         pairs = self.parts[Split.VALID]
         rows = range(0, len(pairs), max(1, len(pairs) // STUDIED))
         ids = ((pairs.source[row].tolist(), pairs.target[row].tolist()) for row in rows)
-        crossing = [_crossing(self._reads(source, target)[0]) for source, target in ids]
+        crossing = [
+            [looks.inside(read) for read in looks.crossing(self._reads(source, target)[0])] for source, target in ids
+        ]
         known = [self.gold[row] for row in rows] if self.gold else None
         return {"alignment": vars(looks.choose(crossing, known))} if crossing[0] else {}
 
@@ -278,10 +305,27 @@ class Task(Contract):
     def _prediction(self, text: str, source: list[int], found: Hypothesis, options: TranslationOptions) -> Prediction:
         scores = {"log_probability": found.log_probability, "score": found.score}
         output = self._text(found)
+        trace = (source, list(found.ids))
         if not options.maps:
-            return Prediction(text, output, scores)
-        reads, readings = self._reads(source, list(found.ids))
-        return Prediction(text, output, scores, tuple(reads), tuple(readings), self._alignment(reads))
+            return Prediction(text, output, scores, trace=trace)
+        reads, readings = self._reads(*trace)
+        return Prediction(text, output, scores, tuple(reads), tuple(readings), self._alignment(reads), trace=trace)
+
+    def replay(self, found: Prediction, *, layers: bool = False) -> Outcome:
+        source, target = found.trace
+        stop, begin, end = self.marks
+        reader = self.reader
+        with self._settled(), residuals(self.model.decoder, layers) as states:
+            ids = torch.tensor([[begin, *target]], device=self._device())
+            logits = self.model(*self._source(source), ids)[0]  # (T, V)
+            # The last ones, since source and target may be in one row.
+            by_layer = tuple((f"decoder.{at}", self.model.head(x)[0, -len(logits) :]) for at, x in enumerate(states))
+        axes = (
+            token_axis("source", reader.source, [*source, stop]),
+            token_axis("target", reader.target, [begin, *target]),
+        )
+        places = token_axis("target", reader.target, [*target, end])
+        return Outcome(logits, (*target, end), places, axes, lambda one: reader.target.pieces([one])[0], by_layer)
 
     def _forced(self, text: str, source: list[int], target: list[int], options: TranslationOptions) -> Prediction:
         """What the model says after each beginning of a given translation, and how likely that translation is."""
@@ -295,15 +339,15 @@ class Task(Contract):
             said = [token for token in chances.argmax(-1).tolist() if token != end]
         scores = {"log_probability": total, "perplexity": math.exp(min(700.0, -total / len(labels)))}
         reads, readings = self._reads(source, target) if options.maps else ([], [])
-        output = self.reader.target.decode(said).strip()
-        return Prediction(text, output, scores, tuple(reads), tuple(readings), self._alignment(reads))
+        output, trace = self.reader.target.decode(said).strip(), (source, target)
+        return Prediction(text, output, scores, tuple(reads), tuple(readings), self._alignment(reads), trace=trace)
 
     def _reads(self, source: list[int], target: list[int]) -> tuple[list[AttentionRead], list[Reading]]:
         """Every attention of reading the source and writing the target, and the steps of tokens that may halt."""
         stop, begin, end = self.marks
-        read = _axis("source", self.reader.source, [*source, stop])
-        written = _axis("target", self.reader.target, [*target, end])
-        given = _axis("target", self.reader.target, [begin, *target])
+        read = token_axis("source", self.reader.source, [*source, stop])
+        written = token_axis("target", self.reader.target, [*target, end])
+        given = token_axis("target", self.reader.target, [begin, *target])
         with self._settled(), torch.no_grad(), self._watched() as maps:
             ids, keep = self._source(source)
             memory = self.model.encode(ids, keep)
@@ -314,11 +358,10 @@ class Task(Contract):
                     seen = self.model.on_source(name, found.rows(len(read.labels))[0], len(read.labels))
                     reads.append(AttentionRead(name, seen.cpu(), written, read))
                     continue
-                weights = found.rows()[0]
-                crossing = name.endswith("memory") or name == "attention"
+                crossing = _crosses(name)
                 own = read if name.startswith("encoder") else given
                 axes = (written, read) if crossing else (own, own)
-                reads.append(AttentionRead(name, weights.cpu(), *axes))
+                reads.append(AttentionRead(name, OneRow(found, 0), *axes))
         axes = (read, given)
         steps = [halting.steps[0].tolist() for halting in memory.halting]
         return reads, [Reading("steps", axis, tuple(values)) for axis, values in zip(axes, steps, strict=False)]
@@ -334,13 +377,13 @@ class Task(Contract):
 
     def _alignment(self, reads: Sequence[AttentionRead]) -> AttentionRead | None:
         """The cross-attention that shows best which source words an output word comes from."""
-        crossing = _crossing(reads)
+        crossing = looks.crossing(reads)
         if not crossing:
             return None
         choice = self.findings.get("alignment", {})
         read = next((read for read in crossing if read.name == choice.get("name")), crossing[-1])
         head = choice.get("head")
-        return looks.mean_heads(read) if head is None else looks.one_head(read, head)
+        return looks.inside(looks.mean_heads(read) if head is None else looks.one_head(read, head))
 
     def _source(self, source: list[int]) -> tuple[Tensor, Tensor]:
         ids = torch.tensor([[*source, self.marks[0]]], device=self._device())
@@ -350,20 +393,6 @@ class Task(Contract):
         return self.reader.target.decode(found.ids).strip()
 
 
-def _crossing(reads: Sequence[AttentionRead]) -> list[AttentionRead]:
-    """How targets look at sources, without the marks at their ends, which align with nothing."""
-    return [
-        AttentionRead(read.name, read.weights[:, :-1, :-1], _inner(read.queries), _inner(read.keys))
-        for read in reads
-        if read.queries.kind != read.keys.kind
-    ]
-
-
-def _inner(axis: Axis) -> Axis:
-    return Axis(axis.kind, axis.labels[:-1], axis.words[:-1])
-
-
-def _axis(kind: str, tokenizer: Tokenizer, ids: list[int]) -> Axis:
-    """The pieces of some ids as people read them, and the words they belong to; characters stay by themselves."""
-    words = () if tokenizer.kind == "characters" else tuple(word_numbers(tokenizer.raw(ids)))
-    return Axis(kind, tuple(tokenizer.pieces(ids)), words)
+def _crosses(name: str) -> bool:
+    """Whether an attention of this name looks from the target at the source."""
+    return name.endswith("memory") or name == "attention"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import time
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -23,10 +24,14 @@ class Journal:
             durable.write(aside, "".join(map(_line, records)).encode())
             aside.replace(path)  # a kill now loses no line
             self._file: TextIO = path.open("a", encoding="utf-8")
+        self._shown = 0.0
 
     def write(self, record: dict[str, Any]) -> None:
         with self._told():
             self._file.write(_line(record))
+            if time.monotonic() - self._shown > 1:  # whoever follows the run sees it now
+                self._file.flush()
+                self._shown = time.monotonic()
 
     def flush(self) -> None:
         """Bring every line so far safely to disk."""

@@ -1,16 +1,11 @@
 """The report: what it says, that nothing can leave its place, and how it stands in a real browser."""
 
 import re
-import shutil
 
 import pytest
 
 from saccade.compare import charts, report
 from saccade.compare.summary import holds, listed, summary
-
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
-QUIET = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
-QUIET += ["--disable-sync", "--no-first-run"]
 
 
 def test_the_summary_says_who_is_best_and_what_length_costs(result):
@@ -102,20 +97,6 @@ def test_a_logarithmic_scale_gives_each_factor_the_same_room():
 def test_a_strip_is_white_where_nothing_comes_from():
     drawn = charts.strip("seen", [0.0, 1.0, 1e-3])
     assert re.findall(r'fill-opacity="([^"]+)"', drawn) == ["0", "1", "0.5"]
-
-
-@pytest.fixture(scope="module")
-def browser():
-    playwright = pytest.importorskip(
-        "playwright.sync_api", reason="playwright is not installed: pip install playwright"
-    )
-    found = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if found is None:
-        pytest.skip(f"no browser found; looked for {', '.join(BROWSERS)}")
-    with playwright.sync_playwright() as driver:
-        opened = driver.chromium.launch(executable_path=found, args=QUIET)
-        yield opened
-        opened.close()
 
 
 @pytest.mark.parametrize("width", [1100, 400])

@@ -1,7 +1,6 @@
 """The page of a prediction: alone in its file, safe whatever a label holds, and alive in a real browser."""
 
 import re
-import shutil
 
 import pytest
 import torch
@@ -10,9 +9,6 @@ from saccade.errors import UsageError
 from saccade.look import draw, page
 from saccade.task import AttentionRead, Axis, Prediction, Reading
 
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
-QUIET = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
-QUIET += ["--disable-sync", "--no-first-run"]
 EVIL = "</script><script>window.hacked=1</script>"
 SOURCE = Axis("words", (" the", " bla", "ck", " cat", EVIL, " שלום"), (0, 1, 1, 2, 3, 4))
 TARGET = Axis("words", (" le", " chat", " no", "ir", "\"<b>'&"), (0, 1, 2, 2, 3))
@@ -47,20 +43,6 @@ def test_a_page_of_too_many_weights_is_refused(monkeypatch):
     monkeypatch.setattr(page, "MOST", 100)
     with pytest.raises(UsageError, match="at most 100 weights, but these maps have 180; choose fewer layers"):
         draw.page(prediction(), reads(), title="big")
-
-
-@pytest.fixture(scope="module")
-def browser():
-    playwright = pytest.importorskip(
-        "playwright.sync_api", reason="playwright is not installed: pip install playwright"
-    )
-    found = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if found is None:
-        pytest.skip(f"no browser found; looked for {', '.join(BROWSERS)}")
-    with playwright.sync_playwright() as driver:
-        opened = driver.chromium.launch(executable_path=found, args=QUIET)
-        yield opened
-        opened.close()
 
 
 @pytest.fixture

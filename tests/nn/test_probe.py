@@ -452,3 +452,19 @@ def test_reading_before_the_model_ran_says_so():
     message = r"no attention to read: run the model inside the watch\(\.\.\.\) block"
     with watch(model) as maps, pytest.raises(ValueError, match=message):
         maps["decoder.0.self"].rows()
+
+
+@pytest.mark.parametrize("kv_heads", [None, 2])
+@pytest.mark.parametrize(("first", "last", "step"), [(0, None, 3), (2, 9, 2), (5, 6, 4), (1, 10, 1)])
+def test_every_few_rows_of_one_head_are_those_of_the_whole(kv_heads, first, last, step):
+    attention = Attention(12, 4, kv_heads=kv_heads).eval()
+    cache = KVCache(10)
+    with torch.no_grad(), watch(attention) as maps:
+        for part in torch.randn(2, 10, 12).split((4, 1, 5), dim=1):  # rows come from several calls
+            attention(part, mask=Causal(), cache=cache.layer("a"))
+            cache.advance(part.shape[1])
+    whole = maps[""].rows()
+    torch.testing.assert_close(maps[""].rows(first, last, step=step), whole[:, :, first:last:step])
+    for head in range(4):
+        one = maps[""].rows(first, last, step=step, head=head)
+        torch.testing.assert_close(one, whole[:, head : head + 1, first:last:step])

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 import torch
 
-from saccade import api
+from saccade import api, explain
 from saccade.config import from_json, override, to_json
+from saccade.errors import UsageError
+from saccade.nn.alter import Off, entering
 from saccade.task import Split, Task
 from saccade.tasks import load_task, task_names
 
@@ -45,6 +47,7 @@ TINY: dict[str, list[str]] = {  # a task not named here is tested with its own d
 }
 INPUTS = {"masked_language_model": "the [MASK] sat"}  # "the cat" for the others
 WORDS = {"question_answering": ["context=the blue cat sat."], "regression": ["second=the dog"]}
+WHY = {**WORDS, "sentence_vectors": ["second=the dog"], "language_model": ["length=12"]}
 LOOP = ["train.device=cpu", f"train.steps={STEPS}", "train.evaluate_every=10"]
 
 
@@ -176,3 +179,68 @@ def test_opening_needs_no_data(made: Made, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(Task, "attach", lambda *_: pytest.fail("the data were asked for"))
     words = WORDS.get(made.name, [])
     assert api.predict(api.load(made.run, device="cpu"), INPUTS.get(made.name, "a"), words).output is not None
+
+
+def asked(made: Made) -> tuple[Task, Any]:
+    task = api.load(made.run, device="cpu")
+    for value in task.model.parameters():  # a model of twenty steps says nearly nothing
+        value.data += 0.3 * torch.randn_like(value)
+    return task, api.predict(task, INPUTS.get(made.name, "the blue cat"), [*WHY.get(made.name, []), "maps=true"])
+
+
+def test_an_answer_is_computed_again_as_it_was(made: Made) -> None:
+    task, found = asked(made)
+    outcome = task.replay(found, layers=True)
+    assert len(outcome.chosen) == len(outcome.logits) == len(outcome.places.labels)
+    for name, logits in outcome.layers:
+        assert logits.shape == outcome.logits.shape, name
+    torch.testing.assert_close(outcome.layers[-1][1], outcome.logits)
+    nothing = explain.effect(task, found, [])
+    assert nothing.before == nothing.after and nothing.lost == 0
+    assert [layer.name for layer in explain.layer_by_layer(task, found)] == [name for name, _ in outcome.layers]
+
+
+def test_switching_heads_off_changes_the_answer_and_nothing_stays(made: Made) -> None:
+    task, found = asked(made)
+    lost = explain.importance(task, found)
+    assert lost.keys() == {read.name for read in found.maps}
+    name = found.maps[-1].name
+    once = explain.effect(task, found, [Off(name, 0)])
+    assert once.lost == pytest.approx(lost[name][0], abs=1e-5)
+    assert once.before != once.after
+    assert explain.effect(task, found, []).before == once.before
+    with pytest.raises(UsageError, match="no attention 'nowhere' that can be switched off"):
+        explain.effect(task, found, [Off("nowhere", 0)])
+
+
+def test_integrated_gradients_are_complete(made: Made) -> None:
+    task, found = asked(made)
+    task.model.double()
+    total = sum(sum(reading.values) for reading in explain.attribute(task, found, 0, "integrated"))
+    with torch.no_grad():
+        fits = explain._fits(task.replay(found).logits, task.replay(found).chosen)
+        with entering(explain.mean_token):
+            empty = task.replay(found)
+        nothing = explain._fits(empty.logits, task.replay(found).chosen)
+    assert total == pytest.approx(float(fits[0] - nothing[0]), rel=0.05, abs=0.05)
+    readings = explain.attribute(task, found, 0)
+    assert all(len(reading.values) == len(reading.axis.labels) for reading in readings)
+    assert any(abs(value) > 0 for reading in readings for value in reading.values)
+
+
+def test_the_numbers_of_a_head_are_those_of_its_map(made: Made) -> None:
+    task, found = asked(made)
+    for read in found.maps:
+        heads, queries, _ = read.shape
+        one = explain.calculation(task, found, read.name, heads - 1, queries - 1)
+        torch.testing.assert_close(one.weights, read.rows(queries - 1, queries)[-1, 0], atol=1e-5, rtol=1e-4)
+        torch.testing.assert_close(one.mixed, one.weights @ one.v)
+        assert float(one.weights[~one.allowed].sum()) == 0
+    with pytest.raises(UsageError, match="query must be 0 to"):
+        explain.calculation(task, found, found.maps[0].name, 0, 10_000)
+
+
+def test_attention_is_kept_as_it_forms(made: Made) -> None:
+    seen = sorted((Path(made.run) / "seen").glob("*.json"))
+    assert [path.name for path in seen] == ["step-00000010.json", "step-00000020.json"]
+    assert all(example["maps"] for example in json.loads(seen[0].read_text())["examples"])

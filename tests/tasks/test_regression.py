@@ -103,5 +103,5 @@ def test_numbers_must_be_numbers_and_pairs_whole(ready, prices, tmp_path):
     other.write_text("sentence1\tsentence2\tscore\na\tb\t3.5\nc\td\tfour\n")
     with pytest.raises(DataError, match=r"bad\.tsv:3: the label is 'four', expected a finite number in every row"):
         opened.attach(other, whole=True)
-    with pytest.raises(UsageError, match=r"^a pair needs a second text, but none was given; add second=TEXT$"):
+    with pytest.raises(UsageError, match=r"^a pair needs a second text, but none was given; add second=TEXT, or"):
         opened.predict("red cat", NumberOptions())

@@ -262,11 +262,22 @@ def test_settings_that_break_a_rule(words, says):
 
 
 def test_a_pair_needs_its_second_text_and_one_text_has_none(ready, pairs, animals):
-    with pytest.raises(UsageError, match=r"^a pair needs a second text, but none was given; add second=TEXT$"):
-        ready("text_classification", pairs).predict("a cat", ClassOptions())
+    opened = ready("text_classification", pairs)
+    with pytest.raises(UsageError, match=r"^a pair needs a second text, but none was given; add second=TEXT, or a tab"):
+        opened.predict("a cat", ClassOptions())
+    one, other = opened.predict("a cat", ClassOptions(second="a dog")), opened.predict("a cat\ta dog", ClassOptions())
+    assert one.scores == other.scores
     says = r"^the training rows had one text each, but two were given; leave out second=TEXT$"
     with pytest.raises(UsageError, match=says):
         ready("text_classification", animals).predict("a cat", ClassOptions(second="a dog"))
+
+
+def test_rows_without_any_label_cannot_be_scored(ready, several, tmp_path):
+    opened = ready("text_classification", several)
+    other = tmp_path / "bare.tsv"
+    other.write_text("text\tlabels\na cat\t\na dog\t\n")
+    with pytest.raises(DataError, match=r"no row of the valid part has a label, expected one at least"):
+        opened.attach(other, whole=True)
 
 
 def test_other_rows_must_be_like_the_training_rows(ready, pairs, animals, tmp_path):

@@ -1,0 +1,164 @@
+"""The studio with long texts: 12 layers in a real browser, from 512 to 4,096 tokens; and writing under watch.
+
+Printed for each length: milliseconds from the end of the forward pass to the first picture, the median of switching
+heads and of scrolling, and how many megabytes the server has grown. Writing: seconds with and without the rows of
+attention. The model is random, of GPT-2's shape but narrow; times of pictures do not depend on what it has learnt.
+
+    python bench/studio.py [--lengths 512,1024,2048,4096] [--rounds 5]
+"""
+
+import argparse
+import json
+import os
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from urllib.parse import quote
+
+import psutil
+
+ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
+
+
+def write_model(folder, width=384, heads=12):
+    """A random GPT-2 of 12 layers that reads 4,224 tokens of one byte each."""
+    import torch
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    letters = {letter: number for number, letter in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+    tokenizer = Tokenizer(models.BPE(vocab={**letters, "<|endoftext|>": 256}, merges=[]))
+    tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    tokenizer.save(str(folder / "tokenizer.json"))
+    torch.manual_seed(1)
+    shape = {"n_layer": 12, "n_head": heads, "n_embd": width, "n_positions": 4224, "vocab_size": 257}
+    GPT2LMHeadModel(GPT2Config(**shape, bos_token_id=256, eos_token_id=256)).save_pretrained(folder)
+
+
+def until(tab, true, timeout=600):
+    """Wait for what a page says of itself; its own rules forbid it to evaluate texts."""
+    end = time.monotonic() + timeout
+    while not tab.evaluate(true):
+        if time.monotonic() > end:
+            raise SystemExit(f"the page never said {true}")
+        time.sleep(0.002)
+
+
+def pictures(tab, server, folder, length, rounds):
+    """Times of one text, in the browser; the forward pass is timed by the server's answer to the same text."""
+    before = server.memory_info().rss
+    tab.goto(re.sub(r"/[^/]*$", f"/look?model={quote(str(folder), safe='')}", tab.url))
+    tab.wait_for_selector("[name=length]", state="attached")
+    tab.fill("#text", ("the quick brown fox jumps over " * 200)[:length])
+    tab.eval_on_selector("[name=length]", "field => { field.value = '1' }")
+    began = time.perf_counter()
+    with tab.expect_response(lambda answer: answer.url.endswith("/api/look")) as answered:
+        tab.click("#go")
+    answered.value.finished()
+    forward = time.perf_counter()
+    until(tab, "document.body.dataset.shown")
+    first = time.perf_counter() - forward
+    grown = server.memory_info().rss - before
+    switching, scrolling = [], []
+    tab.select_option("#cell", "12")
+    tab.wait_for_timeout(300)
+    for number in range(rounds):
+        tab.evaluate("delete document.body.dataset.switched")
+        tab.click(f".layer:nth-child({number % 12 + 1}) .thumb >> nth={number % 12}")
+        until(tab, "document.body.dataset.switched")
+        switching.append(float(tab.evaluate("document.body.dataset.switched")))
+    for number in range(rounds):
+        place = (number + 1) * 12 * length // (rounds + 1)
+        scrolling.append(tab.evaluate(SCROLL, place))
+    return {
+        "tokens": length,
+        "forward_s": round(forward - began, 2),
+        "first_picture_ms": round(1000 * first),
+        "switch_ms": round(statistics.median(switching)),
+        "scroll_ms": round(statistics.median(scrolling)),
+        "grown_mb": round(grown / 1e6, 1),
+    }
+
+
+SCROLL = """async (place) => {
+  const began = performance.now();
+  const node = document.querySelector('.matrix');
+  node.scrollTo(place, place);
+  const seen = () => new Promise((done) => new PerformanceObserver((list, one) => { one.disconnect(); done(); })
+    .observe({ entryTypes: ['resource'] }));
+  await Promise.race([seen(), new Promise((done) => setTimeout(done, 2000))]);
+  await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
+  return performance.now() - began;
+}"""
+
+
+def writing(folder, rounds, tokens=128):
+    """Seconds to write some tokens plainly, and with the last row of every attention, in turn."""
+    from saccade import api
+
+    opened = api.load(str(folder), device="cpu")
+    words = [f"length={tokens}", "temperature=0"]
+
+    def plain():
+        return sum(1 for _ in api.stream(opened, "the quick brown fox", words))
+
+    def watched():
+        for grown in api.follow(opened, "the quick brown fox", words):
+            for source in grown.maps.values():
+                source.rows(source.shape[1] - 1, source.shape[1]).mean(0).tolist()
+
+    times = {plain: [], watched: []}
+    for work in times:
+        work()
+    for _ in range(rounds):
+        for work, found in times.items():
+            began = time.perf_counter()
+            work()
+            found.append(time.perf_counter() - began)
+    one, other = (statistics.median(found) for found in times.values())
+    print(
+        json.dumps(
+            {
+                "name": "write_under_watch",
+                "ours": round(other, 3),
+                "peer": round(one, 3),
+                "ratio": round(other / one, 3),
+            }
+        )
+    )
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--lengths", default="512,1024,2048,4096")
+    parser.add_argument("--rounds", type=int, default=5)
+    options = parser.parse_args()
+    from playwright.sync_api import sync_playwright
+
+    browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place) / "model"
+        folder.mkdir()
+        write_model(folder)
+        writing(folder, options.rounds)
+        words = [sys.executable, "-m", "saccade", "studio", str(folder), "--no-browser", "--runs", place]
+        with subprocess.Popen(words, stderr=subprocess.PIPE, text=True, env=dict(os.environ)) as process:
+            address = re.search(r"http://\S+", process.stderr.readline())[0]
+            with sync_playwright() as driver:
+                opened = driver.chromium.launch(executable_path=browser, args=ARGUMENTS)
+                tab = opened.new_page(viewport={"width": 1280, "height": 900})
+                tab.goto(address)
+                for length in map(int, options.lengths.split(",")):
+                    found = pictures(tab, psutil.Process(process.pid), folder, length, options.rounds)
+                    print(json.dumps({"name": "studio", **found}), flush=True)
+                opened.close()
+            process.terminate()
+
+
+if __name__ == "__main__":
+    main()

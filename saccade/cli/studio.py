@@ -1,0 +1,37 @@
+"""The verb that opens the pages: studio."""
+
+from __future__ import annotations
+
+import sys
+import webbrowser
+from pathlib import Path
+
+import click
+
+from saccade.cli.group import main, runs_option, say
+
+
+@main.command()
+@click.argument("models", nargs=-1)
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="Port on this machine; default: a free one.")
+@click.option("--browser/--no-browser", default=None, help="Open a browser; default: if this is a terminal.")
+@runs_option
+def studio(models: tuple[str, ...], port: int, browser: bool | None, root: str) -> None:
+    """Watch runs, look inside models and try them, in a browser on this machine.
+
+    MODELS are folders of Hugging Face, .gguf files or names of `saccade models list` to open beside the runs.
+
+    \b
+    Examples:
+      saccade studio
+      saccade studio minilm smollm2 --port 8700
+    """
+    from saccade.studio.server import serve
+
+    def ready(address: str) -> None:
+        say(f"the studio is at {address}")
+        say("stop it with Ctrl+C")
+        if sys.stdout.isatty() if browser is None else browser:
+            webbrowser.open(address)
+
+    serve(Path(root), models, port, ready)

@@ -1,0 +1,53 @@
+"""Pages: the frame around every page and what each of them begins with; a page and its .json twin hold the same."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from html import escape
+from pathlib import Path
+from string import Template
+from typing import Any
+
+HERE = Path(__file__).parent
+STATIC = HERE / "static"
+NAVIGATION = {"runs": "Runs", "look": "Look", "try": "Try", "lessons": "Lessons"}
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page: its place in the navigation, its title, its parts in HTML and the data it begins with."""
+
+    name: str
+    title: str
+    data: dict[str, Any] = field(default_factory=dict)
+    body: str = ""
+    """the name of its HTML file; by default that of the page"""
+
+    def html(self) -> str:
+        links = "".join(
+            f'<a href="/{name}"{" aria-current=page" if name == self._tab else ""}>{label}</a>'
+            for name, label in NAVIGATION.items()
+        )
+        return Template((HERE / "frame.html").read_text(encoding="utf-8")).substitute(
+            title=plain(self.title),
+            links=links,
+            body=(HERE / f"{self.body or self.name}.html").read_text(encoding="utf-8"),
+            script=f"/static/{self.name}.js",
+            data=embedded(self.data),
+        )
+
+    @property
+    def _tab(self) -> str:
+        return {"watch": "runs", "steps": "look"}.get(self.name, self.name)
+
+
+def plain(text: str) -> str:
+    """A text as HTML that shows it, whatever is in it."""
+    return escape(re.sub("[\ud800-\udfff\u202a-\u202e\u2066-\u2069]", "\ufffd", text))
+
+
+def embedded(data: dict[str, Any]) -> str:
+    """JSON that no text in it can end: without '<' there is no way out of its element."""
+    return json.dumps(data).replace("<", "\\u003c")

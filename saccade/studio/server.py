@@ -1,0 +1,41 @@
+"""The server: binds to this machine alone, makes a key, and runs until it is stopped."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from saccade.errors import ResourceError, UsageError
+
+HOST = "127.0.0.1"
+
+
+def serve(root: Path, given: Sequence[str], port: int, ready: Callable[[str], None], page: str = "/") -> None:
+    """Run the studio; `ready` is told the address, key included."""
+    try:
+        import uvicorn
+    except ImportError as error:
+        raise UsageError("the studio needs starlette and uvicorn; pip install 'saccade[serve]'") from error
+    from saccade.studio.app import make_app
+    from saccade.studio.sessions import Sessions
+
+    with _listen(port) as listening:
+        port, key = listening.getsockname()[1], secrets.token_urlsafe(24)
+        app = make_app(Sessions(root, given), key, port)
+        config = uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=2)
+        ready(f"http://{HOST}:{port}{page}?key={key}")  # who comes before the first answer waits in the queue
+        uvicorn.Server(config).run(sockets=[listening])
+
+
+def _listen(port: int) -> socket.socket:
+    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((HOST, port))
+        listening.listen(128)
+    except OSError as error:
+        listening.close()
+        raise ResourceError(f"port {port} cannot be used: {error.strerror}; choose another with --port") from error
+    return listening

@@ -1,0 +1,97 @@
+// What every page has in common: the data it begins with, asking the server, making elements, light and dark.
+export const at = (id) => document.getElementById(id);
+export const data = JSON.parse(at("data").textContent);
+
+// Texts always become text nodes: no string from a model, a file or a run is ever read as markup.
+export const make = (name, properties = {}, ...children) => {
+  const node = document.createElement(name);
+  for (const [key, value] of Object.entries(properties)) {
+    if (key in node) node[key] = value;
+    else node.setAttribute(key, value);
+  }
+  node.append(...children);
+  return node;
+};
+export const shape = (name, attributes = {}, ...children) => {
+  const node = document.createElementNS("http://www.w3.org/2000/svg", name);
+  for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
+  node.append(...children);
+  return node;
+};
+
+export const ask = async (path, body) => {
+  const how = body === undefined ? {} : {
+    method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body),
+  };
+  let answer;
+  try {
+    answer = await fetch(path, how);
+  } catch {
+    throw new Error("The studio does not answer. Is `saccade studio` still running?");
+  }
+  const kind = answer.headers.get("content-type") ?? "";
+  if (!answer.ok) throw new Error(kind.includes("json") ? (await answer.json()).error : await answer.text());
+  return kind.includes("json") ? answer.json() : answer.arrayBuffer();
+};
+
+// Weights come as numbers of 16 bits, low byte first: 65535 is 1.
+export const numbers = (buffer) => Float32Array.from(new Uint16Array(buffer), (value) => value / 65535);
+export const bytes = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+export const query = (values) => new URLSearchParams(values).toString();
+
+export const say = (place, error) => {
+  place.replaceChildren(...(error ? [make("p", { className: "error", role: "alert" }, error.message ?? error)] : []));
+};
+export const digits = (value, count = 2) => (Number.isFinite(value) ? value.toFixed(count) : String(value));
+export const large = (value) => Math.round(value).toLocaleString("en");
+
+// The address tells what is on screen, so that a link brings the same view back.
+export const remember = (values) => {
+  const kept = Object.fromEntries(Object.entries(values).filter(([, value]) => value !== "" && value !== null));
+  history.replaceState(null, "", `${location.pathname}?${query(kept)}`);
+};
+
+export const dark = () => document.documentElement.classList.contains("dark");
+const paint = (name) => {
+  document.documentElement.classList.toggle("dark", name === "dark");
+  dispatchEvent(new Event("theme"));
+};
+const wished = () => localStorage.getItem("theme")
+  ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
+paint(wished());
+at("theme").onclick = () => {
+  localStorage.setItem("theme", dark() ? "light" : "dark");
+  paint(wished());
+};
+matchMedia("(prefers-color-scheme: dark)").onchange = () => paint(wished());
+
+// From paper to ink, one hue that only grows stronger: readable with any colour blindness.
+const RAMPS = {
+  light: [[255, 255, 255], [190, 212, 245], [98, 146, 222], [26, 86, 196], [10, 32, 92]],
+  dark: [[20, 23, 27], [30, 58, 104], [46, 104, 178], [109, 177, 255], [224, 240, 255]],
+};
+export const ramp = () => {
+  const stops = RAMPS[dark() ? "dark" : "light"];
+  const table = new Uint8ClampedArray(256 * 4);
+  for (let i = 0; i < 256; i++) {
+    const place = (i / 255) * (stops.length - 1);
+    const low = Math.min(Math.floor(place), stops.length - 2);
+    for (let c = 0; c < 3; c++) table[4 * i + c] = stops[low][c] + (stops[low + 1][c] - stops[low][c]) * (place - low);
+    table[4 * i + 3] = 255;
+  }
+  return table;
+};
+// Shares from 0 to 1, or bytes, as pixels of a canvas: one a cell.
+export const pixels = (canvas, values, width, scale = 255) => {
+  canvas.width = Math.max(1, width);
+  canvas.height = Math.max(1, values.length / width);
+  const pen = canvas.getContext("2d");
+  const image = pen.createImageData(canvas.width, canvas.height);
+  const table = ramp();
+  for (let i = 0; i < values.length; i++) {
+    const shade = 4 * Math.min(255, Math.max(0, Math.round(values[i] * scale)));
+    for (let c = 0; c < 4; c++) image.data[4 * i + c] = table[shade + c];
+  }
+  pen.putImageData(image, 0, 0);
+};
+export const COLOURS = ["a", "b", "c", "d", "e", "f"].map((name) => `var(--${name})`);

@@ -1,0 +1,223 @@
+// Lessons: the calculations of the lectures, each to be changed by hand.
+import { at, digits, make, pixels } from "./common.js";
+import { chart } from "./chart.js";
+import { dot, entropy, mix, random, softmax } from "./math.js";
+
+const field = (value, act, name) => {
+  const input = make("input", { type: "number", step: "any", value });
+  input.setAttribute("aria-label", name);
+  input.oninput = () => act(Number(input.value));
+  return input;
+};
+const row = (name, ...parts) => make("p", { className: "row" }, make("b", {}, name), ...parts);
+const under = (id) => {
+  const place = make("div", {});
+  at(id).append(place);
+  return place;
+};
+const text = (words) => make("p", { className: "soft" }, words);
+
+// 112 and 96, by the root of 64, give 0.88 and 0.12.
+const scores = () => {
+  const [place, state] = [under("scores"), { raw: [112, 96], width: 64 }];
+  const result = make("div", {});
+  const draw = () => {
+    const scaled = state.raw.map((score) => score / Math.sqrt(state.width));
+    const weights = softmax(scaled);
+    result.replaceChildren(
+      row("divided by the root of the width", ...scaled.map((value) => make("code", {}, digits(value)))),
+      row("softmax", ...weights.map((value) => make("code", {}, digits(value)))),
+      text(`exp(${digits(scaled[0])}) and exp(${digits(scaled[1])}) by their sum; only their difference, ${digits(scaled[0] - scaled[1])}, counts.`));
+  };
+  place.append(row("q.k", ...state.raw.map((value, i) => field(value, (now) => { state.raw[i] = now; draw(); }, `score ${i + 1}`))),
+    row("width of a key", field(64, (now) => { state.width = now; draw(); }, "width of a key")), result);
+  draw();
+};
+
+// Random queries and keys: without the root, softmax soon sees one key alone.
+const scaling = () => {
+  const { normal } = random(7);
+  const widths = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512];
+  const flat = (scale) => widths.map((width, i) => {
+    let total = 0;
+    for (let trial = 0; trial < 20; trial++) {
+      const q = Array.from({ length: width }, normal);
+      const fits = Array.from({ length: 16 }, () => dot(q, Array.from({ length: width }, normal)) * scale(width));
+      total += entropy(softmax(fits)) / Math.log(16) / 20;
+    }
+    return [i, total];
+  });
+  under("scaling").append(
+    chart([{ name: "q.k / \u221awidth", points: flat((width) => width ** -0.5) }, { name: "q.k", points: flat(() => 1) }], { title: "entropy of the weights over 16 random keys (1: all alike)", x: "log2 of the width" }),
+    text("A dot product of random vectors has the variance of its width. Divided by the root it stays 1, and the softmax stays soft; otherwise the gradient dies."));
+};
+
+const WORDS = ["the", "dog", "bit", "the", "man"];
+const { normal } = random(3);
+const known = Object.fromEntries([...new Set(WORDS)].map((word) => [word, Array.from({ length: 4 }, normal)]));
+const wave = (place, width) => Array.from({ length: width }, (_, i) => Math[i % 2 ? "cos" : "sin"](place / 10000 ** ((i - (i % 2)) / width)));
+const attend = (vectors, allowed = () => true) => vectors.map((q, i) => {
+  const weights = softmax(vectors.map((k) => dot(q, k) / 2), vectors.map((_, j) => allowed(i, j)));
+  return { weights, output: mix(weights, vectors) };
+});
+
+// Shuffled words get the same vectors, until their places are added.
+const order = () => {
+  const place = under("order");
+  let [now, placed] = [[0, 1, 2, 3, 4], false];
+  const draw = () => {
+    const vectors = now.map((i, at_) => known[WORDS[i]].map((value, c) => value + (placed ? wave(at_, 4)[c] : 0)));
+    const outputs = attend(vectors);
+    const rows = now.map((i, at_) => make("tr", {}, make("td", {}, WORDS[i]), ...outputs[at_].output.map((value) => make("td", { className: "number" }, digits(value)))));
+    const shuffle = make("button", { type: "button" }, "Shuffle");
+    shuffle.onclick = () => {
+      now = now.map((i) => [Math.random(), i]).sort((one, two) => one[0] - two[0]).map((pair) => pair[1]);
+      draw();
+    };
+    const tick = make("input", { type: "checkbox", checked: placed });
+    tick.onchange = () => {
+      placed = tick.checked;
+      draw();
+    };
+    place.replaceChildren(make("div", { className: "row" }, shuffle, make("label", {}, tick, " add positions")),
+      make("table", {}, make("tbody", {}, ...rows)),
+      text(placed ? "With positions each word's output depends on where it stands." : "Whatever the order, each word gets the same output: \u201cthe dog bit the man\u201d is \u201cthe man bit the dog\u201d."));
+  };
+  draw();
+};
+
+const masking = () => {
+  const place = under("masking");
+  let causal = true;
+  const draw = () => {
+    const found = attend(WORDS.map((word, i) => known[word].map((value, c) => value + wave(i, 4)[c])), (i, j) => !causal || j <= i);
+    const tick = make("input", { type: "checkbox", checked: causal });
+    tick.onchange = () => {
+      causal = tick.checked;
+      draw();
+    };
+    const rows = found.map((one, i) => make("tr", {}, make("th", { scope: "row" }, WORDS[i]), ...one.weights.map((weight) => make("td", { className: "number" }, weight ? digits(weight) : "0"))));
+    place.replaceChildren(make("label", {}, tick, " a word sees only itself and those before it"),
+      make("table", {}, make("thead", {}, make("tr", {}, make("th"), ...WORDS.map((word) => make("th", { scope: "col", className: "number" }, word)))), make("tbody", {}, ...rows)),
+      text("Scores of the future become minus infinity before the softmax: their weight is exactly 0, and the rest still sums to 1."));
+  };
+  draw();
+};
+
+// 20 places, 512 features.
+const positions = () => {
+  const canvas = make("canvas", {});
+  const draw = () => pixels(canvas, Array.from({ length: 20 }, (_, place) => wave(place, 512)).flat().map((value) => (value + 1) / 2), 512);
+  Object.assign(canvas.style, { width: "100%", height: "12rem", imageRendering: "pixelated" });
+  canvas.setAttribute("role", "img");
+  canvas.setAttribute("aria-label", "20 rows of 512 sines and cosines");
+  under("positions").append(canvas, text("Rows are the places 0 to 19, columns the 512 features: fast waves on the left, slow ones on the right. Even columns are sines, odd ones cosines."));
+  addEventListener("theme", draw);
+  draw();
+};
+
+// A query's value as a weighted mean of values nearby: by a kernel, by a Gaussian process, by attention with a learned width.
+const smoothing = () => {
+  const { next, normal: noise } = random(11);
+  const points = Array.from({ length: 24 }, () => 5 * next()).sort((one, two) => one - two).map((x) => [x, 2 * Math.sin(x) + x ** 0.8 + 0.4 * noise()]);
+  const grid = Array.from({ length: 80 }, (_, i) => (i * 5) / 79);
+  const kernel = (one, two, width) => Math.exp(-((one - two) ** 2) / (2 * width * width));
+  const smooth = (x, width, skip = -1) => {
+    const weights = softmax(points.map(([px], i) => (i === skip ? -Infinity : -((x - px) ** 2) / (2 * width * width))));
+    return weights.reduce((sum, weight, i) => sum + weight * points[i][1], 0);
+  };
+  const solve = (matrix, vector) => {
+    const rows = matrix.map((line, i) => [...line, vector[i]]);
+    rows.forEach((pivot, i) => {
+      for (let r = i + 1; r < rows.length; r++) {
+        const factor = rows[r][i] / pivot[i];
+        for (let c = i; c <= rows.length; c++) rows[r][c] -= factor * pivot[c];
+      }
+    });
+    const found = Array(rows.length).fill(0);
+    for (let i = rows.length - 1; i >= 0; i--) found[i] = (rows[i][rows.length] - dot(rows[i].slice(i + 1, rows.length), found.slice(i + 1))) / rows[i][i];
+    return found;
+  };
+  const gaussian = (width) => {
+    const mean = points.reduce((sum, [, y]) => sum + y, 0) / points.length;
+    const weights = solve(points.map(([one], i) => points.map(([two], j) => kernel(one, two, width) + (i === j ? 0.16 : 0))), points.map(([, y]) => y - mean));
+    return (x) => mean + points.reduce((sum, [px], i) => sum + weights[i] * kernel(x, px, width), 0);
+  };
+  const learned = () => { // the width whose attention foretells each point best from the others
+    const miss = (width) => points.reduce((sum, [x, y], i) => sum + (smooth(x, width, i) - y) ** 2, 0);
+    return Array.from({ length: 60 }, (_, i) => 0.05 * 1.07 ** i).reduce((best, width) => (miss(width) < miss(best) ? width : best));
+  };
+  const place = under("smoothing");
+  const width = make("input", { type: "range", min: 0.05, max: 2, step: 0.05, value: 1 });
+  width.setAttribute("aria-label", "width of the kernel");
+  const picture = make("div", {});
+  const best = learned();
+  const draw = () => {
+    const process = gaussian(Number(width.value));
+    const curve = (value) => grid.map((x) => [x, value(x)]);
+    picture.replaceChildren(chart([
+      { name: "kernel smoothing", points: curve((x) => smooth(x, Number(width.value))) },
+      { name: "Gaussian process", points: curve(process) },
+      { name: `attention, learned width ${digits(best)}`, points: curve((x) => smooth(x, best)) },
+      { name: "truth", points: curve((x) => 2 * Math.sin(x) + x ** 0.8), faint: true },
+    ], { title: `24 noisy points, kernel width ${width.value}`, x: "x" }));
+  };
+  width.oninput = draw;
+  place.append(make("label", {}, "Width of the kernel ", width), picture,
+    text("Kernel smoothing is attention with fixed queries and keys: softmax of minus the squared distance. Learning the width makes it sharper; the Gaussian process also unmixes neighbours that say the same."));
+  draw();
+};
+
+// How strong a gradient reaches each layer of a fresh stack.
+const norms = () => {
+  const [depth, width] = [24, 32];
+  const { normal: draw } = random(5);
+  const matrices = Array.from({ length: depth }, () => Array.from({ length: width }, () => Array.from({ length: width }, () => draw() / Math.sqrt(width))));
+  const multiply = (matrix, vector) => matrix.map((line) => dot(line, vector));
+  const back = (matrix, vector) => vector.map((_, c) => matrix.reduce((sum, line, r) => sum + line[c] * vector[r], 0));
+  const norm = (x) => {
+    const mean = x.reduce((sum, value) => sum + value, 0) / width;
+    const deviation = Math.sqrt(x.reduce((sum, value) => sum + (value - mean) ** 2, 0) / width) + 1e-9;
+    return { y: x.map((value) => (value - mean) / deviation), deviation };
+  };
+  const normBack = ({ y, deviation }, g) => {
+    const [mean, along] = [g.reduce((sum, value) => sum + value, 0) / width, dot(g, y) / width];
+    return g.map((value, i) => (value - mean - y[i] * along) / deviation);
+  };
+  const size = (vector) => Math.sqrt(dot(vector, vector));
+  const slopes = (before) => {
+    let x = Array.from({ length: width }, draw);
+    const kept = matrices.map((matrix) => {
+      const inner = before ? norm(x) : null;
+      const change = multiply(matrix, before ? inner.y : x);
+      const sum = x.map((value, i) => value + change[i]);
+      const outer = before ? null : norm(sum);
+      x = before ? sum : outer.y;
+      return { inner, outer };
+    });
+    const last = before ? norm(x) : null;
+    let g = Array.from({ length: width }, draw);
+    if (before) g = normBack(last, g);
+    const found = [];
+    for (let layer = depth - 1; layer >= 0; layer--) {
+      const { inner, outer } = kept[layer];
+      if (outer) g = normBack(outer, g);
+      const through = back(matrices[layer], g);
+      const change = before ? normBack(inner, through) : through;
+      g = g.map((value, i) => value + change[i]);
+      found.unshift([layer + 1, Math.log10(size(g))]);
+    }
+    return found.map(([layer, value]) => [layer, value - found.at(-1)[1]]);
+  };
+  under("norms").append(
+    chart([{ name: "norm before each block", points: slopes(true) }, { name: "norm after each block", points: slopes(false) }], { title: "log10 of the gradient at each of 24 layers, beside the last", x: "layer" }),
+    text("With the norm inside the block the way past it stays free, and the gradient keeps its size down to the first layer; with the norm after it, as published in 2017, every layer rescales what comes back, which is why that order needs a warm-up."));
+};
+
+scores();
+scaling();
+order();
+masking();
+positions();
+smoothing();
+norms();

@@ -1,0 +1,198 @@
+// The matrix: a window onto a map of any size; only blocks in sight are asked for, drawn on one canvas.
+import { dark, make, pixels } from "./common.js";
+
+const BLOCK = 128; // cells of a block, each way
+const FONT = 13;
+
+export class Matrix {
+  // rows, columns: labels. fetch(top, bottom, left, right, step): a promise of weights. follow(row, column, pinned).
+  constructor({ rows, columns, fetch, follow, cell }) {
+    Object.assign(this, { rows, columns, fetch, follow, wanted: cell });
+    this.blocks = new Map();
+    this.most = 0.05;
+    this.at = [0, 0];
+    this.pinned = false;
+    this.canvas = make("canvas", {});
+    this.room = make("div", { className: "room" });
+    this.node = make("div", { className: "matrix", tabIndex: 0 }, this.canvas, this.room);
+    this.node.setAttribute("role", "grid");
+    this.node.setAttribute("aria-label", `${rows.length} rows that look at ${columns.length} columns`);
+    this.node.onscroll = () => this.draw();
+    this.node.onpointermove = (event) => this.pinned || this.point(event);
+    this.node.onclick = (event) => {
+      this.pinned = !this.pinned || !this.same(event);
+      this.point(event);
+    };
+    this.node.onkeydown = (event) => this.key(event);
+    this.observer = new ResizeObserver(() => this.layout());
+    this.observer.observe(this.node);
+  }
+
+  close() {
+    this.observer.disconnect();
+    this.closed = true;
+  }
+
+  layout() {
+    const width = this.node.clientWidth || 600;
+    const pen = this.canvas.getContext("2d");
+    pen.font = `${FONT}px system-ui, sans-serif`;
+    const longest = (labels) => Math.min(140, Math.max(20, ...labels.slice(0, 400).map((label) => pen.measureText(label).width)));
+    this.left = Math.ceil(longest(this.rows)) + 14;
+    this.top = Math.ceil(longest(this.columns) * 0.87) + 18;
+    const fit = (width - this.left - 60) / this.columns.length;
+    const cell = this.wanted || Math.min(28, fit);
+    this.step = cell >= 1 ? 1 : Math.ceil(1 / cell);
+    this.cell = this.step > 1 ? 1 : Math.max(1, Math.floor(cell));
+    this.high = Math.ceil(this.rows.length / this.step);
+    this.wide = Math.ceil(this.columns.length / this.step);
+    const across = this.left + this.wide * this.cell + 60;
+    const down = this.top + this.high * this.cell + 2;
+    Object.assign(this.room.style, { width: `${across}px`, height: `${down}px` });
+    const tall = Math.min(down, Math.max(200, innerHeight * 0.7));
+    this.node.style.height = `${tall + 2}px`;
+    this.size = [Math.min(across, width), tall];
+    const ratio = devicePixelRatio || 1;
+    [this.canvas.width, this.canvas.height] = this.size.map((one) => Math.round(one * ratio));
+    Object.assign(this.canvas.style, { width: `${this.size[0]}px`, height: `${this.size[1]}px` });
+    this.ratio = ratio;
+    this.draw();
+  }
+
+  forget() {
+    this.blocks.clear();
+    this.most = 0.05;
+    this.draw();
+  }
+
+  block(r, c) {
+    const key = `${this.step} ${r} ${c}`;
+    if (!this.blocks.has(key)) {
+      this.blocks.set(key, null);
+      const [top, left] = [r * BLOCK * this.step, c * BLOCK * this.step];
+      const bottom = Math.min(this.rows.length, top + BLOCK * this.step);
+      const right = Math.min(this.columns.length, left + BLOCK * this.step);
+      this.fetch(top, bottom, left, right, this.step).then((values) => {
+        if (this.closed) return;
+        const width = Math.ceil((right - left) / this.step);
+        this.blocks.set(key, { values, width });
+        this.most = values.reduce((one, two) => Math.max(one, two), this.most);
+        this.draw();
+        if (this.moved) this.follow(...this.at, this.pinned); // its weight may be there now
+      }, () => this.blocks.delete(key));
+    }
+    return this.blocks.get(key);
+  }
+
+  weight(row, column) {
+    const [r, c] = [Math.floor(row / this.step), Math.floor(column / this.step)];
+    const found = this.blocks.get(`${this.step} ${Math.floor(r / BLOCK)} ${Math.floor(c / BLOCK)}`);
+    return found ? found.values[(r % BLOCK) * found.width + (c % BLOCK)] : NaN;
+  }
+
+  draw() {
+    if (!this.size || this.closed) return;
+    const pen = this.canvas.getContext("2d");
+    const style = getComputedStyle(this.node);
+    const { cell, left, top } = this;
+    const [width, height] = this.size;
+    const [x0, y0] = [this.node.scrollLeft, this.node.scrollTop];
+    pen.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
+    pen.clearRect(0, 0, width, height);
+    pen.imageSmoothingEnabled = false;
+    const [c0, c1] = [Math.floor(x0 / cell), Math.min(this.wide, Math.ceil((x0 + width - left) / cell))];
+    const [r0, r1] = [Math.floor(y0 / cell), Math.min(this.high, Math.ceil((y0 + height - top) / cell))];
+    pen.save();
+    pen.beginPath();
+    pen.rect(left, top, width - left, height - top);
+    pen.clip();
+    for (let r = Math.floor(r0 / BLOCK); r * BLOCK < r1; r++) {
+      for (let c = Math.floor(c0 / BLOCK); c * BLOCK < c1; c++) {
+        const found = this.block(r, c);
+        if (!found) continue;
+        const shade = `${this.most} ${dark()}`;
+        if (found.shade !== shade) {
+          found.picture ??= document.createElement("canvas");
+          pixels(found.picture, found.values, found.width, 255 / this.most);
+          found.shade = shade;
+        }
+        const [px, py] = [left + c * BLOCK * cell - x0, top + r * BLOCK * cell - y0];
+        pen.drawImage(found.picture, px, py, found.picture.width * cell, found.picture.height * cell);
+      }
+    }
+    const [row, column] = this.at.map((one) => Math.floor(one / this.step));
+    pen.strokeStyle = style.getPropertyValue("--mark");
+    pen.lineWidth = cell < 6 ? 1 : 2;
+    pen.strokeRect(left - x0, top + row * cell - y0, this.wide * cell, Math.max(cell, 2));
+    pen.strokeRect(left + column * cell - x0, top - y0, Math.max(cell, 2), this.high * cell);
+    pen.restore();
+    pen.fillStyle = style.getPropertyValue("--text");
+    pen.font = `${FONT}px system-ui, sans-serif`;
+    pen.textBaseline = "middle";
+    const every = Math.max(1, Math.ceil((FONT + 2) / cell));
+    pen.textAlign = "end";
+    for (let r = Math.ceil(r0 / every) * every; r < r1; r += every) {
+      this.label(pen, this.rows[r * this.step], left - 7, top + (r + 0.5) * cell - y0, 0, top);
+    }
+    pen.textAlign = "start";
+    for (let c = Math.ceil(c0 / every) * every; c < c1; c += every) {
+      const x = left + (c + 0.5) * cell - x0;
+      if (x >= left) this.label(pen, this.columns[c * this.step], x, top - 6, -Math.PI / 3, 0);
+    }
+  }
+
+  label(pen, text, x, y, turn, least) {
+    if (y < least) return;
+    pen.save();
+    pen.translate(x, y);
+    pen.rotate(turn);
+    let short = text;
+    while (short.length > 1 && pen.measureText(short).width > 140) short = [...short].slice(0, -2).join("");
+    pen.fillText(short === text ? text : `${short}\u2026`, 0, 0);
+    pen.restore();
+  }
+
+  place(event) {
+    const box = this.node.getBoundingClientRect();
+    const column = Math.floor((event.clientX - box.left - this.left + this.node.scrollLeft) / this.cell) * this.step;
+    const row = Math.floor((event.clientY - box.top - this.top + this.node.scrollTop) / this.cell) * this.step;
+    return [row, column];
+  }
+
+  same(event) {
+    const [row, column] = this.place(event);
+    return row === this.at[0] && column === this.at[1];
+  }
+
+  point(event) {
+    const [row, column] = this.place(event);
+    if (row < 0 || column < 0 || row >= this.rows.length || column >= this.columns.length) return;
+    this.go(row, column);
+  }
+
+  go(row, column) {
+    this.at = [row, column];
+    this.moved = true;
+    this.draw();
+    this.follow(row, column, this.pinned);
+  }
+
+  key(event) {
+    const moves = { ArrowRight: [0, 1], ArrowLeft: [0, -1], ArrowDown: [1, 0], ArrowUp: [-1, 0], Home: [0, -1e9], End: [0, 1e9] };
+    const move = moves[event.key];
+    if (!move) return;
+    event.preventDefault();
+    const within = (value, count) => Math.min(Math.max(value, 0), count - 1);
+    this.pinned = true;
+    this.go(within(this.at[0] + move[0] * this.step, this.rows.length), within(this.at[1] + move[1] * this.step, this.columns.length));
+    this.show();
+  }
+
+  // Scroll so that the cell is in sight.
+  show() {
+    const [row, column] = this.at.map((one) => Math.floor(one / this.step) * this.cell);
+    const [wide, tall] = [this.node.clientWidth - this.left - this.cell, this.node.clientHeight - this.top - this.cell];
+    this.node.scrollLeft = Math.min(Math.max(this.node.scrollLeft, column - wide), column);
+    this.node.scrollTop = Math.min(Math.max(this.node.scrollTop, row - tall), row);
+  }
+}

@@ -1,0 +1,121 @@
+// Why: what heads do, what the answer loses without them, which inputs matter, what each layer would say.
+import { ask, at, digits, make, query } from "./common.js";
+
+export const reasons = ({ state, look, changed, failed }) => {
+  let open = "habits";
+  let importance = null;
+  const place = at("why");
+  const wait = () => place.replaceChildren(make("p", { className: "soft" }, "Computing\u2026"));
+  const get = (what, how = {}) => ask(`/api/look/${look().id}/${what}?${query(how)}`);
+  const table = (head, rows) => make("div", { className: "scroll" }, make("table", {},
+    make("thead", {}, make("tr", {}, ...head.map((text, i) => make("th", { scope: "col", className: i ? "number" : "" }, text)))),
+    make("tbody", {}, ...rows.map((row) => make("tr", {}, ...row.map((value, i) => make("td", { className: i ? "number" : "" }, value)))))));
+
+  const habits = async () => {
+    const name = state.map;
+    const found = await get("summary", { map: name });
+    const lost = importance?.[name];
+    const weigh = make("button", { type: "button" }, "What is each head worth?");
+    weigh.onclick = async () => {
+      weigh.disabled = true;
+      weigh.textContent = "Switching off one head after the other\u2026";
+      try {
+        importance = await get("importance");
+        await show();
+      } catch (error) {
+        failed(error);
+      }
+    };
+    const rows = found.map((one, head) => [`head ${head}`, one.kind, digits(one.entropy), digits(one.distance, 1), digits(one.itself), digits(one.previous), digits(one.first), lost ? digits(lost[head], 3) : ""]);
+    place.replaceChildren(
+      make("p", { className: "soft" }, `What the heads of ${name} do, as means over the queries. Entropy 0 looks at one key, 1 at all alike. Worth: how much the log-probability of the answer falls without the head.`),
+      table(["", "mostly", "entropy", "distance", "itself", "previous", "first", "worth"], rows), lost ? "" : weigh);
+  };
+
+  const off = async () => {
+    const heads = state.heads.length ? state.heads : [];
+    const add = (offs, text) => {
+      const button = make("button", { type: "button" }, text);
+      button.onclick = () => {
+        state.offs = [...state.offs, ...offs];
+        changed();
+        show();
+      };
+      return button;
+    };
+    const buttons = [
+      ...heads.map((head) => add([{ map: state.map, head }], `${state.map}, head ${head}`)),
+      ...(state.words ? [] : heads.map((head) => add([{ map: state.map, head, query: state.row, key: state.column }], `only the look ${state.row} \u2192 ${state.column} of head ${head}`))),
+    ];
+    const clear = make("button", { type: "button", disabled: !state.offs.length }, "All on again");
+    clear.onclick = () => {
+      state.offs = [];
+      changed();
+      show();
+    };
+    const intro = make("p", { className: "soft" }, heads.length
+      ? "Weights alone do not explain an answer. Switch something off and see what becomes of it:"
+      : "Choose a head on the left first; without whole words a single look can be forbidden too.");
+    const parts = [intro, make("div", { className: "row" }, ...buttons, clear)];
+    if (state.offs.length) {
+      const found = await ask(`/api/look/${look().id}/effect`, { offs: state.offs });
+      const best = (one) => one.best.slice(0, 3).map(([name, chance]) => `${name} ${digits(chance)}`).join(", ");
+      parts.push(make("p", {}, `Off: ${state.offs.map((one) => `${one.map} ${one.head}${one.query === undefined ? "" : ` (${one.query} \u2192 ${one.key})`}`).join("; ")}. `, make("b", {}, `The answer loses ${digits(found.lost, 3)} of log-probability a place.`)));
+      parts.push(table(["answer", "before", "after", "most likely now"], found.before.map((one, i) => [
+        make("bdi", {}, one.answer), digits(Math.exp(one.fit), 3), digits(Math.exp(found.after[i].fit), 3), best(found.after[i]) || digits(found.after[i].fit, 3)])));
+    }
+    place.replaceChildren(...parts);
+  };
+
+  const gradient = async (by = "gradient", spot = "") => {
+    wait();
+    const found = await get("why", { by, ...(spot === "" ? {} : { place: spot }) });
+    const kinds = make("select", {}, new Option("gradient x input", "gradient"), new Option("integrated gradients", "integrated"));
+    kinds.value = by;
+    const spots = make("input", { type: "number", min: 0, value: spot, placeholder: "all" });
+    kinds.onchange = spots.onchange = () => gradient(kinds.value, spots.value).catch(failed);
+    const strips = found.map((reading) => {
+      const most = Math.max(...reading.values.map(Math.abs), 1e-9);
+      return make("div", { className: "strip" }, ...reading.labels.map((label, i) => {
+        const value = reading.values[i];
+        const token = make("span", { className: "token" }, make("span", { dir: "auto" }, label), make("small", {}, digits(value)));
+        token.style.setProperty("--share", (0.65 * Math.abs(value)) / most);
+        token.style.setProperty("--tint", value < 0 ? "var(--b)" : "var(--a)");
+        return token;
+      }));
+    });
+    place.replaceChildren(make("div", { className: "row" }, make("label", {}, "By ", kinds), make("label", {}, "Place of the answer ", spots)),
+      make("p", { className: "soft" }, "How much each token speaks for the answer (blue) or against it (orange)."), ...strips);
+  };
+
+  const layers = async () => {
+    wait();
+    const found = await get("layers");
+    const places = found.at(-1).said.length;
+    const rows = found.map((layer) => [layer.name, ...layer.said.slice(0, 24).map((one) => `${one.best[0]?.[0] ?? one.answer} ${digits(one.best[0]?.[1] ?? one.fit)}`)]);
+    place.replaceChildren(make("p", { className: "soft" }, "What the output layer would say if the network ended after each layer."),
+      table(["", ...found.at(-1).said.slice(0, 24).map((one) => one.answer)], rows),
+      places > 24 ? make("p", { className: "soft" }, `The first 24 of ${places} places.`) : "");
+  };
+
+  const show = async () => {
+    for (const tab of document.querySelectorAll("[data-why]")) tab.setAttribute("aria-selected", String(tab.dataset.why === open));
+    if (!look()?.maps.length) return;
+    try {
+      await ({ habits, off, gradient, layers })[open]();
+    } catch (error) {
+      place.replaceChildren(make("p", { className: "error", role: "alert" }, error.message));
+    }
+  };
+  for (const tab of document.querySelectorAll("[data-why]")) tab.onclick = () => {
+    open = tab.dataset.why;
+    show();
+  };
+  return {
+    reset: () => {
+      importance = null;
+      show();
+    },
+    changed: () => ["habits", "off"].includes(open) && show(),
+  };
+};

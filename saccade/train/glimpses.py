@@ -1,0 +1,42 @@
+"""Glimpses: the attention of a few fixed examples at each evaluation, kept with the run to be watched as it forms."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from saccade.durable import write_json
+from saccade.task import AttentionRead, Prediction
+
+FOLDER = "seen"
+TOKENS = 48  # of a text, the first ones
+WEIGHTS = 1 << 20  # of an example; of a deeper model an even choice of its layers is kept
+
+
+def write_glimpses(folder: Path, step: int, found: Sequence[Prediction]) -> None:
+    """Keep what was looked at in a step; the same step always gives the same file."""
+    if not any(one.maps for one in found):
+        return
+    place = folder / FOLDER
+    place.mkdir(exist_ok=True)
+    write_json(place / f"step-{step:08d}.json", {"step": step, "examples": [_example(one) for one in found]})
+
+
+def _example(found: Prediction) -> dict[str, Any]:
+    cells = sum(read.shape[0] * min(TOKENS, read.shape[1]) * min(TOKENS, read.shape[2]) for read in found.maps)
+    maps = found.maps[:: -(-cells // WEIGHTS)] if cells else ()
+    return {"input": found.input, "output": found.output, "maps": [_map(read) for read in maps]}
+
+
+def _map(read: AttentionRead) -> dict[str, Any]:
+    weights = read.rows(0, min(TOKENS, read.shape[1]))[:, :, :TOKENS].float()
+    shades = (weights.clamp(0, 1) * 255).round().byte().contiguous()
+    return {
+        "name": read.name,
+        "heads": read.shape[0],
+        "queries": list(read.queries.labels[:TOKENS]),
+        "keys": list(read.keys.labels[:TOKENS]),
+        "weights": base64.b64encode(shades.numpy().tobytes()).decode(),  # a byte each, 255 for 1
+    }

@@ -1,0 +1,96 @@
+"""Heads and looks that are switched off: exactly the rest remains, and only while it is asked for."""
+
+import math
+
+import pytest
+import torch
+
+from saccade.models.gpt import GPT, GPTConfig
+from saccade.nn.alter import Off, entered, entering, switched_off
+from saccade.nn.attention import Attention
+from saccade.nn.masks import Causal
+
+DIM, HEADS, TOKENS = 12, 3, 5
+
+
+@pytest.fixture
+def attention():
+    return Attention(DIM, HEADS).eval()
+
+
+@pytest.fixture
+def x():
+    return torch.randn(2, TOKENS, DIM)
+
+
+def by_hand(attention, x, forbidden=(), silent=()):
+    """Attention in plain steps without some looks (head, query, key) and heads."""
+    q, k, v = (part.unflatten(-1, (HEADS, -1)).transpose(1, 2) for part in attention.qkv(x).chunk(3, dim=-1))
+    scores = q @ k.transpose(-2, -1) / math.sqrt(DIM // HEADS)
+    scores = scores.masked_fill(torch.ones(TOKENS, TOKENS, dtype=torch.bool).triu(1), -math.inf)
+    for head, query, key in forbidden:
+        scores[:, head, query, key] = -math.inf
+    y = scores.softmax(-1) @ v
+    for head in silent:
+        y[:, head] = 0
+    return attention.out(y.transpose(1, 2).flatten(2))
+
+
+def test_a_silent_head_adds_nothing(attention, x):
+    with switched_off(attention, [Off("", 1)]):
+        found = attention(x, mask=Causal())
+    torch.testing.assert_close(found, by_hand(attention, x, silent=[1]))
+    torch.testing.assert_close(attention(x, mask=Causal()), by_hand(attention, x))
+
+
+def test_a_forbidden_look_leaves_its_weight_to_the_others(attention, x):
+    looks = [(0, 3, 1), (0, 3, 2), (2, 4, 4)]
+    with switched_off(attention, [Off("", *look) for look in looks]):
+        found = attention(x, mask=Causal())
+    torch.testing.assert_close(found, by_hand(attention, x, forbidden=looks))
+
+
+def test_a_query_that_may_look_nowhere_gets_nothing(attention, x):
+    with switched_off(attention, [Off("", 1, 0, 0)]):
+        found = attention(x, mask=Causal())
+    assert bool(found.isfinite().all())
+    rest = by_hand(attention, x)
+    torch.testing.assert_close(found[:, 1:], rest[:, 1:])
+    assert not torch.allclose(found[:, 0], rest[:, 0])
+
+
+def test_grouped_heads_are_switched_off_one_by_one(x):
+    grouped = Attention(DIM, 6, kv_heads=2).eval()
+    with switched_off(grouped, [Off("", 4, 2, 0)]):
+        found = grouped(x)
+    with switched_off(grouped, [Off("", 4)]):
+        silent = grouped(x)
+    whole = grouped(x)
+    assert [int(row) for row in (found - whole).abs().amax((0, 2)).nonzero().flatten()] == [2]
+    assert bool(((silent - whole).abs().amax((0, 2)) > 0).all())
+
+
+def test_what_is_not_there_cannot_be_switched_off(attention):
+    with pytest.raises(ValueError, match=r"no attention 'decoder.9.self' that can be switched off; there are: "):
+        switched_off(attention, [Off("decoder.9.self", 0)])
+    with pytest.raises(ValueError, match=r"head must be 0 to 2 in '', but is 3"):
+        switched_off(attention, [Off("", 3)])
+
+
+def test_inputs_can_be_replaced_and_come_back():
+    model = GPT(GPTConfig(dim=8, depth=1, heads=2, hidden=8, begin="gpt2"), 10).eval()
+    ids = torch.tensor([[1, 2, 3]])
+    seen = []
+
+    def change(vectors):
+        seen.append(vectors.shape)
+        return torch.zeros_like(vectors)
+
+    with torch.no_grad():
+        before = model(ids)
+        with entering(change):
+            nothing = model(ids)
+        assert seen == [(1, 3, 8)]
+        assert torch.equal(model(ids), before)
+    assert not torch.allclose(nothing, before)
+    assert entered(before) is before

@@ -1,0 +1,239 @@
+"""The pages of the studio in a real browser: every page, by mouse and by keyboard, live and with hostile words."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from urllib.parse import quote
+
+import pytest
+
+pytestmark = pytest.mark.slow
+EVIL = "<img src=x onerror=window.hacked=1><script>window.hacked=1</script>"
+
+
+def until(tab, true, timeout=30_000):
+    """Wait for what a page says of itself; asked from outside, since its own rules forbid it to evaluate texts."""
+    end = time.monotonic() + timeout / 1000
+    while not tab.evaluate(true):
+        assert time.monotonic() < end, true
+        tab.wait_for_timeout(50)
+
+
+def look(tab, text):
+    tab.fill("#text", text)
+    tab.press("#text", "Control+Enter")
+    tab.wait_for_selector(".matrix canvas")
+    tab.wait_for_selector(".thumb, .heads .layer")
+    until(tab, "document.body.dataset.shown")
+
+
+def test_runs_are_listed_with_their_curves(visit, shoot):
+    tab = visit("/runs")
+    assert tab.locator("tbody tr").count() == 3
+    assert set(tab.locator("tbody a[href^='/watch']").all_text_contents()) == {"prose", "pairs", "rows"}
+    tab.wait_for_selector("#charts svg path")
+    tab.check("[aria-label='Show the curves of pairs']")
+    until(tab, "document.querySelectorAll('#charts .key').length > 1")
+    shoot(tab, "runs")
+
+
+def test_attention_of_fixed_examples_is_seen_at_every_evaluation(visit, shoot):
+    tab = visit("/watch/pairs")
+    tab.wait_for_selector("#heads canvas")
+    assert tab.input_value("#steps") == "2" and tab.text_content("#step") == "30"
+    tab.focus("#steps")
+    tab.keyboard.press("ArrowLeft")
+    until(tab, "document.getElementById('step').textContent === '20'")
+    assert tab.locator("#samples p").count() == 3
+    shoot(tab, "watch")
+
+
+def test_a_text_is_looked_at_by_keyboard_alone(visit, shoot):
+    tab = visit("/look?model=pairs")
+    look(tab, "the red cat sat on a mat.")
+    assert tab.text_content("#answer")
+    tab.focus(".matrix")
+    for key in ("ArrowDown", "ArrowRight", "ArrowRight"):
+        tab.keyboard.press(key)
+    assert "pinned" in tab.text_content("#told")
+    shoot(tab, "look-matrix")
+    tab.click("[data-view=lines]")
+    tab.wait_for_selector(".lines path", state="attached")
+    tab.focus(".lines .hit")
+    assert "\u2190" in tab.text_content("#told")
+    shoot(tab, "look-lines")
+    tab.click("[data-view=token]")
+    tab.wait_for_selector(".token.on")
+    shoot(tab, "look-token")
+
+
+def test_a_link_brings_the_same_view_back(visit):
+    tab = visit("/look?model=rows")
+    look(tab, "the red cat")
+    tab.click(".thumb >> nth=1")
+    until(tab, "document.getElementById('which').textContent.includes('head 1')")
+    tab.click("[data-view=lines]")
+    tab.wait_for_selector(".lines path", state="attached")
+    again = visit(tab.url[tab.url.index("/look") :])
+    again.wait_for_selector(".lines path", state="attached")
+    assert again.text_content("#which") == tab.text_content("#which")
+    assert again.input_value("#text") == "the red cat"
+
+
+def test_reasons_are_given(visit, shoot):
+    tab = visit("/look?model=rows")
+    look(tab, "the red cat")
+    tab.wait_for_selector("#why table")
+    tab.click("#why button")
+    until(tab, "document.querySelector('#why tbody tr').lastChild.textContent !== ''")
+    tab.click(".thumb >> nth=0")
+    tab.click("[data-why=off]")
+    tab.click("#why button >> nth=0")
+    tab.wait_for_selector("#why b")
+    assert "loses" in tab.text_content("#why b")
+    assert tab.locator(".thumb.off").count() == 1
+    shoot(tab, "why-off")
+    tab.click("[data-why=gradient]")
+    tab.wait_for_selector("#why .token")
+    tab.select_option("#why select", "integrated")
+    tab.wait_for_selector("#why .token")
+    tab.click("[data-why=layers]")
+    tab.wait_for_selector("#why tbody tr")
+    assert tab.locator("#why tbody tr").count() == 2
+
+
+def test_tokens_come_one_by_one_with_their_rows(visit, shoot):
+    tab = visit("/look?model=prose")
+    tab.fill("#text", "the cat ")
+    tab.click("summary")
+    tab.fill("[name=length]", "12")
+    tab.click("#write")
+    until(tab, "document.querySelectorAll('#writing .token').length >= 8 + 12")
+    shares = tab.eval_on_selector_all("#writing .token", "all => all.map(t => +t.style.getPropertyValue('--share'))")
+    assert max(shares) > 0
+    until(tab, "document.getElementById('text').value.length > 8")
+    shoot(tab, "writing")
+
+
+def test_every_number_of_a_head_can_be_followed_and_changed(visit, shoot):
+    tab = visit(f"/steps?model=prose&text={quote('the cat')}&map=decoder.1.self&head=1&query=3")
+    tab.wait_for_selector("#steps table")
+    weights = [float(text) for text in tab.locator("#steps td b").all_text_contents()]
+    assert sum(weights) == pytest.approx(1, abs=0.01)
+    before = weights[:]
+    tab.fill("#steps td input >> nth=0", "9")
+    tab.press("#steps td input >> nth=0", "Enter")
+    until(tab, "+document.querySelector('#steps td b').textContent > 0.5")
+    assert [float(text) for text in tab.locator("#steps td b").all_text_contents()] != before
+    shoot(tab, "steps")
+
+
+def test_the_lesson_of_112_and_96(visit, shoot):
+    tab = visit("/lessons")
+    assert tab.locator("#scores code").all_text_contents() == ["14.00", "12.00", "0.88", "0.12"]
+    tab.fill("#scores input >> nth=0", "96")
+    assert tab.locator("#scores code").all_text_contents()[2:] == ["0.50", "0.50"]
+    assert tab.locator("svg.chart").count() == 3
+    outputs = lambda: sorted(tab.locator("#order tbody tr").all_text_contents())  # noqa: E731
+    first = outputs()
+    tab.click("#order button")
+    assert outputs() == first
+    tab.check("#order input")
+    tab.click("#order button")
+    assert outputs() != first
+    shoot(tab, "lessons")
+
+
+def test_two_models_answer_side_by_side(visit, shoot):
+    tab = visit("/try?model=pairs&other=rows")
+    tab.fill("#text", "the red cat.")
+    tab.click("#go")
+    until(tab, "document.querySelectorAll('#answers .card').length === 2")
+    assert tab.locator("#answers h2").all_text_contents() == ["pairs", "rows"]
+    tab.hover("#answers .card >> nth=0 >> .strip:last-child .token >> nth=0")
+    shoot(tab, "try")
+
+
+def test_hostile_words_stay_words(visit):
+    tab = visit("/look?model=rows")
+    look(tab, f"cat {EVIL}")
+    for view in ("lines", "token"):
+        tab.click(f"[data-view={view}]")
+        tab.wait_for_selector(".lines path, .token.on", state="attached")
+    assert tab.evaluate("window.hacked") is None
+    assert tab.locator("#seen img").count() == 0
+    trial = visit(f"/try?model=rows&text={quote(EVIL)}")
+    trial.wait_for_selector("#answers .card")
+    assert trial.evaluate("window.hacked") is None
+
+
+def test_mistakes_are_told_where_they_happen(visit):
+    tab = visit("/look?model=prose")
+    tab.fill("#text", "the cat")
+    tab.click("summary")
+    tab.fill("[name=temperature]", "-1")
+    tab.click("#go")
+    tab.wait_for_selector(".error")
+    assert "temperature must be" in tab.text_content(".error")
+    visit.complaints.clear()  # the browser names every refused request
+    missing = visit("/nowhere")
+    assert "There is no page /nowhere." in missing.text_content("main")
+    visit.complaints.clear()
+
+
+def test_dark_is_dark_and_stays(visit):
+    tab = visit("/lessons", color_scheme="dark")
+    paper = "getComputedStyle(document.documentElement).backgroundColor"
+    assert tab.evaluate(paper) == "rgb(20, 23, 27)"
+    tab.click("#theme")
+    assert tab.evaluate(paper) == "rgb(255, 255, 255)"
+    tab.reload()
+    assert tab.evaluate(paper) == "rgb(255, 255, 255)"
+
+
+@pytest.mark.parametrize("page", ["/runs", "/watch/pairs", "/look?model=rows&text=the+cat", "/try", "/lessons"])
+def test_pages_fit_a_narrow_window(visit, page):
+    tab = visit(page)
+    tab.set_viewport_size({"width": 420, "height": 800})
+    tab.wait_for_timeout(300)
+    assert tab.evaluate("document.documentElement.scrollWidth") <= 420
+
+
+def test_four_thousand_tokens_scroll(visit, gpt2_folder):
+    tab = visit(f"/look?model={quote(str(gpt2_folder), safe='')}")
+    tab.fill("#text", "abcdefgh" * 510)
+    tab.click("summary")
+    tab.fill("[name=length]", "1")
+    tab.click("#go")
+    until(tab, "document.body.dataset.shown", timeout=120_000)
+    assert tab.locator(".thumb").count() == 48
+    tab.select_option("#cell", "12")
+    tab.wait_for_selector(".matrix canvas")
+    tab.evaluate("document.querySelector('.matrix').scrollTo(30000, 30000)")
+    tab.focus(".matrix")
+    tab.keyboard.press("ArrowDown")
+    until(tab, "!document.getElementById('told').textContent.includes('NaN')")
+
+
+def test_a_training_is_followed_to_its_end(visit, place):
+    words = ["train", str(place / "text.txt"), "--task", "language_model", "--name", "live", "--steps", "300"]
+    words += ["--runs", str(place / "runs"), "train.evaluate_every=100", "model.dim=32", "model.depth=1", "batch=4"]
+    environment = {**os.environ, "SACCADE_CACHE": str(place / "cache"), "OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(
+        [sys.executable, "-m", "saccade", *words, "model.capacity=64"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env=environment,
+    ) as process:
+        try:
+            tab = visit("/runs")
+            tab.wait_for_selector("a[href='/watch/live']", timeout=60_000)
+            tab.click("a[href='/watch/live']")
+            until(tab, "document.getElementById('state').textContent === 'stopped'", timeout=120_000)
+            until(tab, "document.getElementById('step').textContent === '300'", timeout=30_000)
+        finally:
+            process.terminate()
+    records = [json.loads(line) for line in (place / "runs" / "live" / "metrics.jsonl").read_text().splitlines()]
+    assert max(record["step"] for record in records) == 300

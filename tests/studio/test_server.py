@@ -1,0 +1,185 @@
+"""The server of the studio: who is let in, what it answers, and that the numbers are those of the model."""
+
+import numpy as np
+import pytest
+import torch
+from starlette.testclient import TestClient
+
+from saccade.studio.app import make_app
+from saccade.studio.sessions import Sessions
+
+HOME = "http://127.0.0.1:8000"
+MINE = {"origin": HOME}
+
+
+@pytest.fixture
+def app(place, bert_folder, gpt2_folder, marian_folder):
+    given = [str(bert_folder), str(gpt2_folder), str(marian_folder)]
+    return make_app(Sessions(place / "runs", given), "secret", 8000)
+
+
+@pytest.fixture
+def client(app):
+    found = TestClient(app, base_url=HOME)
+    assert found.get("/runs?key=secret").status_code == 200
+    return found
+
+
+def asked(client, model, text, **options):
+    answer = client.post("/api/look", json={"model": model, "text": text, "options": options}, headers=MINE)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def cells(client, look, name, head, rows, columns, **more):
+    how = {"map": name, "head": head, "top": 0, "bottom": rows, "left": 0, "right": columns, **more}
+    answer = client.get(f"/api/look/{look['id']}/cells", params=how)
+    assert answer.status_code == 200, answer.text
+    return np.frombuffer(answer.content, "<u2").astype(np.float64) / 65535
+
+
+def test_without_the_key_nothing_is_shown(app):
+    client = TestClient(app, base_url=HOME)
+    assert client.get("/runs").status_code == client.get("/static/look.js").status_code == 403
+    assert client.get("/runs?key=wrong").status_code == 403
+    answer = client.get("/runs?key=secret", follow_redirects=False)
+    assert answer.status_code == 303 and answer.headers["location"] == "/runs"
+    assert "HttpOnly" in answer.headers["set-cookie"] and "samesite=strict" in answer.headers["set-cookie"].lower()
+    assert client.get("/runs").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("headers", "code"),
+    [
+        ({"host": "evil.example:8000"}, 403),
+        ({"host": "127.0.0.1:9999"}, 403),
+        ({"sec-fetch-site": "cross-site"}, 403),
+        ({"sec-fetch-site": "same-site"}, 403),
+        ({"sec-fetch-site": "none"}, 200),
+        ({"host": "localhost:8000"}, 403),  # a cookie of another name is not sent along
+    ],
+)
+def test_other_hosts_and_sites_are_refused(client, headers, code):
+    if headers == {"host": "localhost:8000"}:
+        client.cookies.clear()
+    assert client.get("/runs", headers=headers).status_code == code
+
+
+@pytest.mark.parametrize(
+    ("headers", "code"),
+    [
+        ({}, 403),
+        ({"origin": "http://evil.example"}, 403),
+        ({"origin": HOME, "content-type": "text/plain"}, 415),
+        ({"sec-fetch-site": "same-origin", "content-type": "application/json"}, 400),
+    ],
+)
+def test_only_own_pages_may_change_things(client, headers, code):
+    assert client.post("/api/runs/nothing/stop", content="{}", headers=headers).status_code == code
+
+
+def test_too_long_a_request_is_refused(client):
+    body = b'{"text": "' + b"a" * (1 << 20) + b'"}'
+    headers = {**MINE, "content-type": "application/json"}
+    assert client.post("/api/look", content=body, headers=headers).status_code == 413
+
+
+def test_every_answer_has_the_rules_of_the_page(client):
+    for path in ("/runs", "/runs.json", "/static/look.js", "/nowhere", "/api/nowhere"):
+        headers = client.get(path).headers
+        assert "default-src 'self'" in headers["content-security-policy"]
+        assert headers["x-content-type-options"] == "nosniff" and headers["cache-control"] == "no-store"
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ("[", "must be JSON"),
+        ("[1]", "must be an object"),
+        ('{"model": 3}', "must have a model"),
+        ('{"model": "../../etc", "text": ""}', "no model '../../etc'"),
+        ('{"model": "rows", "text": "cat", "options": {"beam": 3}}', "beam"),
+    ],
+)
+def test_bad_requests_get_one_clear_line(client, body, says):
+    answer = client.post("/api/look", content=body, headers={**MINE, "content-type": "application/json"})
+    assert answer.status_code == 400
+    assert says in answer.json()["error"]
+
+
+@pytest.mark.parametrize(
+    "path", ["/watch/%2e%2e%2fetc", "/watch/nothing", "/api/runs/..%2f..%2fetc", "/api/look/nothing"]
+)
+def test_names_are_never_paths(client, path):
+    assert client.get(path).status_code in (400, 404)
+
+
+@pytest.mark.parametrize("words", [0, 1])
+def test_cells_are_the_eager_weights_of_transformers(client, bert_folder, words):
+    transformers = pytest.importorskip("transformers")
+    look = asked(client, str(bert_folder), "the cat [MASK] on xyz.")
+    model = transformers.BertModel.from_pretrained(bert_folder, attn_implementation="eager").eval()
+    task = Sessions(bert_folder, [str(bert_folder)]).model(str(bert_folder)).task
+    ids, _ = task.framed("the cat [MASK] on xyz.", marked=True)
+    with torch.no_grad():
+        wanted = model(torch.tensor([ids]), output_attentions=True).attentions
+    for layer, weights in enumerate(wanted):
+        for head in range(weights.shape[1]):
+            one = weights[0, head].double().numpy()
+            if words:
+                groups = look["maps"][layer]["queries"]["words"]
+                numbers = {word: place for place, word in enumerate(dict.fromkeys(groups))}
+                rows = np.array([[float(numbers[word] == place) for word in groups] for place in range(len(numbers))])
+                one = rows / rows.sum(1, keepdims=True) @ one @ rows.T
+            found = cells(client, look, f"bert.encoder.{layer}.self", head, *one.shape, words=words)
+            assert np.abs(found.reshape(one.shape) - one).max() < 1e-5
+
+
+def test_every_run_and_model_opens(client, gpt2_folder, marian_folder):
+    foreign = ((str(gpt2_folder), "abc"), (str(marian_folder), "The cat sat."))
+    for model, text in (("prose", "the cat"), ("pairs", "the cat"), ("rows", "the cat"), *foreign):
+        look = asked(client, model, text)
+        assert look["maps"], model
+        small = client.get(f"/api/look/{look['id']}/overview").json()
+        assert {one["name"] for one in small} == {one["name"] for one in look["maps"]} - {"alignment", "rollout"}
+        name = small[0]["name"]
+        assert len(client.get(f"/api/look/{look['id']}/summary", params={"map": name}).json()) == small[0]["heads"]
+
+
+def test_a_long_text_is_seen_in_steps(client, gpt2_folder):
+    look = asked(client, str(gpt2_folder), "abcd" * 100, length=1)
+    whole = cells(client, look, "decoder.3.self", 2, 400, 400).reshape(400, 400)
+    thin = cells(client, look, "decoder.3.self", 2, 400, 400, down=4, across=8).reshape(100, 50)
+    assert np.abs(thin - whole[::4].reshape(100, 50, 8).max(-1)).max() < 1e-9
+
+
+@pytest.mark.parametrize("kind", ["svg", "png", "html", "json"])
+def test_the_picture_can_be_taken_along(client, kind):
+    look = asked(client, "pairs", "the cat")
+    answer = client.get(f"/api/look/{look['id']}/export.{kind}", params={"map": "decoder.0.memory", "head": 1})
+    assert answer.status_code == 200 and len(answer.content) > 500
+    assert client.get(f"/api/look/{look['id']}/export.exe").status_code == 400
+
+
+def test_the_steps_of_a_head_end_in_its_weights(client):
+    look = asked(client, "prose", "the cat")
+    how = {"map": "decoder.1.self", "head": 1, "query": 4}
+    found = client.get(f"/api/look/{look['id']}/steps", params=how).json()
+    count = len(look["maps"][1]["queries"]["labels"])
+    row = cells(client, look, "decoder.1.self", 1, 5, count).reshape(5, count)[4]
+    weights = np.zeros(count)
+    weights[found["keys"]] = found["weights"]
+    assert np.abs(weights - row).max() < 1e-5
+    assert found["allowed"][:6] == [True] * 5 + [False]
+    assert np.abs(np.array(found["weights"]) @ np.array(found["v"]) - np.array(found["mixed"])).max() < 1e-5
+
+
+def test_runs_can_be_followed_stopped_and_resumed_by_name_only(client, place):
+    found = client.get("/api/runs/pairs").json()
+    assert found["steps"][-1]["step"] == 30 and found["seen"] == [10, 20, 30] and not found["running"]
+    seen = client.get("/api/runs/pairs/seen/20").json()
+    assert seen["step"] == 20 and seen["examples"][0]["maps"]
+    assert "kept no attention of step 21" in client.get("/api/runs/pairs/seen/21").json()["error"]
+    answer = client.post("/api/runs/pairs/stop", json={}, headers=MINE)
+    assert answer.json() == {"error": "run 'pairs' is not being trained"}
+    assert client.post("/api/runs/pairs/delete", json={}, headers=MINE).status_code == 400
