@@ -1,7 +1,7 @@
 // Curves: lines over steps or time, with axes that fit.
 import { COLOURS, make, shape } from "./common.js";
 
-const [WIDTH, HEIGHT, LEFT, BELOW, ABOVE] = [640, 260, 56, 28, 12];
+const [WIDTH, HEIGHT, LEFT, BELOW, ABOVE] = [420, 200, 46, 26, 10];
 
 const ticks = (low, high, count) => {
   const span = high - low || 1;
@@ -26,13 +26,14 @@ export const chart = (series, { title, x = "step" }) => {
     LEFT + ((px - left) / (right - left || 1)) * (WIDTH - LEFT - 12),
     ABOVE + (1 - (py - low) / (high - low || 1)) * (HEIGHT - ABOVE - BELOW),
   ];
-  for (const value of ticks(low, high, 4)) {
+  for (const value of ticks(low, high, 5)) {
     const [, y] = place([left, value]);
     picture.append(shape("line", { class: "axis", x1: LEFT, x2: WIDTH - 12, y1: y, y2: y }));
     picture.append(shape("text", { x: LEFT - 8, y: y + 4, "text-anchor": "end" }, label(value)));
   }
   for (const value of ticks(left, right, 5)) {
     const [px] = place([value, low]);
+    if (px > WIDTH - 24 - 7 * x.length) continue; // where the axis is named
     picture.append(shape("text", { x: px, y: HEIGHT - 8, "text-anchor": "middle" }, label(value)));
   }
   picture.append(shape("text", { x: WIDTH - 12, y: HEIGHT - 8, "text-anchor": "end" }, x));

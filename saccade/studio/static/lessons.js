@@ -107,11 +107,18 @@ const masking = () => {
 // 20 places, 512 features.
 const positions = () => {
   const canvas = make("canvas", {});
-  const draw = () => pixels(canvas, Array.from({ length: 20 }, (_, place) => wave(place, 512)).flat().map((value) => (value + 1) / 2), 512);
+  const mixed = make("input", { type: "checkbox" });
+  const halves = (row) => [...row.filter((_, i) => i % 2 === 0), ...row.filter((_, i) => i % 2)];
+  const draw = () => {
+    const rows = Array.from({ length: 20 }, (_, place) => wave(place, 512)).map((row) => (mixed.checked ? row : halves(row)));
+    pixels(canvas, rows.flat().map((value) => (value + 1) / 2), 512);
+  };
+  mixed.onchange = draw;
   Object.assign(canvas.style, { width: "100%", height: "12rem", imageRendering: "pixelated" });
   canvas.setAttribute("role", "img");
   canvas.setAttribute("aria-label", "20 rows of 512 sines and cosines");
-  under("positions").append(canvas, text("Rows are the places 0 to 19, columns the 512 features: fast waves on the left, slow ones on the right. Even columns are sines, odd ones cosines."));
+  under("positions").append(canvas, make("label", {}, mixed, " sines and cosines in turn, as published"),
+    text("Rows are the places 0 to 19, columns the 512 features: 256 sines, then 256 cosines, from fast waves to slow ones."));
   addEventListener("theme", draw);
   draw();
 };
