@@ -24,7 +24,7 @@ class Journal:
             durable.write(aside, "".join(map(_line, records)).encode())
             aside.replace(path)  # a kill now loses no line
             self._file: TextIO = path.open("a", encoding="utf-8")
-        self._shown = 0.0
+        self._shown = time.monotonic()
 
     def write(self, record: dict[str, Any]) -> None:
         with self._told():

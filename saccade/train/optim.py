@@ -25,6 +25,8 @@ class OptimConfig:
     """peak learning rate of an output layer 128 wide, beside Muon; it falls as the width grows"""
     lr: float = 0.001
     """peak learning rate of AdamW for everything else"""
+    top_lr: float = 0.0
+    """with adamw: peak learning rate of a fresh output layer on top of a pretrained network; 0: lr"""
     beta1: float = 0.9
     """decay of AdamW's mean of gradients"""
     beta2: float = 0.99
@@ -45,7 +47,7 @@ class OptimConfig:
     """learning rate at the end, as a share of the peak"""
 
     def __post_init__(self) -> None:
-        for name in ("matrix_lr", "embedding_lr", "head_lr", "lr", "weight_decay", "clip", "warmup"):
+        for name in ("matrix_lr", "embedding_lr", "head_lr", "lr", "top_lr", "weight_decay", "clip", "warmup"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must be 0 or more, but is {getattr(self, name)}")
         for name in ("beta1", "beta2", "momentum"):
@@ -89,6 +91,8 @@ def build(config: OptimConfig, player: nn.Module) -> list[torch.optim.Optimizer]
         lr = {"embedding": config.embedding_lr, "head": config.head_lr * 128 / weight.shape[-1]}.get(
             role or "", config.lr
         )
+        if config.kind == "adamw" and config.top_lr and name.startswith("head."):
+            lr = config.top_lr
         groups.setdefault((lr, config.weight_decay if weight.dim() > 1 else 0.0), []).append(weight)
     optimizers: list[torch.optim.Optimizer] = []
     if groups:
