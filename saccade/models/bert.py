@@ -107,14 +107,27 @@ class Masked(nn.Module):
 
     def __init__(self, config: BertConfig, vocabulary: int, *, words: bool = True, following: bool = False) -> None:
         super().__init__()
+        self.config = config
         self.bert = Bert(config, vocabulary)
         self.words = Words(config, vocabulary) if words else None
-        self.next = nn.Linear(config.dim, 2) if following else None  # 0: it follows, as published
+        # 0: it follows, as published. Where there is no pooler it sees both texts: their means, difference and product.
+        self.next = nn.Linear(config.dim if config.pooler else 4 * config.dim, 2) if following else None
         begin_weights(self, config)
         if config.tied and self.words is not None:
             if config.begin == "silent":  # small enough for an output layer; the norm after it makes it whole
                 nn.init.normal_(self.bert.embedding.weight, std=config.dim**-0.5)
             self.words.head.weight = self.bert.embedding.weight
+
+    def follows(self, features: Tensor, keep: Tensor | None, segments: Tensor) -> Tensor:
+        """Whether the second text of each row follows the first, by their vectors (B, T, D): logits (B, 2)."""
+        assert self.next is not None
+        if self.config.pooler:
+            logits: Tensor = self.next(self.bert.pooled(features))
+            return logits
+        second = segments.bool()
+        one, other = (pool(features, part, "mean") for part in (~second if keep is None else keep & ~second, second))
+        both: Tensor = self.next(torch.cat((one, other, (one - other).abs(), one * other), dim=-1))
+        return both
 
 
 class Encoding(nn.Module):

@@ -194,7 +194,7 @@ class Task(EncoderTask):
         features = self.model.bert(rows.ids, rows.keep, rows.segments)  # (B, T, D)
         assert self.model.words is not None
         logits = self.model.words(features[batch.labels >= 0])  # only hidden tokens go through the output layer
-        return logits, None if self.model.next is None else self.model.next(self.model.bert.pooled(features))
+        return logits, None if self.model.next is None else self.model.follows(features, rows.keep, rows.segments)
 
     @torch.no_grad()
     def evaluate(self, split: Split, *, quick: bool = False, advance: Advance = quiet) -> dict[str, float]:
@@ -243,7 +243,7 @@ class Task(EncoderTask):
             features = self.model.bert(rows.ids, None, rows.segments)
             known = self.model.words(features[0, places])[:, : self.tokenizer.size]  # some models have empty rows
             chances = known.softmax(-1)
-            follows = None if self.model.next is None else self.model.next(self.model.bert.pooled(features)).softmax(-1)
+            follows = self.model.follows(features, None, rows.segments).softmax(-1) if options.second else None
         scores: dict[str, float] = {}
         filled = list(ids)
         for number, place in zip(numbers(1), places):
@@ -252,7 +252,7 @@ class Task(EncoderTask):
             for one, value in zip(token.tolist(), best.tolist(), strict=True):
                 word = self.tokenizer.pieces([one])[0]
                 scores[f"{number} {word}" if len(places) > 1 else word] = value
-        if options.second and follows is not None:
+        if follows is not None:
             scores["follows"] = float(follows[0, 0])
         output = self.tokenizer.decode(filled)
         return Prediction(input, output, scores, tuple(self.reads(framed)) if options.maps else (), trace=framed)

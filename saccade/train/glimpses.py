@@ -15,13 +15,18 @@ TOKENS = 48  # of a text, the first ones
 WEIGHTS = 1 << 20  # of an example; of a deeper model an even choice of its layers is kept
 
 
-def write_glimpses(folder: Path, step: int, found: Sequence[Prediction]) -> None:
+def write_glimpses(folder: Path, step: int, examples: Sequence[dict[str, Any]]) -> None:
     """Keep what was looked at in a step; the same step always gives the same file."""
-    if not any(one.maps for one in found):
+    if not any(one["maps"] for one in examples):
         return
     place = folder / FOLDER
     place.mkdir(exist_ok=True)
-    write_json(place / f"step-{step:08d}.json", {"step": step, "examples": [_example(one) for one in found]})
+    write_json(place / f"step-{step:08d}.json", {"step": step, "examples": list(examples)})
+
+
+def pack(found: Sequence[Prediction]) -> list[dict[str, Any]]:
+    """Examples as JSON, with their weights as they are now."""
+    return [_example(one) for one in found]
 
 
 def _example(found: Prediction) -> dict[str, Any]:

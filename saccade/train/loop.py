@@ -20,7 +20,7 @@ from saccade.train import checkpoint as checkpoints
 from saccade.train.budget import Budget
 from saccade.train.checkpoint import Checkpoint
 from saccade.train.device import busy, choose_device, choose_precision, describe_device, out_of_memory, stop_signals
-from saccade.train.glimpses import write_glimpses
+from saccade.train.glimpses import pack, write_glimpses
 from saccade.train.journal import Journal
 from saccade.train.optim import OptimConfig, build, rate
 from saccade.train.state import check_settings, optimizer_tensors, restore, restore_optimizers, settings_hash, weights
@@ -241,7 +241,7 @@ class Trainer:
             if not math.isfinite(score):
                 raise self._broken(f"{self.task.score} on the validation data is {score}", next(iter(self.players)), [])
             sample = self.task.sample()
-            write_glimpses(self.folder, self.step, self.task.glimpse())
+            seen = pack(self.task.glimpse())
         worse = self.task.score.endswith("loss")
         if not self.best or (score < self.best["score"] if worse else score > self.best["score"]):
             self.best, self.stale = {"step": self.step, "score": score, **scores}, 0
@@ -253,6 +253,7 @@ class Trainer:
             self.samples.write({"step": self.step, "text": sample})
         self.metrics.flush()
         self.samples.flush()
+        write_glimpses(self.folder, self.step, seen)
         self.report.evaluated(record, sample)
         if self.config.patience and self.stale >= self.config.patience:
             self.report.say(f"no better {self.task.score} in {self.stale} evaluations: stopping at step {self.step}")

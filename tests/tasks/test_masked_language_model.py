@@ -41,7 +41,10 @@ def logits_alone(opened, alone, batch):
         vectors = alone(opened, (batch.read.ids[row, :length].tolist(), second))
         hidden = [place for place in range(length) if batch.labels[row, place] >= 0]
         words = [(opened.model.words(vectors[place]).tolist(), int(batch.labels[row, place])) for place in hidden]
-        follows = None if opened.model.next is None else opened.model.next(opened.model.bert.pooled(vectors[None]))[0]
+        follows = None
+        if opened.model.next is not None:
+            one, other = vectors[:second].mean(0), vectors[second:].mean(0)
+            follows = opened.model.next(torch.cat((one, other, (one - other).abs(), one * other)))
         yield words, follows
 
 

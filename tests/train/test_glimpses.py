@@ -8,7 +8,7 @@ import torch
 
 from saccade.task import AttentionRead, Axis, Prediction
 from saccade.train import glimpses
-from saccade.train.glimpses import write_glimpses
+from saccade.train.glimpses import pack, write_glimpses
 
 
 def example(layers=2, tokens=5):
@@ -19,7 +19,7 @@ def example(layers=2, tokens=5):
 
 def test_weights_come_back_to_a_byte(tmp_path):
     one = example()
-    write_glimpses(tmp_path, 7, [one])
+    write_glimpses(tmp_path, 7, pack([one]))
     found = json.loads((tmp_path / "seen" / "step-00000007.json").read_text())
     assert found["step"] == 7
     (kept,) = found["examples"]
@@ -30,7 +30,7 @@ def test_weights_come_back_to_a_byte(tmp_path):
 
 def test_long_texts_and_deep_models_are_cut(tmp_path, monkeypatch):
     monkeypatch.setattr(glimpses, "WEIGHTS", 3 * 48 * 48 * 2)
-    write_glimpses(tmp_path, 1, [example(layers=8, tokens=100)])
+    write_glimpses(tmp_path, 1, pack([example(layers=8, tokens=100)]))
     found = json.loads((tmp_path / "seen" / "step-00000001.json").read_text())
     maps = found["examples"][0]["maps"]
     assert [part["name"] for part in maps] == ["layer.0", "layer.4"]
@@ -38,6 +38,6 @@ def test_long_texts_and_deep_models_are_cut(tmp_path, monkeypatch):
 
 
 def test_nothing_is_written_of_nothing(tmp_path):
-    write_glimpses(tmp_path, 1, [Prediction("in", "out")])
+    write_glimpses(tmp_path, 1, pack([Prediction("in", "out")]))
     write_glimpses(tmp_path, 1, [])
     assert not (tmp_path / "seen").exists()
