@@ -91,6 +91,7 @@ def visit(browser, address):
         tab.on("pageerror", lambda error: complaints.append(str(error)))
         tab.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
         tab.on("request", lambda request: requests.append(request.url))
+        tab.on("response", lambda answer: answer.status >= 400 and complaints.append(f"{answer.status} {answer.url}"))
         tab.goto(address)
         tab.goto(origin + path)
         return tab

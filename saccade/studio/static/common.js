@@ -94,4 +94,22 @@ export const pixels = (canvas, values, width, scale = 255) => {
   }
   pen.putImageData(image, 0, 0);
 };
+// A table whose first column is words and whose others are numbers.
+export const table = (head, rows) => {
+  const cell = (name, extra) => (value, i) => make(name, { ...extra, className: i ? "number" : "" }, value);
+  return make("div", { className: "scroll" }, make("table", {},
+    make("thead", {}, make("tr", {}, ...head.map(cell("th", { scope: "col" })))),
+    make("tbody", {}, ...rows.map((row) => make("tr", {}, ...row.map(cell("td")))))));
+};
+
+// The pieces of an axis joined to words.
+export const wordsOf = (axis) => {
+  if (!axis.words.length) return axis.labels;
+  const found = [];
+  axis.labels.forEach((label, i) => {
+    if (i && axis.words[i] === axis.words[i - 1]) found[found.length - 1] += label;
+    else found.push(label);
+  });
+  return found.map((label) => label.replace(/^\u2423+|\u2423+$/g, "") || label);
+};
 export const COLOURS = ["a", "b", "c", "d", "e", "f"].map((name) => `var(--${name})`);

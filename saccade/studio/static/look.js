@@ -1,5 +1,5 @@
 // Look: ask a model, then go through every layer and head of its answer.
-import { ask, at, bytes, data, digits, make, numbers, pixels, query, ramp, remember, say } from "./common.js";
+import { ask, at, bytes, data, digits, make, numbers, pixels, query, remember, say, wordsOf } from "./common.js";
 import { colourOf, keys, lines, SHOWN } from "./lines.js";
 import { Matrix } from "./matrix.js";
 import { forms, values } from "./options.js";
@@ -12,15 +12,7 @@ let first = 0; // of the tokens that the line view shows
 const small = new Map(); // pictures of heads
 
 const map = () => look.maps.find((one) => one.name === state.map) ?? look.maps[0];
-const merged = (axis) => {
-  if (!state.words || !axis.words.length) return axis.labels;
-  const found = [];
-  axis.labels.forEach((label, i) => {
-    if (i && axis.words[i] === axis.words[i - 1]) found[found.length - 1] += label;
-    else found.push(label);
-  });
-  return found.map((label) => label.replace(/^\u2423+|\u2423+$/g, "") || label);
-};
+const merged = (axis) => (state.words ? wordsOf(axis) : axis.labels);
 // The first piece of a word, which is what the model itself counts.
 const piece = (row) => {
   const { words } = map().queries;
@@ -328,22 +320,22 @@ at("text").onkeydown = (event) => {
   if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) go(event);
 };
 addEventListener("theme", () => look?.maps.length && (render(), heads()));
-ramp();
 
 // A link brings the same view back.
 const begin = async () => {
   models();
   const { text, view, map: name, head, row, column, words, options } = data.asked;
   at("text").value = text ?? "";
+  // Before anything is waited for: whoever is quick may have asked already.
+  Object.assign(state, { view: ["matrix", "lines", "token"].includes(view) ? view : "matrix", map: name ?? "", row: Number(row) || 0, column: Number(column) || 0 });
+  state.heads = (head ?? "").split(",").filter((one) => /^\d+$/.test(one)).map(Number);
+  state.words = at("words").checked = words !== "0";
   await describe();
   for (const line of (options ?? "").split("\n").filter(Boolean)) {
     const [key, ...value] = line.split("=");
     const field = at("options").querySelector(`[name="${CSS.escape(key)}"]`);
     if (field) field.value = value.join("=");
   }
-  Object.assign(state, { view: ["matrix", "lines", "token"].includes(view) ? view : "matrix", map: name ?? "", row: Number(row) || 0, column: Number(column) || 0 });
-  state.heads = (head ?? "").split(",").filter((one) => /^\d+$/.test(one)).map(Number);
-  state.words = at("words").checked = words !== "0";
   if (text !== undefined) await go();
 };
 begin();

@@ -1,5 +1,5 @@
 // Step by step: from the vector of a token to what a head says, with the model's own numbers.
-import { ask, at, data, digits, make, query, remember, say } from "./common.js";
+import { ask, at, data, digits, make, query, remember, say, table } from "./common.js";
 import { dot, mix, softmax, times } from "./math.js";
 
 let look = null;
@@ -15,9 +15,6 @@ const vector = (values, act, name, most = 64) => make("div", { className: "vecto
   ...values.slice(0, most).map((value, i) => (act ? field(value, (now) => act(i, now), `${name} ${i}`) : make("span", {}, digits(value, 3)))),
   values.length > most ? make("small", {}, `\u2026 ${values.length} in all`) : "");
 const step = (title, text, ...parts) => make("li", {}, make("h2", {}, title), make("p", { className: "soft" }, text), ...parts);
-const table = (head, rows) => make("div", { className: "scroll" }, make("table", {},
-  make("thead", {}, make("tr", {}, ...head.map((one, i) => make("th", { scope: "col", className: i ? "number" : "" }, one)))),
-  make("tbody", {}, ...rows.map((row) => make("tr", {}, ...row.map((one, i) => make("td", { className: i ? "number" : "" }, one)))))));
 
 const plainly = () => found.plain.every((value, i) => Math.abs(value - found.q[i]) < 1e-5 * (1 + Math.abs(value)));
 const onward = ({ fromX = false, fromScores = false } = {}) => {

@@ -1,5 +1,5 @@
 // Try: the task's own form, and one model or two on the same input.
-import { ask, at, data, digits, make, query, remember, say } from "./common.js";
+import { ask, at, data, digits, make, query, remember, say, wordsOf } from "./common.js";
 import { forms, values } from "./options.js";
 
 const describe = async () => {
@@ -36,16 +36,7 @@ const card = (found, milliseconds) => {
 };
 // Source words over target words, joined where one comes from the other.
 const alignment = (map, pairs) => {
-  const words = (axis) => {
-    if (!axis.words.length) return axis.labels;
-    const found = [];
-    axis.labels.forEach((label, i) => {
-      if (i && axis.words[i] === axis.words[i - 1]) found[found.length - 1] += label;
-      else found.push(label);
-    });
-    return found;
-  };
-  const [targets, sources] = [words(map.queries), words(map.keys ?? map.queries)];
+  const [targets, sources] = [wordsOf(map.queries), wordsOf(map.keys ?? map.queries)];
   const chips = (labels) => labels.map((label, i) => {
     const chip = make("button", { type: "button", className: "token" }, make("span", { dir: "auto" }, label), make("small", {}));
     chip.dataset.i = i;

@@ -1,5 +1,5 @@
 // Why: what heads do, what the answer loses without them, which inputs matter, what each layer would say.
-import { ask, at, digits, make, query } from "./common.js";
+import { ask, at, digits, make, query, table } from "./common.js";
 
 export const reasons = ({ state, look, changed, failed }) => {
   let open = "habits";
@@ -7,9 +7,6 @@ export const reasons = ({ state, look, changed, failed }) => {
   const place = at("why");
   const wait = () => place.replaceChildren(make("p", { className: "soft" }, "Computing\u2026"));
   const get = (what, how = {}) => ask(`/api/look/${look().id}/${what}?${query(how)}`);
-  const table = (head, rows) => make("div", { className: "scroll" }, make("table", {},
-    make("thead", {}, make("tr", {}, ...head.map((text, i) => make("th", { scope: "col", className: i ? "number" : "" }, text)))),
-    make("tbody", {}, ...rows.map((row) => make("tr", {}, ...row.map((value, i) => make("td", { className: i ? "number" : "" }, value)))))));
 
   const habits = async () => {
     const name = state.map;
