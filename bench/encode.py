@@ -123,7 +123,13 @@ def onnx(folder, lines, int8=False):
     with tempfile.TemporaryDirectory() as place:
         path = Path(place) / "model.onnx"
         torch.onnx.export(
-            model, (), path, kwargs=dict.fromkeys(names, sample), dynamic_shapes=free, output_names=["hidden"]
+            model,
+            (),
+            path,
+            kwargs=dict.fromkeys(names, sample),
+            dynamic_shapes=free,
+            output_names=["hidden"],
+            verbose=False,
         )
         if int8:
             quantize_dynamic(path, Path(place) / "int8.onnx")
