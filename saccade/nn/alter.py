@@ -88,7 +88,7 @@ def entered(x: Tensor) -> Tensor:
     return x if change is None else change(x)
 
 
-def silenced(attention: nn.Module, q: Tensor, k: Tensor, v: Tensor, mask: Lowered | None, y: Tensor) -> Tensor:
+def silenced(attention: Weighing, q: Tensor, k: Tensor, v: Tensor, mask: Lowered | None, y: Tensor) -> Tensor:
     """What the heads say (B, H, Q, E) without what is switched off; called by the attention itself."""
     if not _open:
         return y
@@ -107,7 +107,7 @@ def silenced(attention: nn.Module, q: Tensor, k: Tensor, v: Tensor, mask: Lowere
         if off.query is not None and off.key is not None and 0 <= off.query - first < y.shape[2]:
             looks.setdefault((off.head, off.query - first), []).append(off.key)
     for (head, query), keys in looks.items():
-        y[:, head, query] = _without(attention, q, k, v, mask, (head, query), keys)  # type: ignore[arg-type]
+        y[:, head, query] = _without(attention, q, k, v, mask, (head, query), keys)
     return y
 
 

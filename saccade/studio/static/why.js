@@ -23,7 +23,8 @@ export const reasons = ({ state, look, changed, failed }) => {
         failed(error);
       }
     };
-    const rows = found.map((one, head) => [`head ${head}`, one.kind, digits(one.entropy), digits(one.distance, 1), digits(one.itself), digits(one.previous), digits(one.first), lost ? digits(lost[head], 3) : ""]);
+    const own = look().maps.find((one) => one.name === name).keys === null; // places of two texts cannot be compared
+    const rows = found.map((one, head) => [`head ${head}`, own ? one.kind : "", digits(one.entropy), ...(own ? [digits(one.distance, 1), digits(one.itself), digits(one.previous)] : ["", "", ""]), digits(one.first), lost ? digits(lost[head], 3) : ""]);
     place.replaceChildren(
       make("p", { className: "soft" }, `What the heads of ${name} do, as means over the queries. Entropy 0 looks at one key, 1 at all alike. Worth: how much the log-probability of the answer falls without the head.`),
       table(["", "mostly", "entropy", "distance", "itself", "previous", "first", "worth"], rows), lost ? "" : weigh);
