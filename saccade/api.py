@@ -98,6 +98,15 @@ def load(
     return _placed(load_run(run, which=which, task=task, say=say), device)
 
 
+def exists(word: str | Path, root: str | Path = RUNS) -> bool:
+    """Whether a word means a run, or can mean a model from elsewhere."""
+    try:
+        runs.find(Path(root), str(word))
+    except UsageError:
+        return foreign.is_foreign(str(word))
+    return True
+
+
 def _placed(opened: Task, device: str) -> Task:
     """A task with its networks on a device, ready to answer."""
     for player in opened.players().values():

@@ -18,9 +18,13 @@ def serve(root: Path, given: Sequence[str], port: int, ready: Callable[[str], No
         import uvicorn
     except ImportError as error:
         raise UsageError("the studio needs starlette and uvicorn; pip install 'saccade[serve]'") from error
+    from saccade import api
     from saccade.studio.app import make_app
     from saccade.studio.sessions import Sessions
 
+    absent = next((word for word in given if not api.exists(word, root)), None)
+    if absent is not None:
+        raise UsageError(f"no run or model '{absent}'; name a run of {root}, a folder, or one of `saccade models list`")
     with _listen(port) as listening:
         port, key = listening.getsockname()[1], secrets.token_urlsafe(24)
         app = make_app(Sessions(root, given), key, port)

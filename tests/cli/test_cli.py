@@ -333,3 +333,10 @@ def test_a_run_killed_while_preparing_is_completed_by_resume(place: Path) -> Non
     assert result.exit_code == 0, result.stderr
     model = "checkpoints/step-000008/model.safetensors"
     assert (folder / model).read_bytes() == (source / model).read_bytes()
+
+
+def test_a_studio_names_what_it_cannot_find(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "saccade", "studio", "nowhere", "--no-browser", "--runs", str(tmp_path)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2
+    assert "no run or model 'nowhere'; name a run of" in done.stderr
