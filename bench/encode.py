@@ -5,7 +5,7 @@ padded to their longest, in the order given, and once more sorted by length. `co
 to transformers' own. MiniLM comes from the catalogue; the shape of BERT-base has random weights. sentence-transformers,
 ONNX Runtime and CTranslate2 take part where they are installed, and where they can open the model; who cannot is named.
 
-    python bench/encode.py [--rounds 5] [--shape minilm|base] [--sentences 256]
+    python bench/encode.py [--rounds 5] [--shape minilm|base] [--sentences 512]
 """
 
 import argparse
@@ -50,7 +50,7 @@ def create(shape, folder):
     if shape == "minilm":
         return source
     torch.manual_seed(1)
-    BertModel(BertConfig(vocab_size=30522)).save_pretrained(folder)
+    BertModel(BertConfig(vocab_size=30522, position_embedding_type="absolute")).save_pretrained(folder)
     for name in ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "special_tokens_map.json"):
         if (source / name).exists():
             shutil.copy(source / name, folder)
@@ -215,7 +215,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--shape", choices=["minilm", "base"], default="minilm")
-    parser.add_argument("--sentences", type=int, default=256)
+    parser.add_argument("--sentences", type=int, default=512)
     parser.add_argument("--worker", nargs=3, metavar=("CONTESTANT", "FOLDER", "TEXTS"))
     options = parser.parse_args()
     if options.worker:

@@ -9,6 +9,9 @@ import pytest
 import torch
 from hypothesis import settings
 
+from saccade.adapt.catalogue import get
+from saccade.errors import ResourceError
+
 settings.register_profile("saccade", deadline=None, max_examples=25, derandomize=True)
 settings.load_profile("saccade")
 
@@ -16,6 +19,19 @@ settings.load_profile("saccade")
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 QUIET = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 QUIET += ["--disable-sync", "--no-first-run"]
+
+
+@pytest.fixture(scope="session")
+def brought():
+    """Fetches a model of the catalogue on first use; without a network there is nothing to test."""
+
+    def bring(name):
+        try:
+            return get(name)
+        except ResourceError as error:
+            pytest.skip(f"{name} cannot be fetched: {error}")
+
+    return bring
 
 
 @pytest.fixture(scope="session")

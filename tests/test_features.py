@@ -8,6 +8,7 @@ import torch
 
 from saccade import api, features
 from saccade.encoder.layers import LAYERS, combine
+from saccade.encoder.spread import spread
 from saccade.errors import UsageError
 
 SMALL = [
@@ -100,3 +101,33 @@ def test_layers_are_compared_on_tags_and_on_classes(opened, tmp_path):
     assert features.compare_layers(opened, rows)[0].score > 95
     with pytest.raises(UsageError, match="layers are compared by tagging or text_classification"):
         features.compare_layers(opened, rows, "regression")
+
+
+@pytest.mark.parametrize("cores", [1, 3])
+def test_work_is_spread_over_the_cores_and_keeps_its_order(cores):
+    before = torch.get_num_threads()
+    torch.set_num_threads(cores)
+    try:
+        found = list(spread(lambda number: (number * number, torch.get_num_threads()), range(50)))
+        assert found == [(number * number, 1) for number in range(50)]
+        assert torch.get_num_threads() == cores
+        with pytest.raises(ZeroDivisionError):
+            list(spread(lambda number: 1 // (number - 7), range(50)))
+        half = spread(str, range(50))
+        assert next(half) == "0"
+        half.close()
+        assert torch.get_num_threads() == cores
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_vectors_do_not_depend_on_the_number_of_cores(opened):
+    texts, before = [text for text in TEXTS for _ in range(90)], torch.get_num_threads()
+    sides = []
+    try:
+        for cores in (1, 2):
+            torch.set_num_threads(cores)
+            sides.append(torch.stack([one.values for one in features.vectors(opened, texts)]))
+    finally:
+        torch.set_num_threads(before)
+    torch.testing.assert_close(*sides, atol=1e-6, rtol=1e-5)

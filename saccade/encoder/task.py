@@ -6,7 +6,6 @@ Shapes: B rows, T tokens, D width.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -24,10 +23,10 @@ from saccade.data.frames import Frame, rectangle
 from saccade.data.tokenizers import Tokenizer, train_tokenizer
 from saccade.durable import read_json, write_json
 from saccade.encoder.layers import combine
+from saccade.encoder.spread import spread
 from saccade.errors import UsageError
 from saccade.loading import load_run
 from saccade.models.bert import BertConfig, Masked
-from saccade.nn.packed import packed
 from saccade.nn.probe import OneRow, watch
 from saccade.nn.transformer import residuals
 from saccade.runs import Run
@@ -35,9 +34,8 @@ from saccade.task import AttentionRead, Axis, Prediction
 from saccade.task import Task as Contract
 
 TOGETHER = 64  # rows read at once,
-POSITIONS = {"cpu": 1 << 10}  # and their tokens with padding: what fits into a processor's cache,
+POSITIONS = {"cpu": 1 << 10}  # and their tokens with padding: what fits into the cache of a core,
 MANY = 1 << 15  # or keeps a larger device busy
-PACKED = 8  # rows for which packing the weights pays
 SHAPE, WEIGHTS = "encoder.json", "base.safetensors"
 
 
@@ -157,7 +155,6 @@ class EncoderTask(Contract):
         encode = self.tokenizer.encode
         return self.frame.row(encode(first, marked=marked), None if second is None else encode(second, marked=marked))
 
-    @torch.no_grad()
     def features(
         self, framed: Sequence[tuple[Sequence[int], int]], layers: Sequence[str] = ("last",)
     ) -> Iterator[tuple[int, Tensor]]:
@@ -165,16 +162,20 @@ class EncoderTask(Contract):
 
         The vectors of several choices of `LAYERS` stand side by side.
         """
-        most = POSITIONS.get(self._device().type, MANY)
-        fast = packed(self.model, most) if len(framed) >= PACKED else nullcontext()
-        with self._settled(), fast:
-            for group in groups([len(row) for row, _ in framed], TOGETHER, most):
-                rows = Rows.of([framed[at] for at in group]).to(self._device())
-                states: list[Tensor] = []
-                self.model.bert(rows.ids, rows.keep, rows.segments, states=states)
-                found = torch.cat([combine(states, one) for one in layers], dim=-1)
-                for at, vectors in zip(group, found, strict=True):
-                    yield at, vectors[: len(framed[at][0])]
+        device = self._device()
+
+        @torch.no_grad()
+        def read(group: list[int]) -> list[tuple[int, Tensor]]:
+            rows = Rows.of([framed[at] for at in group]).to(device)
+            states: list[Tensor] = []
+            self.model.bert(rows.ids, rows.keep, rows.segments, states=states)
+            found = torch.cat([combine(states, one) for one in layers], dim=-1)
+            return [(at, vectors[: len(framed[at][0])]) for at, vectors in zip(group, found, strict=True)]
+
+        parts = groups([len(row) for row, _ in framed], TOGETHER, POSITIONS.get(device.type, MANY))
+        with self._settled():
+            for found in spread(read, parts) if device.type == "cpu" and len(framed) > 1 else map(read, parts):
+                yield from found
 
     def asked(
         self, framed: tuple[Sequence[int], int], says: Callable[[Tensor], Tensor], *, layers: bool

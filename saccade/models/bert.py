@@ -110,24 +110,47 @@ class Masked(nn.Module):
         self.config = config
         self.bert = Bert(config, vocabulary)
         self.words = Words(config, vocabulary) if words else None
-        # 0: it follows, as published. Where there is no pooler it sees both texts: their means, difference and product.
-        self.next = nn.Linear(config.dim if config.pooler else 4 * config.dim, 2) if following else None
+        head = nn.Linear(config.dim, 2) if config.pooler else Following(config.dim)
+        self.next = head if following else None  # 0: it follows, as published
         begin_weights(self, config)
         if config.tied and self.words is not None:
             if config.begin == "silent":  # small enough for an output layer; the norm after it makes it whole
                 nn.init.normal_(self.bert.embedding.weight, std=config.dim**-0.5)
             self.words.head.weight = self.bert.embedding.weight
 
-    def follows(self, features: Tensor, keep: Tensor | None, segments: Tensor) -> Tensor:
+    def follows(self, features: Tensor, ids: Tensor, keep: Tensor | None, segments: Tensor) -> Tensor:
         """Whether the second text of each row follows the first, by their vectors (B, T, D): logits (B, 2)."""
         assert self.next is not None
         if self.config.pooler:
             logits: Tensor = self.next(self.bert.pooled(features))
-            return logits
-        second = segments.bool()
-        one, other = (pool(features, part, "mean") for part in (~second if keep is None else keep & ~second, second))
-        both: Tensor = self.next(torch.cat((one, other, (one - other).abs(), one * other), dim=-1))
-        return both
+        else:
+            second = segments.bool()
+            first = ~second if keep is None else keep & ~second
+            logits = self.next(features, self.bert.embedding(ids), first, second)
+        return logits
+
+
+class Following(nn.Module):
+    """Whether one text follows another: by the means of both, and by how much of the second the first has said before.
+
+    What a token of the second text is worth is learned: that a name comes again says more than that a "the" does.
+    """
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.worth = nn.Linear(dim, 1)
+        self.judge = nn.Linear(4 * dim + 1, 2)
+
+    def forward(self, features: Tensor, words: Tensor, first: Tensor, second: Tensor) -> Tensor:
+        """Features and embedded words are (B, T, D); which tokens belong to which text (B, T). Logits (B, 2)."""
+        words = F.normalize(words, dim=-1)
+        likest = (words @ words.transpose(1, 2)).masked_fill(~first[:, None], -1.0).amax(-1)  # (B, T)
+        worth = F.softplus(self.worth(features)[..., 0]) * second
+        said = (worth * likest).sum(1, keepdim=True) / worth.sum(1, keepdim=True).clamp_min(1e-6)
+        one, other = (pool(features, part, "mean") for part in (first, second))
+        whole = (one, other, (one - other).abs(), one * other, said * features.shape[-1] ** 0.5)
+        logits: Tensor = self.judge(torch.cat(whole, dim=-1))
+        return logits
 
 
 class Encoding(nn.Module):

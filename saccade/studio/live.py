@@ -74,9 +74,10 @@ def glimpse(root: Path, name: str, step: int) -> dict[str, Any]:
 
 
 def examples(root: Path, name: str) -> list[str]:
-    """Validation texts that a run kept to be looked at; none where the name is not that of a run."""
-    known = name in {run.name for run in runs.list_runs(root)}
-    steps = seen(root, name) if known else []
+    """Validation texts that a run kept to be looked at; for a model from elsewhere two that much has been said about."""
+    if name not in {run.name for run in runs.list_runs(root)}:
+        return [f"The animal didn't cross the street because it was too {why}." for why in ("tired", "wide")]
+    steps = seen(root, name)
     return [one["input"] for one in glimpse(root, name, steps[-1])["examples"]] if steps else []
 
 

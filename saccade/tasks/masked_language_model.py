@@ -194,7 +194,9 @@ class Task(EncoderTask):
         features = self.model.bert(rows.ids, rows.keep, rows.segments)  # (B, T, D)
         assert self.model.words is not None
         logits = self.model.words(features[batch.labels >= 0])  # only hidden tokens go through the output layer
-        return logits, None if self.model.next is None else self.model.follows(features, rows.keep, rows.segments)
+        if self.model.next is None:
+            return logits, None
+        return logits, self.model.follows(features, rows.ids, rows.keep, rows.segments)
 
     @torch.no_grad()
     def evaluate(self, split: Split, *, quick: bool = False, advance: Advance = quiet) -> dict[str, float]:
@@ -243,7 +245,9 @@ class Task(EncoderTask):
             features = self.model.bert(rows.ids, None, rows.segments)
             known = self.model.words(features[0, places])[:, : self.tokenizer.size]  # some models have empty rows
             chances = known.softmax(-1)
-            follows = self.model.follows(features, None, rows.segments).softmax(-1) if options.second else None
+            follows = (
+                self.model.follows(features, rows.ids, None, rows.segments).softmax(-1) if options.second else None
+            )
         scores: dict[str, float] = {}
         filled = list(ids)
         for number, place in zip(numbers(1), places):

@@ -7,8 +7,6 @@ import pytest
 import torch
 
 from saccade import api, features
-from saccade.adapt.catalogue import get
-from saccade.errors import ResourceError
 
 pytestmark = pytest.mark.slow
 CLAUSES = ["The committee met on {}", "Nobody knows why {} was late", "{} is cheaper than last year", "We saw {} again"]
@@ -22,14 +20,6 @@ THINGS = [
 ]
 
 
-def brought(name):
-    """A model of the catalogue, fetched on first use; without a network there is nothing to test."""
-    try:
-        return get(name)
-    except ResourceError as error:
-        pytest.skip(f"{name} cannot be fetched: {error}")
-
-
 def sentences(count):
     """Sentences of 5 to about 150 tokens."""
     draw = random.Random(1)
@@ -37,7 +27,7 @@ def sentences(count):
     return [", and ".join(one() for _ in range(draw.choice([1, 1, 1, 2, 3, 5, 12]))) + "." for _ in range(count)]
 
 
-def test_vectors_of_minilm_are_those_of_sentence_transformers():
+def test_vectors_of_minilm_are_those_of_sentence_transformers(brought):
     folder, texts = brought("minilm"), sentences(1000)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # its own, about itself
@@ -49,7 +39,7 @@ def test_vectors_of_minilm_are_those_of_sentence_transformers():
     assert float((1 - cosines).abs().max()) < 1e-5
 
 
-def test_smollm2_goes_on_as_transformers_does():
+def test_smollm2_goes_on_as_transformers_does(brought):
     path = brought("smollm2")
     transformers = pytest.importorskip("transformers", reason="the oracle; installed with the [test] extra")
     opened = api.load("smollm2", device="cpu")

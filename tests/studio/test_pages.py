@@ -132,9 +132,12 @@ def test_every_number_of_a_head_can_be_followed_and_changed(visit, shoot):
 
 def test_the_lesson_of_112_and_96(visit, shoot):
     tab = visit("/lessons")
-    assert tab.locator("#scores code").all_text_contents() == ["14.00", "12.00", "0.88", "0.12"]
+    codes = tab.locator("#scores code").all_text_contents
+    assert codes() == ["14.00", "12.00", "0.8808", "0.1192", "0.8808", "0.5000"]
     tab.fill("#scores input >> nth=0", "96")
-    assert tab.locator("#scores code").all_text_contents()[2:] == ["0.50", "0.50"]
+    assert codes()[2:] == ["0.5000", "0.5000", "0.5000", "0.5000"]
+    tab.click("#scores button >> nth=1")
+    assert codes()[4:] == ["0.0174", "0.0174", "0.0174", "0.9479", "38.9582", "25.0000"]
     assert tab.locator("svg.chart").count() == 3
     outputs = lambda: sorted(tab.locator("#order tbody tr").all_text_contents())  # noqa: E731
     first = outputs()
@@ -143,7 +146,45 @@ def test_the_lesson_of_112_and_96(visit, shoot):
     tab.check("#order input")
     tab.click("#order button")
     assert outputs() != first
+    assert tab.locator("#smoothing canvas").count() == 3
     shoot(tab, "lessons")
+
+
+def test_who_sees_a_replaced_word_moves_and_nobody_else(visit):
+    tab = visit("/lessons")
+    tab.select_option("#masking select", "2")
+
+    def moved(number):
+        return tab.locator(f"#masking table >> nth={number} >> tbody td:last-child").all_text_contents()
+
+    assert "0" not in moved(0)
+    assert moved(1)[:2] == ["0", "0"] and "0" not in moved(1)[2:]
+    assert [at for at, value in enumerate(moved(2)) if value != "0"] == [2]
+    rows = tab.locator("#masking table >> nth=1 >> tbody tr").all()
+    assert all(row.locator("td").all_text_contents()[at + 2 : 6] == ["0"] * (4 - at) for at, row in enumerate(rows))
+    for place in ("0", "3"):
+        tab.select_option("#append select", place)
+        assert tab.locator("#append code").last.text_content() == "0"
+    tab.check("#append input")
+    assert tab.locator("#append code").last.text_content() == "0"
+
+
+def test_the_gaze_plays_as_a_film(visit):
+    tab = visit("/look?model=prose")
+    look(tab, "the cat sat on the mat")
+    tab.click("#play")
+    places = lambda: tab.locator(".strip >> nth=0 >> .token").evaluate_all(
+        "all => all.findIndex(one => one.matches('.on'))"
+    )  # noqa: E731
+    tab.wait_for_selector(".token.on")
+    first = places()
+    assert tab.locator(".strip >> nth=1 >> .token.on").count() == 1  # where the gaze rests
+    tab.wait_for_timeout(1700)
+    assert places() > first
+    tab.click("#play")
+    rests = places()
+    tab.wait_for_timeout(900)
+    assert places() == rests and tab.text_content("#play") == "Play"
 
 
 def test_two_models_answer_side_by_side(visit, shoot):

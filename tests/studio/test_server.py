@@ -1,10 +1,13 @@
 """The server of the studio: who is let in, what it answers, and that the numbers are those of the model."""
 
+import warnings
+
 import numpy as np
 import pytest
 import torch
 from starlette.testclient import TestClient
 
+from saccade import api
 from saccade.studio.app import make_app
 from saccade.studio.sessions import Sessions
 
@@ -183,3 +186,94 @@ def test_runs_can_be_followed_stopped_and_resumed_by_name_only(client, place):
     answer = client.post("/api/runs/pairs/stop", json={}, headers=MINE)
     assert answer.json() == {"error": "run 'pairs' is not being trained"}
     assert client.post("/api/runs/pairs/delete", json={}, headers=MINE).status_code == 400
+
+
+def same_cells(client, look, wanted):
+    """Every head of some maps, as the page gets them, beside weights (heads, queries, keys) from elsewhere."""
+    sizes = {
+        one["name"]: [len((one[side] or one["queries"])["labels"]) for side in ("queries", "keys")]
+        for one in look["maps"]
+    }
+    for name, weights in wanted.items():
+        for head, one in enumerate(weights.double().numpy()):
+            assert [*one.shape] == sizes[name], name
+            found = cells(client, look, name, head, *one.shape).reshape(one.shape)
+            assert np.abs(found - one).max() < 1e-5, (name, head)
+
+
+def test_what_a_gpt2_looked_at_is_what_transformers_says(client, gpt2_folder):
+    transformers = pytest.importorskip("transformers")
+    how = {"length": 5, "temperature": 0}
+    look = asked(client, str(gpt2_folder), "The cat sat on the mat.", **how)
+    opened = api.load(str(gpt2_folder), device="cpu")
+    trace = api.predict(opened, "The cat sat on the mat.", [f"{key}={value}" for key, value in how.items()]).trace
+    model = transformers.GPT2LMHeadModel.from_pretrained(gpt2_folder, attn_implementation="eager").eval()
+    with torch.no_grad():
+        found = model(torch.tensor([trace.ids[trace.begin : trace.end]]), output_attentions=True).attentions
+    assert len(found) == 12
+    same_cells(client, look, {f"decoder.{layer}.self": one[0] for layer, one in enumerate(found)})
+
+
+def test_what_a_marian_looked_at_is_what_transformers_says(client, marian_folder):
+    transformers = pytest.importorskip("transformers")
+    look = asked(client, str(marian_folder), "The cat sat.")
+    source, target = api.predict(api.load(str(marian_folder), device="cpu"), "The cat sat.").trace
+    model = transformers.MarianMTModel.from_pretrained(marian_folder, attn_implementation="eager").eval()
+    begin = model.config.decoder_start_token_id
+    with torch.no_grad():
+        found = model(
+            torch.tensor([[*source, 0]]), decoder_input_ids=torch.tensor([[begin, *target]]), output_attentions=True
+        )
+    for name, weights in {
+        "encoder.{}.self": found.encoder_attentions,
+        "decoder.{}.self": found.decoder_attentions,
+        "decoder.{}.memory": found.cross_attentions,
+    }.items():
+        same_cells(client, look, {name.format(layer): one[0] for layer, one in enumerate(weights)})
+
+
+@pytest.mark.parametrize("run", ["prose", "pairs", "rows"])
+def test_what_a_run_looked_at_is_what_eager_attention_computes(client, place, run, monkeypatch):
+    look = asked(client, run, "the cat sat on a mat")
+    opened = api.load(str(place / "runs" / run), device="cpu")
+    found, seen = api.predict(opened, "the cat sat on a mat"), []
+
+    def eager(q, k, v, attn_mask=None, is_causal=False, scale=None, **_):
+        scores = q @ k.transpose(-1, -2) * (q.shape[-1] ** -0.5 if scale is None else scale)
+        if is_causal:
+            attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
+        if attn_mask is not None:
+            scores = scores.masked_fill(~attn_mask, -torch.inf) if attn_mask.dtype == torch.bool else scores + attn_mask
+        seen.append(scores.softmax(-1)[0])
+        return scores.softmax(-1) @ v
+
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", eager)
+    with torch.no_grad():
+        opened.replay(found)
+    names = [one["name"] for one in look["maps"] if one["name"] not in ("alignment", "rollout")]
+    assert len(names) == len(seen) > 1
+    same_cells(client, look, dict(zip(names, seen, strict=True)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["minilm", "smollm2"])
+def test_models_of_the_catalogue_open_and_look_as_transformers_says(place, brought, name):
+    transformers, path, text = pytest.importorskip("transformers"), brought(name), "The capital of France is"
+    client = TestClient(make_app(Sessions(place / "runs", [name]), "secret", 8000), base_url=HOME)
+    client.get("/runs?key=secret")
+    opened = api.load(name, device="cpu")
+    how = {"attn_implementation": "eager", "dtype": torch.float32}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # its own, about itself
+        if name == "minilm":
+            look, (ids, _) = asked(client, name, text), opened.framed(text)
+            model = transformers.BertModel.from_pretrained(path, **how)
+        else:
+            look = asked(client, name, text, length=4, temperature=0)
+            trace = api.predict(opened, text, ["length=4", "temperature=0"]).trace
+            ids, how["gguf_file"] = trace.ids[trace.begin : trace.end], path.name
+            model = transformers.AutoModelForCausalLM.from_pretrained(path.parent, **how)
+    with torch.no_grad():
+        found = model.eval()(torch.tensor([ids]), output_attentions=True).attentions
+    names = [one["name"] for one in look["maps"] if one["name"] != "rollout"]
+    same_cells(client, look, dict(zip(names, (one[0] for one in found), strict=True)))

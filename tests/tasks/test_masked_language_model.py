@@ -32,6 +32,16 @@ def surprise(logits, place):
     return math.log(sum(map(math.exp, logits))) - logits[place]
 
 
+def repeated(model, ids, vectors, second):
+    """How like its likest token of the first text each token of the second is, the worthiest counting most."""
+    table, total, weights = model.bert.embedding.weight, 0.0, 0.0
+    for place in range(second, len(ids)):
+        worth = math.log1p(math.exp(float(model.next.worth(vectors[place]))))
+        alike = [float(torch.cosine_similarity(table[ids[place]], table[other], dim=0)) for other in ids[:second]]
+        total, weights = total + worth * max(alike), weights + worth
+    return total / weights * math.sqrt(vectors.shape[1])
+
+
 @torch.no_grad()
 def logits_alone(opened, alone, batch):
     """For each row of a batch the logits of its hidden tokens and of whether its second text follows."""
@@ -44,7 +54,9 @@ def logits_alone(opened, alone, batch):
         follows = None
         if opened.model.next is not None:
             one, other = vectors[:second].mean(0), vectors[second:].mean(0)
-            follows = opened.model.next(torch.cat((one, other, (one - other).abs(), one * other)))
+            said = repeated(opened.model, batch.read.ids[row, :length].tolist(), vectors, second)
+            whole = torch.cat((one, other, (one - other).abs(), one * other, torch.tensor([said])))
+            follows = opened.model.next.judge(whole)
         yield words, follows
 
 

@@ -1,7 +1,7 @@
 // Lessons: the calculations of the lectures, each to be changed by hand.
-import { at, digits, make, pixels } from "./common.js";
+import { at, digits, make, pixels, table } from "./common.js";
 import { chart } from "./chart.js";
-import { dot, entropy, mix, random, softmax } from "./math.js";
+import { dot, entropy, mix, random, softmax, times } from "./math.js";
 
 const field = (value, act, name) => {
   const input = make("input", { type: "number", step: "any", value });
@@ -17,21 +17,33 @@ const under = (id) => {
 };
 const text = (words) => make("p", { className: "soft" }, words);
 
-// 112 and 96, by the root of 64, give 0.88 and 0.12.
+// Score, softmax, weighted sum. 112 and 96, by the root of 64, give 0.88 and 0.12.
+const STARTS = { "112, 96": { raw: [112, 96], width: 64, values: [1, 0] }, "1, 1, 1, 5": { raw: [1, 1, 1, 5], width: 1, values: [10, 20, 30, 40] } };
 const scores = () => {
-  const [place, state] = [under("scores"), { raw: [112, 96], width: 64 }];
-  const result = make("div", {});
+  const [place, fields, result] = [under("scores"), make("div", {}), make("div", {})];
+  let state = null;
   const draw = () => {
     const scaled = state.raw.map((score) => score / Math.sqrt(state.width));
     const weights = softmax(scaled);
+    const shown = (values, count) => values.map((value) => make("code", {}, digits(value, count)));
     result.replaceChildren(
-      row("divided by the root of the width", ...scaled.map((value) => make("code", {}, digits(value)))),
-      row("softmax", ...weights.map((value) => make("code", {}, digits(value)))),
-      text(`exp(${digits(scaled[0])}) and exp(${digits(scaled[1])}) by their sum; only their difference, ${digits(scaled[0] - scaled[1])}, counts.`));
+      row("divided by the root of the width", ...shown(scaled)), row("softmax", ...shown(weights, 4)), row("weighted sum", ...shown([dot(weights, state.values)], 4)),
+      row("the same without a query", ...shown([state.values.reduce((sum, value) => sum + value, 0) / state.values.length], 4)),
+      text("Each exp by the sum of all; only differences of scores count. A query that fits every key alike leaves the plain mean: pooling is attention that does not ask."));
   };
-  place.append(row("q.k", ...state.raw.map((value, i) => field(value, (now) => { state.raw[i] = now; draw(); }, `score ${i + 1}`))),
-    row("width of a key", field(64, (now) => { state.width = now; draw(); }, "width of a key")), result);
-  draw();
+  const start = (given) => {
+    state = structuredClone(given);
+    const change = (name, list) => state[list].map((value, i) => field(value, (now) => { state[list][i] = now; draw(); }, `${name} ${i + 1}`));
+    fields.replaceChildren(row("q.k", ...change("score", "raw")), row("width of a key", field(state.width, (now) => { state.width = now; draw(); }, "width of a key")), row("values", ...change("value", "values")));
+    draw();
+  };
+  const buttons = Object.entries(STARTS).map(([name, given]) => {
+    const button = make("button", { type: "button" }, name);
+    button.onclick = () => start(given);
+    return button;
+  });
+  place.append(make("div", { className: "row" }, ...buttons), fields, result);
+  start(STARTS["112, 96"]);
 };
 
 // Random queries and keys: without the root, softmax soon sees one key alone.
@@ -86,21 +98,26 @@ const order = () => {
   draw();
 };
 
+// One word is replaced: whose output moves shows who has looked at it.
+const SEES = { "Every word sees all": () => true, "No look ahead": (i, j) => j <= i, "Attention taken out": (i, j) => i === j };
 const masking = () => {
-  const place = under("masking");
-  let causal = true;
+  const [place, tables] = [under("masking"), make("div", {})];
+  const choice = make("select", {}, ...WORDS.map((word, i) => new Option(`${i + 1}. ${word}`, i)));
+  choice.value = WORDS.length - 1;
+  const read = (words) => words.map((vector, i) => vector.map((value, c) => value + wave(i, 4)[c]));
   const draw = () => {
-    const found = attend(WORDS.map((word, i) => known[word].map((value, c) => value + wave(i, 4)[c])), (i, j) => !causal || j <= i);
-    const tick = make("input", { type: "checkbox", checked: causal });
-    tick.onchange = () => {
-      causal = tick.checked;
-      draw();
-    };
-    const rows = found.map((one, i) => make("tr", {}, make("th", { scope: "row" }, WORDS[i]), ...one.weights.map((weight) => make("td", { className: "number" }, weight ? digits(weight) : "0"))));
-    place.replaceChildren(make("label", {}, tick, " a word sees only itself and those before it"),
-      make("table", {}, make("thead", {}, make("tr", {}, make("th"), ...WORDS.map((word) => make("th", { scope: "col", className: "number" }, word)))), make("tbody", {}, ...rows)),
-      text("Scores of the future become minus infinity before the softmax: their weight is exactly 0, and the rest still sums to 1."));
+    const before = WORDS.map((word) => known[word]);
+    const after = before.map((vector, i) => (i === Number(choice.value) ? vector.map((value) => -value) : vector));
+    tables.replaceChildren(...Object.entries(SEES).flatMap(([name, allowed]) => {
+      const [one, two] = [before, after].map((words) => attend(read(words), allowed));
+      const moved = one.map(({ output }, i) => Math.max(...output.map((value, c) => Math.abs(value - two[i].output[c]))));
+      const rows = one.map(({ weights }, i) => [WORDS[i], ...weights.map((weight) => (weight ? digits(weight) : "0")), moved[i] ? digits(moved[i]) : "0"]);
+      return [make("h3", {}, name), table(["", ...WORDS, "moves"], rows)];
+    }));
   };
+  choice.onchange = draw;
+  place.append(make("label", {}, "Replace the word ", choice), tables,
+    text("Scores of the future become minus infinity before the softmax: their weight is exactly 0, and the rest still sums to 1. So nothing before the replaced word moves, by exactly 0. Without attention only the replaced word itself moves: norm and MLP never mix words."));
   draw();
 };
 
@@ -123,16 +140,38 @@ const positions = () => {
   draw();
 };
 
+// A row of a matrix for each place, appended as a one-hot vector or added as a vector of its own.
+const append = () => {
+  const [place, result] = [under("append"), make("div", {})];
+  const { normal: draw } = random(9);
+  const [x, word, learnt] = [[0.5, -1, 2], ...[3, 4].map((width) => [0, 1].map(() => Array.from({ length: width }, () => Number(draw().toFixed(2)))))];
+  const choice = make("select", {}, ...[0, 1, 2, 3].map((i) => new Option(i, i)));
+  const fixed = make("input", { type: "checkbox" });
+  const show = () => {
+    const at_ = Number(choice.value);
+    const places = fixed.checked ? [0, 1].map((c) => [0, 1, 2, 3].map((i) => wave(i, 2)[c])) : learnt;
+    const one = [0, 1, 2, 3].map((i) => Number(i === at_));
+    const [whole, a, e] = [times(word.map((line, r) => [...line, ...places[r]]), [...x, ...one]), times(word, x), times(places, one)];
+    const shown = (vector) => vector.map((value) => make("code", {}, digits(value, 3)));
+    result.replaceChildren(
+      row("the word x", ...shown(x)), row("its place p, one-hot", ...one.map((value) => make("code", {}, value))), row("W [x; p]", ...shown(whole)),
+      row("a = W_I x", ...shown(a)), row("e = W_P p, a column of W_P", ...shown(e)), row("a + e", ...shown(a.map((value, i) => value + e[i]))),
+      row("difference", make("code", {}, Math.max(...whole.map((value, i) => Math.abs(value - a[i] - e[i]))))));
+  };
+  choice.onchange = fixed.onchange = show;
+  place.append(make("div", { className: "row" }, make("label", {}, "Place ", choice), make("label", {}, fixed, " sines and cosines instead of a learned table")), result,
+    text("To append where a word stands and to add a vector for its place is the same thing. W_P may be learned or fixed."));
+  show();
+};
+
 // A query's value as a weighted mean of values nearby: by a kernel, by a Gaussian process, by attention with a learned width.
 const smoothing = () => {
   const { next, normal: noise } = random(11);
   const points = Array.from({ length: 24 }, () => 5 * next()).sort((one, two) => one - two).map((x) => [x, 2 * Math.sin(x) + x ** 0.8 + 0.4 * noise()]);
   const grid = Array.from({ length: 80 }, (_, i) => (i * 5) / 79);
   const kernel = (one, two, width) => Math.exp(-((one - two) ** 2) / (2 * width * width));
-  const smooth = (x, width, skip = -1) => {
-    const weights = softmax(points.map(([px], i) => (i === skip ? -Infinity : -((x - px) ** 2) / (2 * width * width))));
-    return weights.reduce((sum, weight, i) => sum + weight * points[i][1], 0);
-  };
+  const heights = points.map(([, y]) => y);
+  const nearby = (x, width, skip = -1) => softmax(points.map(([px], i) => (i === skip ? -Infinity : -((x - px) ** 2) / (2 * width * width))));
   const solve = (matrix, vector) => {
     const rows = matrix.map((line, i) => [...line, vector[i]]);
     rows.forEach((pivot, i) => {
@@ -145,13 +184,10 @@ const smoothing = () => {
     for (let i = rows.length - 1; i >= 0; i--) found[i] = (rows[i][rows.length] - dot(rows[i].slice(i + 1, rows.length), found.slice(i + 1))) / rows[i][i];
     return found;
   };
-  const gaussian = (width) => {
-    const mean = points.reduce((sum, [, y]) => sum + y, 0) / points.length;
-    const weights = solve(points.map(([one], i) => points.map(([two], j) => kernel(one, two, width) + (i === j ? 0.16 : 0))), points.map(([, y]) => y - mean));
-    return (x) => mean + points.reduce((sum, [px], i) => sum + weights[i] * kernel(x, px, width), 0);
-  };
+  const noisy = (width) => points.map(([one], i) => points.map(([two], j) => kernel(one, two, width) + (i === j ? 0.16 : 0)));
+  const gaussian = (x, width) => solve(noisy(width), points.map(([px]) => kernel(x, px, width)));
   const learned = () => { // the width whose attention foretells each point best from the others
-    const miss = (width) => points.reduce((sum, [x, y], i) => sum + (smooth(x, width, i) - y) ** 2, 0);
+    const miss = (width) => points.reduce((sum, [x, y], i) => sum + (dot(nearby(x, width, i), heights) - y) ** 2, 0);
     return Array.from({ length: 60 }, (_, i) => 0.05 * 1.07 ** i).reduce((best, width) => (miss(width) < miss(best) ? width : best));
   };
   const place = under("smoothing");
@@ -160,18 +196,33 @@ const smoothing = () => {
   const picture = make("div", {});
   const best = learned();
   const draw = () => {
-    const process = gaussian(Number(width.value));
-    const curve = (value) => grid.map((x) => [x, value(x)]);
-    picture.replaceChildren(chart([
-      { name: "kernel smoothing", points: curve((x) => smooth(x, Number(width.value))) },
-      { name: "Gaussian process", points: curve(process) },
-      { name: `attention, learned width ${digits(best)}`, points: curve((x) => smooth(x, best)) },
-      { name: "truth", points: curve((x) => 2 * Math.sin(x) + x ** 0.8), faint: true },
-    ], { title: `24 noisy points, kernel width ${width.value}`, x: "x" }));
+    const wide = Number(width.value);
+    const ways = {
+      "kernel smoothing": (x) => nearby(x, wide),
+      "Gaussian process": (x) => gaussian(x, wide),
+      [`attention, learned width ${digits(best)}`]: (x) => nearby(x, best),
+    };
+    const weights = Object.entries(ways).map(([name, way]) => [name, grid.map(way)]);
+    const curves = weights.map(([name, rows]) => ({ name, points: rows.map((row, i) => [grid[i], dot(row, heights)]) }));
+    picture.replaceChildren(
+      chart([...curves, { name: "truth", points: grid.map((x) => [x, 2 * Math.sin(x) + x ** 0.8]), faint: true }], { title: `24 noisy points, kernel width ${width.value}`, x: "x" }),
+      make("div", { className: "row" }, ...weights.map(([name, rows]) => map(name, rows))));
+  };
+  const map = (name, rows) => {
+    const canvas = make("canvas", {});
+    const most = Math.max(...rows.flat());
+    pixels(canvas, rows.flat().map((weight) => weight / most), points.length);
+    Object.assign(canvas.style, { width: "100%", height: "7rem", imageRendering: "pixelated" });
+    canvas.setAttribute("role", "img");
+    canvas.setAttribute("aria-label", `weights of the 24 points (columns) for each x (rows): ${name}`);
+    const place = make("figure", {}, canvas, make("figcaption", { className: "soft" }, name));
+    place.style.flex = "1 1 9rem";
+    return place;
   };
   width.oninput = draw;
+  addEventListener("theme", draw);
   place.append(make("label", {}, "Width of the kernel ", width), picture,
-    text("Kernel smoothing is attention with fixed queries and keys: softmax of minus the squared distance. Learning the width makes it sharper; the Gaussian process also unmixes neighbours that say the same."));
+    text("Kernel smoothing is attention with fixed queries and keys: softmax of minus the squared distance. Learning the width makes it sharper; the Gaussian process also unmixes neighbours that say the same. Below: how much each of the 24 points (columns) counts at each x (rows, from 0 at the top to 5)."));
   draw();
 };
 
@@ -226,5 +277,6 @@ scaling();
 order();
 masking();
 positions();
+append();
 smoothing();
 norms();

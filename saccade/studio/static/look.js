@@ -8,6 +8,7 @@ import { reasons } from "./why.js";
 const state = { model: "", text: "", view: "matrix", map: "", heads: [], words: true, row: 0, column: 0, cell: 0, offs: [] };
 let look = null; // the answer that is looked at
 let matrix = null;
+const FRAME = 700; // milliseconds that a film rests on a token
 let first = 0; // of the tokens that the line view shows
 const small = new Map(); // pictures of heads
 
@@ -220,8 +221,9 @@ const showToken = async (rows, columns, done) => {
       token.style.setProperty("--share", (0.65 * weights[i]) / most);
       if (weights[i] >= 0.005) token.lastChild.textContent = digits(weights[i]);
     }
-    if (act && i === state.row) token.classList.add("on");
+    if (act ? i === state.row : weights[i] === most) token.classList.add("on");
     if (act) token.onclick = () => {
+      stop();
       state.row = i;
       render();
     };
@@ -237,6 +239,27 @@ const showToken = async (rows, columns, done) => {
   } catch (error) {
     say(at("said"), error);
   }
+};
+
+// The gaze as a film: token by token, what each looks at most.
+let film = 0;
+const stop = () => {
+  clearInterval(film);
+  film = 0;
+  at("play").textContent = "Play";
+  at("play").setAttribute("aria-pressed", "false");
+};
+const play = () => {
+  if (film) return stop();
+  Object.assign(state, { view: "token", row: state.row + 1 < labels()[0].length ? state.row : 0 });
+  render();
+  film = setInterval(() => {
+    if (state.view !== "token" || state.row + 1 >= labels()[0].length) return stop();
+    state.row += 1;
+    render();
+  }, FRAME);
+  at("play").textContent = "Pause";
+  at("play").setAttribute("aria-pressed", "true");
 };
 
 // The picture on screen as a file.
@@ -316,6 +339,7 @@ at("examples").onchange = () => {
 };
 at("form").onsubmit = go;
 at("write").onclick = write;
+at("play").onclick = play;
 at("text").onkeydown = (event) => {
   if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) go(event);
 };

@@ -1,0 +1,36 @@
+"""Spread: independent pieces of work side by side, a core of the processor each.
+
+Small products gain little from several cores at once, and what stands between them gains nothing; whole batches do.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+import torch
+
+Given = TypeVar("Given")
+Found = TypeVar("Found")
+
+
+def spread(work: Callable[[Given], Found], items: Iterable[Given]) -> Iterator[Found]:
+    """What becomes of each item, in order; while it lasts, torch has one thread for each piece of work."""
+    cores = torch.get_num_threads()
+    if cores == 1:
+        yield from map(work, items)
+        return
+    waiting: deque[Future[Found]] = deque()
+    torch.set_num_threads(1)  # what a new thread begins with
+    try:
+        with ThreadPoolExecutor(cores, "spread") as pool:
+            for item in items:
+                waiting.append(pool.submit(work, item))
+                if len(waiting) > 2 * cores:  # who reads slowly is not flooded
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+    finally:
+        torch.set_num_threads(cores)
