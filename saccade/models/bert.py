@@ -131,25 +131,26 @@ class Masked(nn.Module):
 
 
 class Following(nn.Module):
-    """Whether one text follows another: by the means of both, and by how much of the second the first has said before.
+    """Whether one text follows another: by the means of both, and by the sum of the tokens that each has of the other.
 
-    What a token of the second text is worth is learned: that a name comes again says more than that a "the" does.
+    A sum, since each such token is evidence of its own: that a name comes again says more than that a "the" does.
     """
+
+    SHARP = 4  # power of a likeness: the same word counts, one that is a little like it hardly
+    SHARE = 0.25  # of the sum, which begins as large as the means
 
     def __init__(self, dim: int) -> None:
         super().__init__()
-        self.worth = nn.Linear(dim, 1)
-        self.judge = nn.Linear(4 * dim + 1, 2)
+        self.judge = nn.Linear(5 * dim, 2)
 
     def forward(self, features: Tensor, words: Tensor, first: Tensor, second: Tensor) -> Tensor:
         """Features and embedded words are (B, T, D); which tokens belong to which text (B, T). Logits (B, 2)."""
         words = F.normalize(words, dim=-1)
-        likest = (words @ words.transpose(1, 2)).masked_fill(~first[:, None], -1.0).amax(-1)  # (B, T)
-        worth = F.softplus(self.worth(features)[..., 0]) * second
-        said = (worth * likest).sum(1, keepdim=True) / worth.sum(1, keepdim=True).clamp_min(1e-6)
+        apart = (first[:, :, None] & second[:, None]) | (second[:, :, None] & first[:, None])  # (B, T, T)
+        likest = (words @ words.transpose(1, 2)).masked_fill(~apart, 0.0).amax(-1)  # (B, T); 0 for padding
+        shared = self.SHARE * (features * likest[..., None] ** self.SHARP).sum(1)
         one, other = (pool(features, part, "mean") for part in (first, second))
-        whole = (one, other, (one - other).abs(), one * other, said * features.shape[-1] ** 0.5)
-        logits: Tensor = self.judge(torch.cat(whole, dim=-1))
+        logits: Tensor = self.judge(torch.cat((one, other, (one - other).abs(), one * other, shared), dim=-1))
         return logits
 
 

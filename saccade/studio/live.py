@@ -74,7 +74,7 @@ def glimpse(root: Path, name: str, step: int) -> dict[str, Any]:
 
 
 def examples(root: Path, name: str) -> list[str]:
-    """Validation texts that a run kept to be looked at; for a model from elsewhere two that much has been said about."""
+    """Validation texts that a run kept to be looked at; for a model from elsewhere two that are well known."""
     if name not in {run.name for run in runs.list_runs(root)}:
         return [f"The animal didn't cross the street because it was too {why}." for why in ("tired", "wide")]
     steps = seen(root, name)

@@ -173,9 +173,11 @@ def test_the_gaze_plays_as_a_film(visit):
     tab = visit("/look?model=prose")
     look(tab, "the cat sat on the mat")
     tab.click("#play")
-    places = lambda: tab.locator(".strip >> nth=0 >> .token").evaluate_all(
-        "all => all.findIndex(one => one.matches('.on'))"
-    )  # noqa: E731
+
+    def places():
+        every = tab.locator(".strip >> nth=0 >> .token")
+        return every.evaluate_all("all => all.findIndex(one => one.matches('.on'))")
+
     tab.wait_for_selector(".token.on")
     first = places()
     assert tab.locator(".strip >> nth=1 >> .token.on").count() == 1  # where the gaze rests

@@ -32,14 +32,14 @@ def surprise(logits, place):
     return math.log(sum(map(math.exp, logits))) - logits[place]
 
 
-def repeated(model, ids, vectors, second):
-    """How like its likest token of the first text each token of the second is, the worthiest counting most."""
-    table, total, weights = model.bert.embedding.weight, 0.0, 0.0
-    for place in range(second, len(ids)):
-        worth = math.log1p(math.exp(float(model.next.worth(vectors[place]))))
-        alike = [float(torch.cosine_similarity(table[ids[place]], table[other], dim=0)) for other in ids[:second]]
-        total, weights = total + worth * max(alike), weights + worth
-    return total / weights * math.sqrt(vectors.shape[1])
+def shared(model, ids, vectors, second):
+    """A quarter of the sum of all tokens, each by the fourth power of how like the likest of the other text is."""
+    table, total = model.bert.embedding.weight, torch.zeros(vectors.shape[1])
+    for place, one in enumerate(ids):
+        others = ids[second:] if place < second else ids[:second]
+        alike = [float(torch.cosine_similarity(table[one], table[other], dim=0)) for other in others]
+        total += vectors[place] * max(0.0, *alike) ** 4 / 4
+    return total
 
 
 @torch.no_grad()
@@ -54,9 +54,8 @@ def logits_alone(opened, alone, batch):
         follows = None
         if opened.model.next is not None:
             one, other = vectors[:second].mean(0), vectors[second:].mean(0)
-            said = repeated(opened.model, batch.read.ids[row, :length].tolist(), vectors, second)
-            whole = torch.cat((one, other, (one - other).abs(), one * other, torch.tensor([said])))
-            follows = opened.model.next.judge(whole)
+            both = shared(opened.model, batch.read.ids[row, :length].tolist(), vectors, second)
+            follows = opened.model.next.judge(torch.cat((one, other, (one - other).abs(), one * other, both)))
         yield words, follows
 
 
