@@ -28,7 +28,7 @@ def opened(tmp_path_factory):
     folder = tmp_path_factory.mktemp("features")
     path = folder / "text.txt"
     path.write_text("".join(f"{text}\n" for text in TEXTS * 40))
-    words = [*SMALL, "train.steps=4", "train.device=cpu", "train.evaluate_every=4"]
+    words = [*SMALL, "train.steps=40", "train.device=cpu", "train.evaluate_every=40"]
     trained = api.train(path, words, task="masked_language_model", root=folder / "runs")
     return api.load(trained.run.folder, device="cpu")
 

@@ -232,11 +232,12 @@ def test_what_a_marian_looked_at_is_what_transformers_says(client, marian_folder
         same_cells(client, look, {name.format(layer): one[0] for layer, one in enumerate(weights)})
 
 
-@pytest.mark.parametrize("run", ["prose", "pairs", "rows"])
-def test_what_a_run_looked_at_is_what_eager_attention_computes(client, place, run, monkeypatch):
-    look = asked(client, run, "the cat sat on a mat")
+@pytest.mark.parametrize(("run", "how"), [("prose", {"length": 6, "temperature": 0}), ("pairs", {}), ("rows", {})])
+def test_what_a_run_looked_at_is_what_eager_attention_computes(client, place, run, how, monkeypatch):
+    look = asked(client, run, "the cat sat on a mat", **how)
     opened = api.load(str(place / "runs" / run), device="cpu")
-    found, seen = api.predict(opened, "the cat sat on a mat"), []
+    found = api.predict(opened, "the cat sat on a mat", [f"{key}={value}" for key, value in how.items()])
+    seen = []
 
     def eager(q, k, v, attn_mask=None, is_causal=False, scale=None, **_):
         scores = q @ k.transpose(-1, -2) * (q.shape[-1] ** -0.5 if scale is None else scale)
