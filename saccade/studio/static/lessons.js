@@ -111,7 +111,7 @@ const masking = () => {
     tables.replaceChildren(...Object.entries(SEES).flatMap(([name, allowed]) => {
       const [one, two] = [before, after].map((words) => attend(read(words), allowed));
       const moved = one.map(({ output }, i) => Math.max(...output.map((value, c) => Math.abs(value - two[i].output[c]))));
-      const rows = one.map(({ weights }, i) => [WORDS[i], ...weights.map((weight) => (weight ? digits(weight) : "0")), moved[i] ? digits(moved[i]) : "0"]);
+      const rows = one.map(({ weights }, i) => [WORDS[i], ...weights.map((weight) => (weight ? digits(weight) : "0")), moved[i] ? digits(moved[i], 3) : "0"]);
       return [make("h3", {}, name), table(["", ...WORDS, "moves"], rows)];
     }));
   };
@@ -156,7 +156,7 @@ const append = () => {
     result.replaceChildren(
       row("the word x", ...shown(x)), row("its place p, one-hot", ...one.map((value) => make("code", {}, value))), row("W [x; p]", ...shown(whole)),
       row("a = W_I x", ...shown(a)), row("e = W_P p, a column of W_P", ...shown(e)), row("a + e", ...shown(a.map((value, i) => value + e[i]))),
-      row("difference", make("code", {}, Math.max(...whole.map((value, i) => Math.abs(value - a[i] - e[i]))))));
+      row("difference", make("code", {}, Math.max(...whole.map((value, i) => Math.abs(value - (a[i] + e[i])))))));
   };
   choice.onchange = fixed.onchange = show;
   place.append(make("div", { className: "row" }, make("label", {}, "Place ", choice), make("label", {}, fixed, " sines and cosines instead of a learned table")), result,
@@ -222,11 +222,11 @@ const smoothing = () => {
   width.oninput = draw;
   addEventListener("theme", draw);
   place.append(make("label", {}, "Width of the kernel ", width), picture,
-    text("Kernel smoothing is attention with fixed queries and keys: softmax of minus the squared distance. Learning the width makes it sharper; the Gaussian process also unmixes neighbours that say the same. Below: how much each of the 24 points (columns) counts at each x (rows, from 0 at the top to 5)."));
+    text("Kernel smoothing is attention with fixed queries and keys: softmax of minus the squared distance. Learning the width makes it sharper; the Gaussian process also unmixes neighbours that say the same. The three pictures: how much each of the 24 points (columns) counts at each x (rows, from 0 at the top to 5)."));
   draw();
 };
 
-// How strong a gradient reaches each layer of a fresh stack.
+// How large the gradient of each layer's weights is in a fresh stack.
 const norms = () => {
   const [depth, width] = [24, 32];
   const { normal: draw } = random(5);
@@ -247,29 +247,30 @@ const norms = () => {
     let x = Array.from({ length: width }, draw);
     const kept = matrices.map((matrix) => {
       const inner = before ? norm(x) : null;
-      const change = multiply(matrix, before ? inner.y : x);
+      const input = before ? inner.y : x;
+      const change = multiply(matrix, input);
       const sum = x.map((value, i) => value + change[i]);
       const outer = before ? null : norm(sum);
       x = before ? sum : outer.y;
-      return { inner, outer };
+      return { inner, outer, input };
     });
     const last = before ? norm(x) : null;
     let g = Array.from({ length: width }, draw);
     if (before) g = normBack(last, g);
     const found = [];
     for (let layer = depth - 1; layer >= 0; layer--) {
-      const { inner, outer } = kept[layer];
+      const { inner, outer, input } = kept[layer];
       if (outer) g = normBack(outer, g);
+      found.unshift([layer + 1, Math.log10(size(g) * size(input))]);
       const through = back(matrices[layer], g);
       const change = before ? normBack(inner, through) : through;
       g = g.map((value, i) => value + change[i]);
-      found.unshift([layer + 1, Math.log10(size(g))]);
     }
-    return found.map(([layer, value]) => [layer, value - found.at(-1)[1]]);
+    return found;
   };
   under("norms").append(
-    chart([{ name: "norm before each block", points: slopes(true) }, { name: "norm after each block", points: slopes(false) }], { title: "log10 of the gradient at each of 24 layers, beside the last", x: "layer" }),
-    text("With the norm inside the block the way past it stays free, and the gradient keeps its size down to the first layer; with the norm after it, as published in 2017, every layer rescales what comes back, which is why that order needs a warm-up."));
+    chart([{ name: "norm before each block", points: slopes(true) }, { name: "norm after each block", points: slopes(false) }], { title: "log10 of the gradient of the weights of each of 24 layers", x: "layer" }),
+    text("Fresh weights, before the first step. With the norm after each block, as published in 2017, the last layers get as large a gradient as the first, however deep the stack: the first steps are too large there, and that order needs a warm-up. With the norm inside the block the stream grows from layer to layer, and the gradient falls with its size: a deep stack begins gently."));
 };
 
 scores();
