@@ -16,7 +16,8 @@ from saccade.errors import UsageError
 from saccade.look.maps import word_axis
 from saccade.task import AttentionRead, Axis
 
-SAMPLED = 256  # queries that speak for a longer text
+SAMPLED = 96  # queries that speak for a longer text
+TOGETHER = 256  # queries computed at once
 NEAR = 1e-12
 
 
@@ -55,17 +56,25 @@ class View:
 
     def _rows(self, rows: range, head: int | None) -> Tensor:
         """Weights (R, K) of some queries, over the keys as they are shown."""
-        groups = self._queries[1]
+        groups, columns = self._queries[1], self._keys[1]
         if groups is None:
             found = self.read.rows(rows.start, rows.stop, step=rows.step, head=head).mean(0)
         else:
-            places = [_span(groups, row) for row in rows]
-            parts = [self.read.rows(first, last, head=head).mean((0, 1)) for first, last in places]
-            found = torch.stack(parts) if parts else torch.zeros(0, self.read.shape[2])
-        columns = self._keys[1]
+            found = self._word_rows(groups, rows, head)
         if columns is None:
             return found
         return found.new_zeros(len(found), len(self.keys.labels)).index_add_(1, columns, found)
+
+    def _word_rows(self, groups: Tensor, rows: range, head: int | None) -> Tensor:
+        """Weights (R, K) of some words over the pieces of keys: the mean of their own pieces, which stand together."""
+        starts = torch.searchsorted(groups, torch.arange(rows.start, rows.stop + 1))  # the last: where the rest begins
+        counts = starts.diff()
+        found = torch.zeros(len(counts), self.read.shape[2])
+        first, last = (int(starts[at]) for at in (0, -1))
+        for begin in range(first, last, TOGETHER):
+            end = min(begin + TOGETHER, last)
+            found.index_add_(0, groups[begin:end] - rows.start, self.read.rows(begin, end, head=head).float().mean(0))
+        return (found / counts[:, None])[:: rows.step]
 
     def _check(self, rows: range, columns: range, head: int | None) -> None:
         for name, asked, most in (
@@ -76,12 +85,6 @@ class View:
                 raise UsageError(f"{name} must be within 0 to {most}, but are {asked.start} to {asked.stop}")
         if head is not None and not 0 <= head < self.read.shape[0]:
             raise UsageError(f"head must be 0 to {self.read.shape[0] - 1} in '{self.read.name}', but is {head}")
-
-
-def _span(groups: Tensor, word: int) -> tuple[int, int]:
-    """The first piece of a word and the one after its last."""
-    place = (groups == word).nonzero()[:, 0]
-    return int(place[0]), int(place[-1]) + 1
 
 
 def thumbnails(read: AttentionRead, size: int) -> Tensor:
@@ -126,9 +129,9 @@ def habits(read: AttentionRead) -> list[Habits]:
     """The habits of every head; of a long text an even sample of its queries speaks."""
     heads, queries, keys = read.shape
     step = max(1, -(-queries // SAMPLED))
-    weights = read.rows(0, queries, step=step).double()  # (H, R, K)
+    weights = read.rows(0, queries, step=step).float()  # (H, R, K)
     row = torch.arange(weights.shape[1]) * step
-    seen = (weights > 0).sum(-1).clamp_min(2).double().log()
+    seen = (weights > 0).sum(-1).clamp_min(2).log()
     share = weights / weights.sum(-1, keepdim=True).clamp_min(NEAR)
     entropy = -torch.xlogy(share, share).sum(-1) / seen
     distance = (weights * (torch.arange(keys)[None, :] - row[:, None]).abs()).sum(-1)

@@ -5,6 +5,7 @@ Shapes: B rows, H heads, G key/value heads, Q queries, K keys, E head width.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -35,6 +36,7 @@ class Chunk:
     """The queries of one call, how many keys they could look at, and the rule of their mask."""
 
     q: Tensor  # (B, H, Q, E)
+    start: int  # queries of the calls before
     keys: int
     mask: Lowered | None
     order: Tensor | None = None  # (B,): which row of the mask is the mask of each row now
@@ -56,6 +58,10 @@ class Track:
     def __init__(self) -> None:
         self.chunks: list[Chunk] = []
         self.k: Tensor | None = None  # (B, G, K, E), all keys met so far
+
+    @property
+    def queries(self) -> int:
+        return self.chunks[-1].start + self.chunks[-1].q.shape[2] if self.chunks else 0
 
     def reorder(self, rows: Tensor) -> None:
         """Follow a cache whose row i becomes what row rows[i] was."""
@@ -96,9 +102,10 @@ class AttentionMap:
         cached = cache is not None and cache.keys is not None
         if not _fills(q, k):
             q, k = _own(q), k if cached or goes_on else _own(k)
-        if mask is not None:  # the rule of the mask, without the Q x K tensor made for the kernel
-            mask = Lowered(mask.mask, mask.query, mask.key, kernel="none")
-        track.chunks.append(Chunk(q, k.shape[2], mask, order))
+        if mask is not None:  # the rule of the mask, without the Q x K tensor made for the kernel; none: all is seen
+            hides = mask.causal or mask.block or mask.tensor is not None
+            mask = Lowered(mask.mask, mask.query, mask.key, kernel="none") if hides else None
+        track.chunks.append(Chunk(q, track.queries, k.shape[2], mask, order))
         if cached or not goes_on:
             track.k = k
 
@@ -108,12 +115,7 @@ class AttentionMap:
         if self._track.k is None:
             return 0, 0, 0, 0
         first = self._track.chunks[0].q
-        return (
-            first.shape[0],
-            first.shape[1],
-            sum(chunk.q.shape[2] for chunk in self._track.chunks),
-            self._track.k.shape[2],
-        )
+        return first.shape[0], first.shape[1], self._track.queries, self._track.k.shape[2]
 
     def rows(self, first: int = 0, last: int | None = None, *, step: int = 1, head: int | None = None) -> Tensor:
         """Exactly the weights of every `step`-th of the queries first..last, of all heads or one: (B, H, queries, K).
@@ -130,19 +132,25 @@ class AttentionMap:
             k = k[:, [one // self._attention.share for one in self._heads][chosen]]
         elif head is not None:
             k = k[:, head // self._attention.share :][:, :1]
-        out = k.new_zeros(rows, heads if head is None else 1, max(0, -(-(last - first) // step)), keys)
-        done = 0
-        for chunk in self._track.chunks:
+        whole = (rows, heads if head is None else 1, max(0, -(-(last - first) // step)), keys)
+        out = None
+        known = self._track.chunks
+        for chunk in known[bisect_right(known, first, key=lambda chunk: chunk.start) - 1 :]:
+            done = chunk.start
             begin, end = max(first - done, (first - done) % step), min(last - done, chunk.q.shape[2])
             if begin < end:
                 seen = min(chunk.keys, keys)
                 with torch.no_grad():
                     allowed = chunk.allowed(begin, end, step, seen)
                     weights = self._attention.weights(chunk.q[:, chosen, begin:end:step], k[:, :, :seen], allowed)
+                if weights.shape == whole:
+                    return weights
+                out = k.new_zeros(whole) if out is None else out
                 place = (done + begin - first) // step
                 out[:, :, place : place + weights.shape[2], :seen] = weights
-            done += chunk.q.shape[2]
-        return out
+            if done >= last:
+                break
+        return k.new_zeros(whole) if out is None else out
 
 
 @dataclass(frozen=True)

@@ -128,9 +128,14 @@ const choose = (name, head, add = false) => {
   else state.heads = [head];
   state.map = name;
   const began = performance.now();
-  render(() => { document.body.dataset.switched = String(Math.round(performance.now() - began)); });
+  let drawn = false;
+  render(() => {
+    if (drawn) return;
+    drawn = true;
+    document.body.dataset.switched = String(Math.round(performance.now() - began));
+    why.changed(); // after the picture, which must not wait for it
+  });
   heads();
-  why.changed();
 };
 
 // The three views.
@@ -152,11 +157,11 @@ const showMatrix = (rows, columns, done) => {
   const head = state.heads.at(-1);
   matrix = new Matrix({
     rows, columns, cell: state.cell,
-    fetch: async (...place) => {
-      const found = await fetchCells(head)(...place);
-      done?.();
+    fetch: fetchCells(head),
+    whole: () => {
       at("most").textContent = digits(matrix?.most ?? 1);
-      return found;
+      done?.();
+      document.body.dataset.drawn = String(performance.now());
     },
     follow: (row, column, pinned) => {
       [state.row, state.column] = [row, column];

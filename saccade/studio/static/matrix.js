@@ -1,13 +1,14 @@
 // The matrix: a window onto a map of any size; only blocks in sight are asked for, drawn on one canvas.
 import { dark, make, pixels } from "./common.js";
 
-const BLOCK = 128; // cells of a block, each way
+const [TALL, WIDE] = [64, 1024]; // cells of a block: rows are computed whole
 const FONT = 13;
 
 export class Matrix {
   // rows, columns: labels. fetch(top, bottom, left, right, step): a promise of weights. follow(row, column, pinned).
-  constructor({ rows, columns, fetch, follow, cell }) {
-    Object.assign(this, { rows, columns, fetch, follow, wanted: cell });
+  // whole(): all that is in sight has been drawn.
+  constructor({ rows, columns, fetch, follow, whole, cell }) {
+    Object.assign(this, { rows, columns, fetch, follow, whole, wanted: cell });
     this.blocks = new Map();
     this.most = 0.05;
     this.at = [0, 0];
@@ -69,9 +70,9 @@ export class Matrix {
     const key = `${this.step} ${r} ${c}`;
     if (!this.blocks.has(key)) {
       this.blocks.set(key, null);
-      const [top, left] = [r * BLOCK * this.step, c * BLOCK * this.step];
-      const bottom = Math.min(this.rows.length, top + BLOCK * this.step);
-      const right = Math.min(this.columns.length, left + BLOCK * this.step);
+      const [top, left] = [r * TALL * this.step, c * WIDE * this.step];
+      const bottom = Math.min(this.rows.length, top + TALL * this.step);
+      const right = Math.min(this.columns.length, left + WIDE * this.step);
       this.fetch(top, bottom, left, right, this.step).then((values) => {
         if (this.closed) return;
         const width = Math.ceil((right - left) / this.step);
@@ -86,8 +87,8 @@ export class Matrix {
 
   weight(row, column) {
     const [r, c] = [Math.floor(row / this.step), Math.floor(column / this.step)];
-    const found = this.blocks.get(`${this.step} ${Math.floor(r / BLOCK)} ${Math.floor(c / BLOCK)}`);
-    return found ? found.values[(r % BLOCK) * found.width + (c % BLOCK)] : NaN;
+    const found = this.blocks.get(`${this.step} ${Math.floor(r / TALL)} ${Math.floor(c / WIDE)}`);
+    return found ? found.values[(r % TALL) * found.width + (c % WIDE)] : NaN;
   }
 
   draw() {
@@ -106,9 +107,11 @@ export class Matrix {
     pen.beginPath();
     pen.rect(left, top, width - left, height - top);
     pen.clip();
-    for (let r = Math.floor(r0 / BLOCK); r * BLOCK < r1; r++) {
-      for (let c = Math.floor(c0 / BLOCK); c * BLOCK < c1; c++) {
+    let whole = true;
+    for (let r = Math.floor(r0 / TALL); r * TALL < r1; r++) {
+      for (let c = Math.floor(c0 / WIDE); c * WIDE < c1; c++) {
         const found = this.block(r, c);
+        whole &&= Boolean(found);
         if (!found) continue;
         const shade = `${this.most} ${dark()}`;
         if (found.shade !== shade) {
@@ -116,10 +119,11 @@ export class Matrix {
           pixels(found.picture, found.values, found.width, 255 / this.most);
           found.shade = shade;
         }
-        const [px, py] = [left + c * BLOCK * cell - x0, top + r * BLOCK * cell - y0];
+        const [px, py] = [left + c * WIDE * cell - x0, top + r * TALL * cell - y0];
         pen.drawImage(found.picture, px, py, found.picture.width * cell, found.picture.height * cell);
       }
     }
+    if (whole) this.whole?.();
     const [row, column] = this.at.map((one) => Math.floor(one / this.step));
     pen.strokeStyle = style.getPropertyValue("--mark");
     pen.lineWidth = cell < 6 ? 1 : 2;

@@ -5,10 +5,16 @@ export const reasons = ({ state, look, changed, failed }) => {
   let open = "habits";
   let importance = null;
   const place = at("why");
-  const wait = () => place.replaceChildren(make("p", { className: "soft" }, "Computing\u2026"));
+  let turn = 0;
+  // What comes late, when something else has been asked for since, is not shown.
+  const begin = () => {
+    const mine = ++turn;
+    return (...parts) => mine === turn && place.replaceChildren(...parts);
+  };
+  const wait = (put) => put(make("p", { className: "soft" }, "Computing\u2026"));
   const get = (what, how = {}) => ask(`/api/look/${look().id}/${what}?${query(how)}`);
 
-  const habits = async () => {
+  const habits = async (put) => {
     const name = state.map;
     const found = await get("summary", { map: name });
     const lost = importance?.[name];
@@ -25,12 +31,12 @@ export const reasons = ({ state, look, changed, failed }) => {
     };
     const own = look().maps.find((one) => one.name === name).keys === null; // places of two texts cannot be compared
     const rows = found.map((one, head) => [`head ${head}`, own ? one.kind : "", digits(one.entropy), ...(own ? [digits(one.distance, 1), digits(one.itself), digits(one.previous)] : ["", "", ""]), digits(one.first), lost ? digits(lost[head], 3) : ""]);
-    place.replaceChildren(
+    put(
       make("p", { className: "soft" }, `What the heads of ${name} do, as means over the queries. Entropy 0 looks at one key, 1 at all alike. Worth: how much the log-probability of the answer falls without the head.`),
       table(["", "mostly", "entropy", "distance", "itself", "previous", "first", "worth"], rows), lost ? "" : weigh);
   };
 
-  const off = async () => {
+  const off = async (put) => {
     const heads = state.heads.length ? state.heads : [];
     const add = (offs, text) => {
       const button = make("button", { type: "button" }, text);
@@ -62,16 +68,16 @@ export const reasons = ({ state, look, changed, failed }) => {
       parts.push(table(["answer", "before", "after", "most likely now"], found.before.map((one, i) => [
         make("bdi", {}, one.answer), digits(Math.exp(one.fit), 3), digits(Math.exp(found.after[i].fit), 3), best(found.after[i]) || digits(found.after[i].fit, 3)])));
     }
-    place.replaceChildren(...parts);
+    put(...parts);
   };
 
-  const gradient = async (by = "gradient", spot = "") => {
-    wait();
+  const gradient = async (put, by = "gradient", spot = "") => {
+    wait(put);
     const found = await get("why", { by, ...(spot === "" ? {} : { place: spot }) });
     const kinds = make("select", {}, new Option("gradient x input", "gradient"), new Option("integrated gradients", "integrated"));
     kinds.value = by;
     const spots = make("input", { type: "number", min: 0, value: spot, placeholder: "all" });
-    kinds.onchange = spots.onchange = () => gradient(kinds.value, spots.value).catch(failed);
+    kinds.onchange = spots.onchange = () => gradient(begin(), kinds.value, spots.value).catch(failed);
     const strips = found.map((reading) => {
       const most = Math.max(...reading.values.map(Math.abs), 1e-9);
       return make("div", { className: "strip" }, ...reading.labels.map((label, i) => {
@@ -82,16 +88,16 @@ export const reasons = ({ state, look, changed, failed }) => {
         return token;
       }));
     });
-    place.replaceChildren(make("div", { className: "row" }, make("label", {}, "By ", kinds), make("label", {}, "Place of the answer ", spots)),
+    put(make("div", { className: "row" }, make("label", {}, "By ", kinds), make("label", {}, "Place of the answer ", spots)),
       make("p", { className: "soft" }, "How much each token speaks for the answer (blue) or against it (orange)."), ...strips);
   };
 
-  const layers = async () => {
-    wait();
+  const layers = async (put) => {
+    wait(put);
     const found = await get("layers");
     const places = found.at(-1).said.length;
     const rows = found.map((layer) => [layer.name, ...layer.said.slice(0, 24).map((one) => `${one.best[0]?.[0] ?? one.answer} ${digits(one.best[0]?.[1] ?? one.fit)}`)]);
-    place.replaceChildren(make("p", { className: "soft" }, "What the output layer would say if the network ended after each layer."),
+    put(make("p", { className: "soft" }, "What the output layer would say if the network ended after each layer."),
       table(["", ...found.at(-1).said.slice(0, 24).map((one) => one.answer)], rows),
       places > 24 ? make("p", { className: "soft" }, `The first 24 of ${places} places.`) : "");
   };
@@ -99,10 +105,11 @@ export const reasons = ({ state, look, changed, failed }) => {
   const show = async () => {
     for (const tab of document.querySelectorAll("[data-why]")) tab.setAttribute("aria-selected", String(tab.dataset.why === open));
     if (!look()?.maps.length) return;
+    const put = begin();
     try {
-      await ({ habits, off, gradient, layers })[open]();
+      await ({ habits, off, gradient, layers })[open](put);
     } catch (error) {
-      place.replaceChildren(make("p", { className: "error", role: "alert" }, error.message));
+      put(make("p", { className: "error", role: "alert" }, error.message));
     }
   };
   for (const tab of document.querySelectorAll("[data-why]")) tab.onclick = () => {
