@@ -133,11 +133,12 @@ class Masked(nn.Module):
 class Following(nn.Module):
     """Whether one text follows another: by the means of both, and by the sum of the tokens that each has of the other.
 
-    A sum, since each such token is evidence of its own: that a name comes again says more than that a "the" does.
+    A sum, since each such token is evidence of its own: that a name comes again says more than that a "the" does. The
+    sum only reads: its gradient, as large as the row is long, would keep the encoder from learning its words.
     """
 
     SHARP = 4  # power of a likeness: the same word counts, one that is a little like it hardly
-    SHARE = 0.25  # of the sum, which begins as large as the means
+    SHARE = 0.05  # of the sum, which makes it about as large as the means
 
     def __init__(self, dim: int) -> None:
         super().__init__()
@@ -145,10 +146,10 @@ class Following(nn.Module):
 
     def forward(self, features: Tensor, words: Tensor, first: Tensor, second: Tensor) -> Tensor:
         """Features and embedded words are (B, T, D); which tokens belong to which text (B, T). Logits (B, 2)."""
-        words = F.normalize(words, dim=-1)
+        words = F.normalize(words.detach(), dim=-1)
         apart = (first[:, :, None] & second[:, None]) | (second[:, :, None] & first[:, None])  # (B, T, T)
         likest = (words @ words.transpose(1, 2)).masked_fill(~apart, 0.0).amax(-1)  # (B, T); 0 for padding
-        shared = self.SHARE * (features * likest[..., None] ** self.SHARP).sum(1)
+        shared = self.SHARE * (features.detach() * likest[..., None] ** self.SHARP).sum(1)
         one, other = (pool(features, part, "mean") for part in (first, second))
         logits: Tensor = self.judge(torch.cat((one, other, (one - other).abs(), one * other, shared), dim=-1))
         return logits

@@ -33,12 +33,12 @@ def surprise(logits, place):
 
 
 def shared(model, ids, vectors, second):
-    """A quarter of the sum of all tokens, each by the fourth power of how like the likest of the other text is."""
+    """A twentieth of the sum of all tokens, each by the fourth power of how like the likest of the other text is."""
     table, total = model.bert.embedding.weight, torch.zeros(vectors.shape[1])
     for place, one in enumerate(ids):
         others = ids[second:] if place < second else ids[:second]
         alike = [float(torch.cosine_similarity(table[one], table[other], dim=0)) for other in others]
-        total += vectors[place] * max(0.0, *alike) ** 4 / 4
+        total += vectors[place] * max(0.0, *alike) ** 4 / 20
     return total
 
 

@@ -34,6 +34,7 @@ class Schema:
     intermediate_size: int = 3072
     hidden_act: str = "gelu"
     hidden_dropout_prob: float = 0.1
+    attention_probs_dropout_prob: float = 0.1
     max_position_embeddings: int = 512
     type_vocab_size: int = 2
     layer_norm_eps: float = 1e-12
@@ -51,6 +52,7 @@ def shape(found: Schema, names: Names) -> BertConfig:
         activation=activation(found.hidden_act),
         dropout=found.hidden_dropout_prob,
         embedding_dropout=found.hidden_dropout_prob,
+        attention_dropout=found.attention_probs_dropout_prob,
         capacity=found.max_position_embeddings,
         segments=found.type_vocab_size,
         epsilon=found.layer_norm_eps,

@@ -22,6 +22,7 @@ class Schema:
     hidden_dim: int = 3072
     activation: str = "gelu"
     dropout: float = 0.1
+    attention_dropout: float = 0.1
     max_position_embeddings: int = 512
 
 
@@ -34,6 +35,7 @@ def shape(found: Schema, _: Names) -> BertConfig:
         activation=activation(found.activation),
         dropout=found.dropout,
         embedding_dropout=found.dropout,
+        attention_dropout=found.attention_dropout,
         capacity=found.max_position_embeddings,
         segments=0,
         epsilon=1e-12,

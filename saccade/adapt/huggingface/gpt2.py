@@ -24,6 +24,7 @@ class Schema:
     n_positions: int = 1024
     activation_function: str = "gelu_new"
     resid_pdrop: float = 0.1
+    attn_pdrop: float = 0.1
     layer_norm_epsilon: float = 1e-5
     tie_word_embeddings: Literal[True] = True
     scale_attn_weights: Literal[True] = True
@@ -39,6 +40,7 @@ def shape(found: Schema, _: Names) -> GPTConfig:
         hidden=found.n_inner or 4 * found.n_embd,
         activation=activation(found.activation_function),
         dropout=found.resid_pdrop,
+        attention_dropout=found.attn_pdrop,
         capacity=found.n_positions,
         epsilon=found.layer_norm_epsilon,
         norm="layer",

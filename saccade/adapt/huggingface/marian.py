@@ -29,6 +29,7 @@ class Schema:
     decoder_ffn_dim: int = 2048
     activation_function: str = "swish"
     dropout: float = 0.1
+    attention_dropout: float = 0.0
     max_position_embeddings: int = 512
     scale_embedding: Literal[True] = True
     static_position_embeddings: Literal[True] = True
@@ -53,6 +54,7 @@ def shape(found: Schema, names: Names) -> TranslatorConfig:
         activation=activation(found.activation_function),
         dropout=found.dropout,
         embedding_dropout=found.dropout,
+        attention_dropout=found.attention_dropout,
         capacity=found.max_position_embeddings,
         norm="layer",
         norm_first=False,
