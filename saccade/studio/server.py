@@ -22,6 +22,8 @@ def serve(root: Path, given: Sequence[str], port: int, ready: Callable[[str], No
     from saccade.studio.app import make_app
     from saccade.studio.sessions import Sessions
 
+    if root.exists() and not root.is_dir():
+        raise UsageError(f"--runs must be a folder, but {root} is a file; name the folder that holds the runs")
     absent = next((word for word in given if not api.exists(word, root)), None)
     if absent is not None:
         raise UsageError(f"no run or model '{absent}'; name a run of {root}, a folder, or one of `saccade models list`")

@@ -336,7 +336,9 @@ def test_a_run_killed_while_preparing_is_completed_by_resume(place: Path) -> Non
 
 
 def test_a_studio_names_what_it_cannot_find(tmp_path: Path) -> None:
-    words = [sys.executable, "-m", "saccade", "studio", "nowhere", "--no-browser", "--runs", str(tmp_path)]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 2
-    assert "no run or model 'nowhere'; name a run of" in done.stderr
+    (tmp_path / "file").write_text("")
+    for root, says in ((tmp_path, "no run or model 'nowhere'; name a run of"), (tmp_path / "file", "must be a folder")):
+        words = [sys.executable, "-m", "saccade", "studio", "nowhere", "--no-browser", "--runs", str(root)]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=120)
+        assert done.returncode == 2
+        assert says in done.stderr
