@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import webbrowser
@@ -61,6 +62,7 @@ def demo(minutes: float, root: str) -> None:
 @contextmanager
 def _studio(root: str) -> Iterator[str]:
     """The address of a studio in a process of its own, so that it takes no time from the training; empty if none is."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the studio ends too
     words = [sys.executable, "-m", "saccade", "studio", "--runs", root, "--no-browser"]
     with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as process:
         try:

@@ -32,7 +32,12 @@ def test_the_demo_opens_what_it_learns_and_what_it_has_learnt(tmp_path, browser,
     terminal, side = pty.openpty()
     words = [sys.executable, "-m", "saccade", "demo", "--minutes", "0.15", "--runs", str(tmp_path / "runs")]
     environment = {key: value for key, value in os.environ.items() if key != "CI"}
-    environment |= {"BROWSER": f"{note} %s", "SACCADE_CACHE": str(tmp_path / "cache"), "TERM": "dumb"}
+    environment |= {
+        "BROWSER": f"{note} %s",
+        "SACCADE_CACHE": str(tmp_path / "cache"),
+        "TERM": "dumb",
+        "OMP_NUM_THREADS": "1",
+    }
     with subprocess.Popen(words, stdin=side, stdout=side, stderr=side, env=environment, close_fds=True) as process:
         os.close(side)
         try:
