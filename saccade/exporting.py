@@ -24,7 +24,14 @@ from saccade.models.gpt import GPTConfig
 from saccade.task import Task
 from saccade.tasks import language_model, masked_language_model
 
-FREE = {"dropout": 0.0, "embedding_dropout": 0.0, "attention_dropout": 0.0, "begin": None, "pooler": None}
+FREE = {
+    "dropout": 0.0,
+    "embedding_dropout": 0.0,
+    "attention_dropout": 0.0,
+    "drop_inside": None,
+    "begin": None,
+    "pooler": None,
+}
 BERT = {
     "cls_token": "[CLS]",
     "sep_token": "[SEP]",

@@ -54,7 +54,9 @@ class TransformerConfig:
     qkv_bias: bool = False
     """biases of queries, keys and values, where the other layers have none"""
     dropout: float = 0.0
-    """share of values dropped in training, in the feed-forward and before each residual"""
+    """share of values dropped in training, before each residual,"""
+    drop_inside: bool = True
+    """and inside the feed-forward too, where the published models drop nothing"""
     attention_dropout: float = 0.0
     """share of attention weights dropped in training; slow where the fused kernel has no dropout, as on a CPU"""
 
@@ -93,7 +95,8 @@ class Layer(nn.Module):
         if memory_dim is not None:
             self.memory = self._attention(config, memory_dim)
             self.memory_residual = self._residual(config)
-        self.feed = FeedForward(config.dim, config.hidden, config.activation, bias=config.bias, dropout=config.dropout)
+        inside = config.dropout if config.drop_inside else 0.0
+        self.feed = FeedForward(config.dim, config.hidden, config.activation, bias=config.bias, dropout=inside)
         self.feed_residual = self._residual(config)
 
     @staticmethod

@@ -20,7 +20,7 @@ END = None
 
 
 async def written(model: Model, text: str, words: Sequence[str], name: str) -> AsyncIterator[bytes]:
-    """The lines of one generation, with rows of one attention (empty: of all); a reader that goes away stops it."""
+    """The lines of one generation, with rows of one attention (the last, if no other); a reader that goes stops it."""
     lines: queue.Queue[dict[str, Any] | None] = queue.Queue(AHEAD)
     gone = threading.Event()
     # A thread of its own from the first token to the last: what watches a model lives in one context.
@@ -56,8 +56,9 @@ def _write(
                     break
                 if not number:
                     lines.put({"prompt": [shown(label) for label in grown.prompt]})
-                rows = {one: _last(source) for one, source in grown.maps.items() if name in ("", one)}
-                lines.put({"token": shown(grown.token), "text": grown.text, "rows": rows})
+                chosen = name if name in grown.maps else next(reversed(grown.maps))
+                row = _last(grown.maps[chosen])
+                lines.put({"token": shown(grown.token), "text": grown.text, "map": chosen, "row": row})
         except SaccadeError as error:
             lines.put({"error": str(error)})
         finally:

@@ -17,6 +17,7 @@ PUBLISHED: dict[str, Any] = {
     "position": "learned",
     "score": "scaled_dot",
     "bias": True,
+    "drop_inside": False,
     "tied": True,
     "begin": "normal",
 }

@@ -41,6 +41,7 @@ def shape(found: Schema, _: Names) -> GPTConfig:
         activation=activation(found.activation_function),
         dropout=found.resid_pdrop,
         attention_dropout=found.attn_pdrop,
+        drop_inside=False,
         capacity=found.n_positions,
         epsilon=found.layer_norm_epsilon,
         norm="layer",

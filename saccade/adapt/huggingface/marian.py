@@ -55,6 +55,7 @@ def shape(found: Schema, names: Names) -> TranslatorConfig:
         dropout=found.dropout,
         embedding_dropout=found.dropout,
         attention_dropout=found.attention_dropout,
+        drop_inside=False,
         capacity=found.max_position_embeddings,
         norm="layer",
         norm_first=False,

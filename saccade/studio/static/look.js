@@ -13,7 +13,12 @@ let first = 0; // of the tokens that the line view shows
 const small = new Map(); // pictures of heads
 
 const map = () => look.maps.find((one) => one.name === state.map) ?? look.maps[0];
-const merged = (axis) => (state.words ? wordsOf(axis) : axis.labels);
+const joined = new WeakMap(); // the words of an axis, which may be thousands
+const merged = (axis) => {
+  if (!state.words) return axis.labels;
+  if (!joined.has(axis)) joined.set(axis, wordsOf(axis));
+  return joined.get(axis);
+};
 // The first piece of a word, which is what the model itself counts.
 const piece = (row) => {
   const { words } = map().queries;
@@ -101,7 +106,7 @@ const overview = async () => {
 const heads = () => {
   const groups = look.maps.map((one) => {
     const mean = make("button", { type: "button", className: "quiet" }, one.heads > 1 ? "mean" : "show");
-    mean.setAttribute("aria-pressed", String(one.name === state.map && !state.heads.length));
+    mean.dataset.map = one.name;
     mean.setAttribute("aria-label", `${one.name}, mean of the heads`);
     mean.onclick = () => choose(one.name, null);
     const picture = small.get(one.name);
@@ -113,13 +118,22 @@ const heads = () => {
       button.classList.toggle("off", state.offs.some((off) => off.map === one.name && off.head === head && off.query === undefined));
       button.setAttribute("aria-label", `${one.name}, head ${head}`);
       button.title = `${one.name}, head ${head} (Shift adds)`;
-      button.setAttribute("aria-pressed", String(one.name === state.map && state.heads.includes(head)));
+      Object.assign(button.dataset, { map: one.name, head });
       button.onclick = (event) => choose(one.name, head, event.shiftKey);
       return button;
     });
     return make("div", { className: "layer" }, make("span", {}, one.name), mean, ...pictures);
   });
   at("heads").replaceChildren(...groups);
+  press();
+};
+// Which of them are shown; the pictures stay as they are.
+const press = () => {
+  for (const button of at("heads").querySelectorAll("button")) {
+    const { map: name, head } = button.dataset;
+    const on = head === undefined ? !state.heads.length : state.heads.includes(Number(head));
+    button.setAttribute("aria-pressed", String(on && name === state.map));
+  }
 };
 const choose = (name, head, add = false) => {
   if (name !== state.map) [state.row, state.column, first] = [0, 0, 0];
@@ -135,7 +149,7 @@ const choose = (name, head, add = false) => {
     document.body.dataset.switched = String(Math.round(performance.now() - began));
     why.changed(); // after the picture, which must not wait for it
   });
-  heads();
+  press();
 };
 
 // The three views.
@@ -303,7 +317,7 @@ const write = async () => {
         }
         else {
           text += event.text;
-          shade(strip, Object.values(event.rows).at(-1) ?? []);
+          shade(strip, event.row);
           if (event.token) add(event.token, true);
         }
       }
