@@ -56,9 +56,9 @@ def _write(
                     break
                 if not number:
                     lines.put({"prompt": [shown(label) for label in grown.prompt]})
-                chosen = name if name in grown.maps else next(reversed(grown.maps))
-                row = _last(grown.maps[chosen])
-                lines.put({"token": shown(grown.token), "text": grown.text, "map": chosen, "row": row})
+                source = grown.maps.get(name) or next(iter(list(grown.maps.values())[-1:]), None)
+                row = [] if source is None else _last(source)  # a model may have no attention
+                lines.put({"token": shown(grown.token), "text": grown.text, "row": row})
         except SaccadeError as error:
             lines.put({"error": str(error)})
         finally:
