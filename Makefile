@@ -27,6 +27,10 @@ bench: $(VENV)/bench.stamp
 	$(BIN)/python bench/translate.py
 	$(BIN)/python bench/probe.py
 	$(BIN)/python bench/time_to_loss.py
+	$(BIN)/python bench/encode.py
+	$(BIN)/python bench/encode.py --shape base --sentences 128
+	$(BIN)/python bench/finetune.py
+	$(BIN)/python bench/studio.py
 
 # The long forms; `make test` runs short ones.
 reliability: $(VENV)/test.stamp

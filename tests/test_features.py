@@ -111,6 +111,7 @@ def test_work_is_spread_over_the_cores_and_keeps_its_order(cores):
         found = list(spread(lambda number: (number * number, torch.get_num_threads()), range(50)))
         assert found == [(number * number, 1) for number in range(50)]
         assert torch.get_num_threads() == cores
+        assert list(spread(lambda _: torch.get_num_threads(), range(2))) == [cores] * 2  # too few to be spread
         with pytest.raises(ZeroDivisionError):
             list(spread(lambda number: 1 // (number - 7), range(50)))
         half = spread(str, range(50))

@@ -6,7 +6,7 @@ Small products gain little from several cores at once, and what stands between t
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
@@ -16,10 +16,13 @@ Given = TypeVar("Given")
 Found = TypeVar("Found")
 
 
-def spread(work: Callable[[Given], Found], items: Iterable[Given]) -> Iterator[Found]:
-    """What becomes of each item, in order; while it lasts, torch has one thread for each piece of work."""
+def spread(work: Callable[[Given], Found], items: Sequence[Given]) -> Iterator[Found]:
+    """What becomes of each item, in order; while it lasts, torch has one thread for each piece of work.
+
+    Fewer items than cores are done one after the other, each on all of them.
+    """
     cores = torch.get_num_threads()
-    if cores == 1:
+    if cores == 1 or len(items) < cores:
         yield from map(work, items)
         return
     waiting: deque[Future[Found]] = deque()

@@ -172,9 +172,9 @@ class EncoderTask(Contract):
             found = torch.cat([combine(states, one) for one in layers], dim=-1)
             return [(at, vectors[: len(framed[at][0])]) for at, vectors in zip(group, found, strict=True)]
 
-        parts = groups([len(row) for row, _ in framed], TOGETHER, POSITIONS.get(device.type, MANY))
+        parts = list(groups([len(row) for row, _ in framed], TOGETHER, POSITIONS.get(device.type, MANY)))
         with self._settled():
-            for found in spread(read, parts) if device.type == "cpu" and len(framed) > 1 else map(read, parts):
+            for found in spread(read, parts) if device.type == "cpu" else map(read, parts):
                 yield from found
 
     def asked(
