@@ -2,8 +2,9 @@
 
 Printed for each length: milliseconds from the end of the forward pass to the first picture; the medians of switching
 heads and of scrolling until all in sight is drawn, over words or over tokens, whichever is slower; and how many
-megabytes the server has grown. Writing: seconds with and without the rows of
-attention. The model is random, of GPT-2's shape but narrow; times of pictures do not depend on what it has learnt.
+megabytes a server has grown since it looked at 64 tokens, a fresh one for each length. Writing: seconds with and
+without the rows of attention. The model is random, of GPT-2's shape but narrow; times of pictures do not depend on
+what it has learnt.
 
     python bench/studio.py [--lengths 512,1024,2048,4096] [--rounds 5]
 """
@@ -50,9 +51,8 @@ def until(tab, true, timeout=120):
         time.sleep(0.002)
 
 
-def pictures(tab, server, folder, length, rounds):
-    """Times of one text, in the browser; the forward pass is timed by the server's answer to the same text."""
-    before = server.memory_info().rss
+def look(tab, folder, length):
+    """Seconds of looking at a text: until the server has answered, and from then until its picture stands."""
     tab.goto(re.sub(r"/[^/]*$", f"/look?model={quote(str(folder), safe='')}", tab.url))
     tab.wait_for_selector("[name=length]", state="attached")
     tab.fill("#text", ("the quick brown fox jumps over " * 200)[:length])
@@ -63,7 +63,14 @@ def pictures(tab, server, folder, length, rounds):
     answered.value.finished()
     forward = time.perf_counter()
     until(tab, "document.body.dataset.shown")
-    first = time.perf_counter() - forward
+    return forward - began, time.perf_counter() - forward
+
+
+def pictures(tab, server, folder, length, rounds):
+    """Times of one text, in the browser."""
+    look(tab, folder, 64)
+    before = server.memory_info().rss
+    forward, first = look(tab, folder, length)
     grown = server.memory_info().rss - before
     found = []
     for whole_words in (True, False):
@@ -75,7 +82,7 @@ def pictures(tab, server, folder, length, rounds):
         found.append((statistics.median(switching), statistics.median(scrolling)))
     return {
         "tokens": length,
-        "forward_s": round(forward - began, 2),
+        "forward_s": round(forward, 2),
         "first_picture_ms": round(1000 * first),
         "switch_ms": round(max(one for one, _ in found)),
         "scroll_ms": round(max(other for _, other in found)),
@@ -153,17 +160,17 @@ def main():
         write_model(folder)
         writing(folder, options.rounds)
         words = [sys.executable, "-m", "saccade", "studio", str(folder), "--no-browser", "--runs", place]
-        with subprocess.Popen(words, stderr=subprocess.PIPE, text=True, env=dict(os.environ)) as process:
-            address = re.search(r"http://\S+", process.stderr.readline())[0]
-            with sync_playwright() as driver:
-                opened = driver.chromium.launch(executable_path=browser, args=ARGUMENTS)
-                tab = opened.new_page(viewport={"width": 1280, "height": 900})
-                tab.goto(address)
-                for length in map(int, options.lengths.split(",")):
+        with sync_playwright() as driver:
+            opened = driver.chromium.launch(executable_path=browser, args=ARGUMENTS)
+            for length in map(int, options.lengths.split(",")):
+                with subprocess.Popen(words, stderr=subprocess.PIPE, text=True, env=dict(os.environ)) as process:
+                    tab = opened.new_page(viewport={"width": 1280, "height": 900})
+                    tab.goto(re.search(r"http://\S+", process.stderr.readline())[0])
                     found = pictures(tab, psutil.Process(process.pid), folder, length, options.rounds)
                     print(json.dumps({"name": "studio", **found}), flush=True)
-                opened.close()
-            process.terminate()
+                    tab.close()
+                    process.terminate()
+            opened.close()
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ PAGES = {  # name: address, what must be there, dark or light
 }
 
 
-def main():
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", default="runs")
     parser.add_argument("--to", type=Path, default=Path(__file__).parent / "pictures")

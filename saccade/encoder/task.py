@@ -111,6 +111,7 @@ class EncoderTask(Contract):
             return []
         rate = {"all": "5e-5", "lora": "1e-3", "head": "1e-3"}[config.tune]
         words = {"kind": "adamw", "lr": rate, "schedule": "linear", "warmup": "50", "weight_decay": "0.01", "clip": "1"}
+        words["beta2"] = "0.999"
         words["top_lr"] = "1e-3"  # a layer that begins at 0 would hardly move at the rate of the others
         return ["train.epochs=3", *(f"train.optim.{name}={value}" for name, value in words.items())]
 

@@ -17,7 +17,7 @@ from saccade.look.maps import word_axis
 from saccade.task import AttentionRead, Axis
 
 SAMPLED = 96  # queries that speak for a longer text
-TOGETHER = 256  # queries computed at once
+TOGETHER = 2**20  # weights computed at once, which stay in the cache of a processor
 NEAR = 1e-12
 
 
@@ -71,8 +71,9 @@ class View:
         counts = starts.diff()
         found = torch.zeros(len(counts), self.read.shape[2])
         first, last = (int(starts[at]) for at in (0, -1))
-        for begin in range(first, last, TOGETHER):
-            end = min(begin + TOGETHER, last)
+        several = max(1, TOGETHER // (self.read.shape[2] * (self.read.shape[0] if head is None else 1)))
+        for begin in range(first, last, several):
+            end = min(begin + several, last)
             found.index_add_(0, groups[begin:end] - rows.start, self.read.rows(begin, end, head=head).float().mean(0))
         return (found / counts[:, None])[:: rows.step]
 

@@ -142,6 +142,10 @@ class AttentionMap:
                 seen = min(chunk.keys, keys)
                 with torch.no_grad():
                     allowed = chunk.allowed(begin, end, step, seen)
+                    if allowed is not None:  # what none of these rows may see needs no computing
+                        met = allowed.flatten(0, -2).any(0).nonzero()
+                        seen = int(met[-1]) + 1 if len(met) else 0
+                        allowed = allowed[..., :seen]
                     weights = self._attention.weights(chunk.q[:, chosen, begin:end:step], k[:, :, :seen], allowed)
                 if weights.shape == whole:
                     return weights

@@ -58,6 +58,7 @@ class Look:
     id: str
     model: Model
     found: Prediction
+    _views: dict[tuple[str, bool], View] = field(default_factory=dict)
 
     @cached_property
     def rollout(self) -> AttentionRead:
@@ -82,7 +83,9 @@ class Look:
         raise UsageError(f"no attention '{name}'{suggest(name, [read.name for read in self.found.maps])}")
 
     def view(self, name: str, *, words: bool) -> View:
-        return View(self.read(name), words)
+        if (name, words) not in self._views:
+            self._views[name, words] = View(self.read(name), words)
+        return self._views[name, words]
 
 
 class Sessions:

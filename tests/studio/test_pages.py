@@ -241,7 +241,7 @@ def test_pages_fit_a_narrow_window(visit, page):
     tab = visit(page)
     tab.set_viewport_size({"width": 420, "height": 800})
     tab.wait_for_timeout(300)
-    assert tab.evaluate("document.documentElement.scrollWidth") <= 420
+    until(tab, "document.documentElement.scrollWidth <= 420")
 
 
 def test_four_thousand_tokens_scroll(visit, gpt2_folder):

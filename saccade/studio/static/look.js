@@ -186,6 +186,7 @@ const showMatrix = (rows, columns, done) => {
   });
   matrix.at = [state.row, state.column];
   at("view").replaceChildren(matrix.node);
+  matrix.layout(); // at once: the browser would tell its width with the next frame
   at("told").textContent = `${rows.length} tokens look at ${columns.length}`;
 };
 const told = (row, pairs, pinned) => {

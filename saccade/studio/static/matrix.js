@@ -25,7 +25,7 @@ export class Matrix {
       this.point(event);
     };
     this.node.onkeydown = (event) => this.key(event);
-    this.observer = new ResizeObserver(() => this.layout());
+    this.observer = new ResizeObserver(() => this.node.clientWidth === this.fitted || this.layout());
     this.observer.observe(this.node);
   }
 
@@ -35,7 +35,8 @@ export class Matrix {
   }
 
   layout() {
-    const width = this.node.clientWidth || 600;
+    this.fitted = this.node.clientWidth;
+    const width = this.fitted || 600;
     const pen = this.canvas.getContext("2d");
     pen.font = `${FONT}px system-ui, sans-serif`;
     const longest = (labels) => Math.min(140, Math.max(20, ...labels.slice(0, 400).map((label) => pen.measureText(label).width)));
@@ -77,7 +78,7 @@ export class Matrix {
         if (this.closed) return;
         const width = Math.ceil((right - left) / this.step);
         this.blocks.set(key, { values, width });
-        this.most = values.reduce((one, two) => Math.max(one, two), this.most);
+        for (const value of values) this.most = Math.max(this.most, value);
         this.draw();
         if (this.moved) this.follow(...this.at, this.pinned); // its weight may be there now
       }, () => this.blocks.delete(key));

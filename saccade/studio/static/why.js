@@ -1,9 +1,13 @@
 // Why: what heads do, what the answer loses without them, which inputs matter, what each layer would say.
 import { ask, at, digits, make, query, table } from "./common.js";
 
+const REST = 250; // milliseconds on one head
+
 export const reasons = ({ state, look, changed, failed }) => {
   let open = "habits";
   let importance = null;
+  const known = new Map(); // what the heads of a map do
+  let resting = 0;
   const place = at("why");
   let turn = 0;
   // What comes late, when something else has been asked for since, is not shown.
@@ -16,7 +20,9 @@ export const reasons = ({ state, look, changed, failed }) => {
 
   const habits = async (put) => {
     const name = state.map;
-    const found = await get("summary", { map: name });
+    const key = `${look().id} ${name}`;
+    if (!known.has(key)) known.set(key, await get("summary", { map: name }));
+    const found = known.get(key);
     const lost = importance?.[name];
     const weigh = make("button", { type: "button" }, "What is each head worth?");
     weigh.onclick = async () => {
@@ -119,8 +125,13 @@ export const reasons = ({ state, look, changed, failed }) => {
   return {
     reset: () => {
       importance = null;
+      known.clear();
       show();
     },
-    changed: () => ["habits", "off"].includes(open) && show(),
+    // Whoever goes quickly from head to head need not wait for what each of them does.
+    changed: () => {
+      clearTimeout(resting);
+      if (["habits", "off"].includes(open)) resting = setTimeout(show, REST);
+    },
   };
 };
