@@ -240,6 +240,7 @@ def test_dark_is_dark_and_stays(visit):
 def test_pages_fit_a_narrow_window(visit, page):
     tab = visit(page)
     tab.set_viewport_size({"width": 420, "height": 800})
+    tab.evaluate("document.querySelector('select')?.add(new Option('/a/model/with/a/long/name'.repeat(9)))")
     tab.wait_for_timeout(300)
     until(tab, "document.documentElement.scrollWidth <= 420")
 
