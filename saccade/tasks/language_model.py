@@ -288,7 +288,8 @@ class Task(Contract):
         """Ids and the text each one completes, until the length, the stop text or the end of the text."""
         ids = torch.tensor([prompt], device=self._device())
         decoded, held = Stream(self.tokenizer), ""
-        tokens = generate(self.model, ids, self.config.model.capacity, options, options.seed)
+        context = min(self.config.model.capacity, len(prompt) + options.length)
+        tokens = generate(self.model, ids, context, options, options.seed)
         with self._settled():
             for _, chosen in zip(range(options.length), tokens, strict=False):
                 number = int(chosen[0])
