@@ -82,6 +82,22 @@ def test_a_link_brings_the_same_view_back(visit):
     assert again.input_value("#text") == "the red cat"
 
 
+def test_faint_weights_of_long_texts_are_brought_out(visit, shoot):
+    tab = visit("/look?model=pairs")
+    shades = "document.querySelector('.matrix canvas').toDataURL()"
+    look(tab, "the red cat")
+    assert not tab.is_checked("#faint")
+    look(tab, "the red cat sat on a mat " * 12)
+    until(tab, "document.getElementById('faint').checked")
+    until(tab, "document.body.dataset.drawn")
+    brought, shown = tab.evaluate(shades), float(tab.evaluate("document.body.dataset.drawn"))
+    shoot(tab, "look-faint")
+    tab.uncheck("#faint")
+    until(tab, f"Number(document.body.dataset.drawn) > {shown}")
+    assert tab.evaluate(shades) != brought
+    assert "faint=0" in tab.url
+
+
 def test_reasons_are_given(visit, shoot):
     tab = visit("/look?model=rows")
     look(tab, "the red cat")

@@ -5,9 +5,10 @@ import { Matrix } from "./matrix.js";
 import { forms, values } from "./options.js";
 import { reasons } from "./why.js";
 
-const state = { model: "", text: "", view: "matrix", map: "", heads: [], words: true, row: 0, column: 0, cell: 0, offs: [] };
+const state = { model: "", text: "", view: "matrix", map: "", heads: [], words: true, row: 0, column: 0, cell: 0, faint: null, offs: [] };
 let look = null; // the answer that is looked at
 let matrix = null;
+const LONG = 64; // columns; of more, most weights are faint
 const FRAME = 700; // milliseconds that a film rests on a token
 let first = 0; // of the tokens that the line view shows
 const small = new Map(); // pictures of heads
@@ -32,7 +33,7 @@ const fetchCells = (head) => async (top, bottom, left, right, step = 1) => {
 };
 const restore = () => {
   const { model, text, view, map: name, row, column, words } = state;
-  remember({ model, text, view, map: name, head: state.heads.join(","), row, column, words: words ? "" : "0", options: optionText() });
+  remember({ model, text, view, map: name, head: state.heads.join(","), row, column, words: words ? "" : "0", faint: state.faint === null ? "" : Number(state.faint), options: optionText() });
 };
 const optionText = () => Object.entries(values(at("options"))).map(([name, value]) => `${name}=${value}`).join("\n");
 
@@ -161,16 +162,17 @@ const render = (done) => {
   [state.row, state.column] = [Math.min(state.row, rows.length - 1), Math.min(state.column, columns.length - 1)];
   at("which").textContent = `${state.map}${state.heads.length ? `, head ${state.heads.join(", ")}` : map().heads > 1 ? `, mean of ${map().heads} heads` : ""}`;
   for (const tab of document.querySelectorAll("[data-view]")) tab.setAttribute("aria-selected", String(tab.dataset.view === state.view));
-  at("cell").parentElement.hidden = state.view !== "matrix";
+  at("cell").parentElement.hidden = at("faint").parentElement.hidden = state.view !== "matrix";
+  const faint = at("faint").checked = state.faint ?? columns.length > LONG;
   at("steps").href = `/steps?${query({ model: state.model, text: state.text, map: state.map, head: state.heads[0] ?? 0, query: piece(state.row), options: optionText() })}`;
-  pixels(at("scale"), Array.from({ length: 64 }, (_, i) => i / 63), 64);
+  pixels(at("scale"), Array.from({ length: 64 }, (_, i) => (faint && state.view === "matrix" ? Math.sqrt(i / 63) : i / 63)), 64);
   exports();
   ({ matrix: showMatrix, lines: showLines, token: showToken })[state.view](rows, columns, done);
 };
 const showMatrix = (rows, columns, done) => {
   const head = state.heads.at(-1);
   matrix = new Matrix({
-    rows, columns, cell: state.cell,
+    rows, columns, cell: state.cell, faint: at("faint").checked,
     fetch: fetchCells(head),
     whole: () => {
       at("most").textContent = digits(matrix?.most ?? 1);
@@ -350,6 +352,10 @@ at("words").onchange = () => {
   Object.assign(state, { words: at("words").checked, row: 0, column: 0 });
   render();
 };
+at("faint").onchange = () => {
+  state.faint = at("faint").checked;
+  render();
+};
 at("cell").onchange = () => {
   state.cell = Number(at("cell").value);
   render();
@@ -368,12 +374,13 @@ addEventListener("theme", () => look?.maps.length && (render(), heads()));
 // A link brings the same view back.
 const begin = async () => {
   models();
-  const { text, view, map: name, head, row, column, words, options } = data.asked;
+  const { text, view, map: name, head, row, column, words, faint, options } = data.asked;
   at("text").value = text ?? "";
   // Before anything is waited for: whoever is quick may have asked already.
   Object.assign(state, { view: ["matrix", "lines", "token"].includes(view) ? view : "matrix", map: name ?? "", row: Number(row) || 0, column: Number(column) || 0 });
   state.heads = (head ?? "").split(",").filter((one) => /^\d+$/.test(one)).map(Number);
   state.words = at("words").checked = words !== "0";
+  state.faint = faint ? faint === "1" : null;
   await describe();
   for (const line of (options ?? "").split("\n").filter(Boolean)) {
     const [key, ...value] = line.split("=");

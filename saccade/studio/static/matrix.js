@@ -6,9 +6,9 @@ const FONT = 13;
 
 export class Matrix {
   // rows, columns: labels. fetch(top, bottom, left, right, step): a promise of weights. follow(row, column, pinned).
-  // whole(): all that is in sight has been drawn.
-  constructor({ rows, columns, fetch, follow, whole, cell }) {
-    Object.assign(this, { rows, columns, fetch, follow, whole, wanted: cell });
+  // whole(): all that is in sight has been drawn. faint: shades by the root of a weight.
+  constructor({ rows, columns, fetch, follow, whole, cell, faint }) {
+    Object.assign(this, { rows, columns, fetch, follow, whole, wanted: cell, faint });
     this.blocks = new Map();
     this.most = 0.05;
     this.at = [0, 0];
@@ -117,7 +117,8 @@ export class Matrix {
         const shade = `${this.most} ${dark()}`;
         if (found.shade !== shade) {
           found.picture ??= document.createElement("canvas");
-          pixels(found.picture, found.values, found.width, 255 / this.most);
+          const [values, most] = this.faint ? [found.values.map(Math.sqrt), Math.sqrt(this.most)] : [found.values, this.most];
+          pixels(found.picture, values, found.width, 255 / most);
           found.shade = shade;
         }
         const [px, py] = [left + c * WIDE * cell - x0, top + r * TALL * cell - y0];
