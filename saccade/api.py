@@ -196,7 +196,7 @@ def free_name(root: str | Path, stem: str) -> str:
 
 
 def list_runs(root: str | Path = RUNS) -> list[dict[str, Any]]:
-    """One line a run: name, task, step, best score, whether it is being trained."""
+    """One line a run: name, task, step, best score, whether it is being trained, whether it is finished."""
     return [_summary(run) for run in runs.list_runs(Path(root))]
 
 
@@ -316,4 +316,5 @@ def _summary(run: Run) -> dict[str, Any]:
         "step": max((record["step"] for record in records), default=0),
         "best": next((record["best"] for record in reversed(records) if "best" in record), None),
         "running": run.running(),
+        "finished": run.finished(),
     }

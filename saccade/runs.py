@@ -65,6 +65,10 @@ class Run:
                 return True
         return False
 
+    def finished(self) -> bool:
+        """Whether it was trained to its end and scored; its card is the last thing that is written."""
+        return (self.folder / "card.md").exists()
+
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
         """Hold the run: a second trainer is refused; the system lets go when a process dies."""

@@ -66,7 +66,9 @@ def test_a_damaged_run_does_not_hide_the_others(trained: api.Trained, tmp_path: 
     (tmp_path / "runs" / "broken" / "run.json").write_text("{")
     found = {run["name"]: run for run in api.list_runs(tmp_path / "runs")}
     assert "run.json is damaged" in found["broken"]["error"]
-    assert (found["made"]["step"], found["made"]["running"]) == (8, False)
+    assert (found["made"]["step"], found["made"]["running"], found["made"]["finished"]) == (8, False, True)
+    (trained.run.folder / "card.md").unlink()
+    assert not {run["name"]: run for run in api.list_runs(tmp_path / "runs")}["made"]["finished"]
     assert found["made"]["best"] == pytest.approx(trained.scores["loss"], rel=0.2)
 
 

@@ -64,7 +64,7 @@ def runs(root: str, as_json: bool) -> None:
             click.echo(f"{run['name']:24}{run['error']}")
             continue
         best = f"{run['best']:.4f}" if isinstance(run["best"], float) else ""
-        state = "training now" if run["running"] else ""
+        state = "training now" if run["running"] else "" if run["finished"] else "stopped"
         click.echo(f"{run['name']:24}{run['task']:18}step {run['step']:<9}best {best:10}{run['created']}  {state}")
 
 

@@ -39,6 +39,7 @@ def curves(root: Path, name: str) -> dict[str, Any]:
         "task": described["task"],
         "data": Path(described["data"]).name,
         "running": run.running(),
+        "finished": run.finished(),
         "steps": thin,
         "speed": _speed(steps),
         "scores": [record for record in records if "best" in record],

@@ -46,6 +46,7 @@ export const query = (values) => new URLSearchParams(values).toString();
 export const say = (place, error) => {
   place.replaceChildren(...(error ? [make("p", { className: "error", role: "alert" }, error.message ?? error)] : []));
 };
+export const stateOf = (run) => (run.running ? "training" : run.finished ? "finished" : "stopped");
 export const digits = (value, count = 2) => (Number.isFinite(value) ? value.toFixed(count) : String(value));
 export const large = (value) => Math.round(value).toLocaleString("en");
 

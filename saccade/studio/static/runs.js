@@ -1,5 +1,5 @@
 // Runs: the list, which renews itself, and the curves of the runs that are ticked.
-import { ask, at, data, digits, large, make, say } from "./common.js";
+import { ask, at, data, digits, large, make, say, stateOf } from "./common.js";
 import { chart } from "./chart.js";
 
 const chosen = new Set();
@@ -8,7 +8,7 @@ let runs = data.runs;
 const cell = (value, numeric) => make("td", { className: numeric ? "number" : "" }, value);
 const state = (run) => {
   if (run.error) return make("span", { className: "soft" }, "damaged");
-  return make("span", { className: run.running ? "live" : "soft" }, run.running ? "training" : "stopped");
+  return make("span", { className: run.running ? "live" : "soft" }, stateOf(run));
 };
 const act = async (name, what) => {
   try {
@@ -22,7 +22,7 @@ const act = async (name, what) => {
 const buttons = (run) => {
   if (run.error) return make("span", { className: "soft" }, run.error);
   const what = run.running ? "stop" : "resume";
-  const go = make("button", { type: "button" }, run.running ? "Stop" : "Resume");
+  const go = make("button", { type: "button", hidden: run.finished && !run.running }, run.running ? "Stop" : "Resume");
   go.setAttribute("aria-label", `${go.textContent} ${run.name}`);
   go.onclick = () => act(run.name, what);
   const look = make("a", { href: `/look?model=${encodeURIComponent(run.name)}` }, "Look");

@@ -1,5 +1,5 @@
 // Watch: one run as it learns: its curves, and the attention of fixed examples at each evaluation.
-import { ask, at, bytes, data, large, make, pixels, say } from "./common.js";
+import { ask, at, bytes, data, large, make, pixels, say, stateOf } from "./common.js";
 import { chart } from "./chart.js";
 
 let run = data;
@@ -15,7 +15,7 @@ const curves = () => {
   const last = run.steps.at(-1);
   at("about").textContent = `${run.task} on ${run.data}${last ? `, step ${large(last.step)}` : ""}`;
   at("state").className = run.running ? "live" : "soft";
-  at("state").textContent = run.running ? "training" : "stopped";
+  at("state").textContent = stateOf(run);
   const skip = ["step", "elapsed", "best", "pairs", "rows", "tokens", "questions", "sentences", "hidden"];
   const names = [...new Set(run.scores.flatMap(Object.keys))].filter((name) => !skip.includes(name));
   at("charts").replaceChildren(
