@@ -62,6 +62,17 @@ def find_scheme(sentences: Iterable[Sequence[str]]) -> Scheme:
     return "IOB1" if iob1 and scheme == "IOB2" else scheme
 
 
+def may_follow(before: str, tag: str, scheme: Scheme) -> bool:
+    """Whether a scheme lets a tag come after another; O stands for the beginning and the end too."""
+    if scheme == "IOB1":
+        return True
+    one, other = _mark(before), _mark(tag)
+    inside = one[0] in ("B", "I")
+    if other[0] in ("I", "E", "L"):
+        return inside and one[1] == other[1]
+    return scheme == "IOB2" or not inside  # the others say where an entity ends
+
+
 def entities(tags: Sequence[str], scheme: Scheme | None = None) -> list[Entity]:
     """The entities of a sentence: every tag but O belongs to one, or only what a scheme allows if one is named."""
     marks = [_mark(tag) for tag in tags]

@@ -1,5 +1,7 @@
 """Entities: read and counted as seqeval does, from whole and from malformed tags."""
 
+from itertools import pairwise, product
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -8,7 +10,7 @@ from seqeval.metrics import classification_report
 from seqeval.metrics.sequence_labeling import get_entities
 
 from saccade import __version__
-from saccade.entities import Entity, entities, find_scheme, is_entity_tag, score_entities
+from saccade.entities import LETTERS, Entity, entities, find_scheme, is_entity_tag, may_follow, score_entities
 from saccade.metrics import Counts
 
 TYPES = ["", "-PER", "-LOC", "-a-b"]
@@ -125,6 +127,23 @@ def test_entities_by_hand(tags, kind, strict, scheme):
 )
 def test_the_scheme_is_seen_in_the_tags(sentences, scheme):
     assert find_scheme(sentence.split() for sentence in sentences) == scheme
+
+
+@pytest.mark.parametrize("scheme", ["IOB2", "IOBES", "BILOU"])
+def test_rows_whose_tags_may_follow_each_other_are_read_alike_kindly_and_strictly(scheme):
+    tags = ["O", *(f"{letter}-{type}" for letter in LETTERS[scheme] if letter != "O" for type in ("A", "B"))]
+    counts = [0, 0]
+    for row in product(tags, repeat=3):
+        whole = ("O", *row, "O")
+        holds = all(may_follow(*pair, scheme) for pair in pairwise(whole))
+        counts[holds] += 1
+        if holds:
+            assert entities(row, scheme) == entities(row)
+            assert sum(one.end - one.start for one in entities(row, scheme)) == sum(tag != "O" for tag in row)
+        else:  # some tag belongs to no entity of the scheme
+            assert sum(one.end - one.start for one in entities(row, scheme)) < sum(tag != "O" for tag in row)
+    assert min(counts) > 20
+    assert all(may_follow(one, other, "IOB1") for one in ("O", "B-A", "I-B") for other in ("O", "B-A", "I-A"))
 
 
 def test_the_score_says_how_it_was_counted():

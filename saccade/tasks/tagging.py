@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -20,6 +21,7 @@ from saccade.data.settings import HeldBack
 from saccade.data.splitting import SplitSettings
 from saccade.data.tagged import Sentence, Tagged, read_tagged
 from saccade.data.tokenizers import Tokenizer
+from saccade.decode.tags import best_tags
 from saccade.durable import read_json, write_json
 from saccade.encoder.rows import LABELS
 from saccade.encoder.task import EncoderConfig, EncoderTask, Rows
@@ -108,7 +110,10 @@ class TagBatches:
 
 
 class Task(EncoderTask):
-    """An encoder with one output for each tag over the first piece of each word."""
+    """An encoder with one output for each tag over the first piece of each word.
+
+    Tags of entities follow each other as they do in the training data: no I where nothing has begun.
+    """
 
     Config: ClassVar[type[Any]] = TagConfig
     Options: ClassVar[type[Any]] = TagOptions
@@ -116,24 +121,36 @@ class Task(EncoderTask):
     summary: ClassVar[str] = "learn from sentences with a tag for each word to tag others"
     score = "f1"
 
-    def __init__(self, config: TagConfig, tokenizer: Tokenizer, shape: BertConfig, names: Sequence[str]) -> None:
+    def __init__(
+        self,
+        config: TagConfig,
+        tokenizer: Tokenizer,
+        shape: BertConfig,
+        names: Sequence[str],
+        scheme: entities.Scheme | None,
+    ) -> None:
         super().__init__(config, tokenizer, shape)
         self.names = tuple(names)
         self.model: Headed = Headed(shape, tokenizer.size, len(self.names))
         self.parts: dict[Split, Tagged] = {}
         self.score = "f1" if all(map(entities.is_entity_tag, self.names)) else "accuracy"
+        all_tags = (*self.names, "O")  # what stands before the first word and after the last counts as O
+        self._joins = torch.tensor(
+            [[scheme is None or entities.may_follow(a, b, scheme) for b in all_tags] for a in all_tags]
+        )
 
     @classmethod
     def prepare(cls, config: TagConfig, data: Path, assets: Path, advance: Advance = quiet) -> list[str]:
         found = read_tagged(data, encoding=config.data.encoding or None)
         train = found if config.data.valid else found.split(SplitSettings(fraction=config.data.fraction))[0]
-        write_json(assets / LABELS, {"names": list(found.names)})
+        write_json(assets / LABELS, {"names": list(found.names), "scheme": _scheme(train)})
         texts = (" ".join(sentence.words) for sentence in train.sentences)
         return [*found.notes(), *cls.learn(config, texts, assets)]
 
     @classmethod
     def open(cls, config: TagConfig, assets: Path) -> Task:
-        opened = cls(config, *cls.read_assets(assets), read_json(assets / LABELS)["names"])
+        labels = read_json(assets / LABELS)
+        opened = cls(config, *cls.read_assets(assets), labels["names"], labels["scheme"])
         opened.begin(assets)
         return opened
 
@@ -188,7 +205,9 @@ class Task(EncoderTask):
         found: dict[int, Said] = {}
         for at, features in self.features([(one.ids, len(one.ids)) for one in framed]):
             with self._settled():
-                sure, best = self.model(features[framed[at].places]).softmax(-1).max(-1)
+                chances = self.model(features[framed[at].places]).log_softmax(-1).cpu()
+            best = best_tags(chances, self._joins)
+            sure = chances.gather(1, best[:, None])[:, 0].exp()
             rest = len(sentences[at]) - len(framed[at].places)
             names = [self.names[tag] for tag in best.tolist()] + [self.names[0]] * rest
             found[at] = names, sure.tolist() + [0.0] * rest
@@ -234,4 +253,14 @@ class Task(EncoderTask):
         row = (framed.ids, len(framed.ids))
         logits, words, by_layer = self.asked(row, lambda x: self.model(x[framed.places]), layers=layers)
         places = Axis("words", tuple(found.input.split()[: len(framed.places)]))
-        return Outcome(logits, tuple(logits.argmax(-1).tolist()), places, (words,), self.names.__getitem__, by_layer)
+        best = best_tags(logits.detach().log_softmax(-1).cpu(), self._joins).tolist()
+        return Outcome(logits, tuple(best), places, (words,), self.names.__getitem__, by_layer)
+
+
+def _scheme(tagged: Tagged) -> entities.Scheme | None:
+    """The scheme that all sentences keep to; None: tags that are no entities, or that follow no scheme."""
+    if not all(map(entities.is_entity_tag, tagged.names)):
+        return None
+    found = entities.find_scheme(one.tags for one in tagged.sentences)
+    pairs = {pair for one in tagged.sentences for pair in pairwise(("O", *one.tags, "O"))}
+    return found if all(entities.may_follow(*pair, found) for pair in pairs) else None

@@ -160,6 +160,23 @@ def test_a_first_word_longer_than_the_row_keeps_its_tag(ready, tmp_path):
     assert bool(next(opened.losses(batch))[1].isfinite())
 
 
+def test_tags_follow_each_other_as_in_the_training_data(ready, names, tmp_path):
+    opened = ready("tagging", names, "vocabulary=56")
+    with torch.no_grad():  # word by word it would say I-PER everywhere
+        opened.model.head.weight.zero_()
+        opened.model.head.bias.copy_(torch.tensor([0.0, 0.0, 1.0, 5.0]))
+    words = ["Anna", "Smith", "went"]
+    assert opened._tags([words])[0][0] == ["B-PER", "I-PER", "I-PER"]
+    found = opened.predict(" ".join(words), TagOptions())
+    assert [opened.names[tag] for tag in opened.replay(found).chosen] == ["B-PER", "I-PER", "I-PER"]
+    loose = write(tmp_path / "loose.conll", {**TAGS, "went": "I-LOC"})  # begins with an I: no rule holds
+    opened = ready("tagging", loose, "vocabulary=56")
+    with torch.no_grad():
+        opened.model.head.weight.zero_()
+        opened.model.head.bias.copy_(torch.tensor([0.0, 0.0, 0.0, 1.0, 5.0]))
+    assert opened._tags([words])[0][0] == ["I-PER"] * 3
+
+
 def test_no_words_have_no_tags(ready, names):
     found = ready("tagging", names).predict("  ", TagOptions())
     assert (found.output, found.scores) == ("", {})
