@@ -10,14 +10,14 @@ demo: $(VENV)/demo.stamp
 	$(BIN)/saccade demo
 
 test: $(VENV)/test.stamp
-	$(BIN)/ruff check saccade tests bench
-	$(BIN)/ruff format --check saccade tests bench
+	$(BIN)/ruff check saccade tests bench docs
+	$(BIN)/ruff format --check saccade tests bench docs
 	$(BIN)/mypy
 	$(BIN)/python -m pytest
 
 check: $(VENV)/test.stamp
-	$(BIN)/ruff check saccade tests bench
-	$(BIN)/ruff format --check saccade tests bench
+	$(BIN)/ruff check saccade tests bench docs
+	$(BIN)/ruff format --check saccade tests bench docs
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -m "not slow"
 
@@ -41,8 +41,8 @@ reliability: $(VENV)/test.stamp
 	$(BIN)/python tests/reliability/broken_files.py
 
 format: $(VENV)/test.stamp
-	$(BIN)/ruff check --fix saccade tests bench
-	$(BIN)/ruff format saccade tests bench
+	$(BIN)/ruff check --fix saccade tests bench docs
+	$(BIN)/ruff format saccade tests bench docs
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
