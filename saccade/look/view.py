@@ -69,9 +69,10 @@ class View:
         """Weights (R, K) of some words over the pieces of keys: the mean of their own pieces, which stand together."""
         starts = torch.searchsorted(groups, torch.arange(rows.start, rows.stop + 1))  # the last: where the rest begins
         counts = starts.diff()
-        found = torch.zeros(len(counts), self.read.shape[2])
         first, last = (int(starts[at]) for at in (0, -1))
-        several = max(1, TOGETHER // (self.read.shape[2] * (self.read.shape[0] if head is None else 1)))
+        heads, _, keys = self.read.shape
+        several = 1 + TOGETHER // (1 + keys * (heads if head is None else 1))
+        found = torch.zeros(len(counts), keys)
         for begin in range(first, last, several):
             end = min(begin + several, last)
             found.index_add_(0, groups[begin:end] - rows.start, self.read.rows(begin, end, head=head).float().mean(0))
