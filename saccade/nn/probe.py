@@ -142,7 +142,7 @@ class AttentionMap:
                 seen = min(chunk.keys, keys)
                 with torch.no_grad():
                     allowed = chunk.allowed(begin, end, step, seen)
-                    if allowed is not None:  # what none of these rows may see needs no computing
+                    if allowed is not None and allowed.shape[-2] > 1:  # what none may see needs no computing
                         met = allowed.flatten(0, -2).any(0).nonzero()
                         seen = int(met[-1]) + 1 if len(met) else 0
                         allowed = allowed[..., :seen]

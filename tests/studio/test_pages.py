@@ -291,6 +291,7 @@ def test_a_training_is_followed_to_its_end(visit, place):
             tab = visit("/runs")
             tab.wait_for_selector("a[href='/watch/live']", timeout=60_000)
             tab.click("a[href='/watch/live']")
+            tab.wait_for_selector("#state")
             until(tab, "document.getElementById('state').textContent === 'finished'", timeout=120_000)
             until(tab, "document.getElementById('step').textContent === '300'", timeout=30_000)
         finally:
