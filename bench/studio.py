@@ -23,6 +23,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import psutil
+from turns import tell
 
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 
@@ -111,7 +112,7 @@ SCROLL = """async (share) => {
 
 
 def writing(folder, rounds, tokens=128):
-    """Seconds to write some tokens plainly, and watched, with the row that the page shows, in turn."""
+    """How long writing takes with the row that the page shows, and with the last row of every attention."""
     from saccade import api
 
     opened = api.load(str(folder), device="cpu")
@@ -120,30 +121,23 @@ def writing(folder, rounds, tokens=128):
     def plain():
         return sum(1 for _ in api.stream(opened, "the quick brown fox", words))
 
-    def watched():
+    def watched(first):
         for grown in api.follow(opened, "the quick brown fox", words):
-            source = list(grown.maps.values())[-1]
-            source.rows(source.shape[1] - 1, source.shape[1]).mean(0).tolist()
+            for source in list(grown.maps.values())[first:]:
+                source.rows(source.shape[1] - 1, source.shape[1]).mean(0).tolist()
 
-    times = {plain: [], watched: []}
-    for work in times:
+    works = {"plain": plain, "write_under_watch": lambda: watched(-1), "write_under_watch_of_all": lambda: watched(0)}
+    times = {name: [] for name in works}
+    for work in works.values():
         work()
     for _ in range(rounds):
-        for work, found in times.items():
+        for name, work in works.items():
             began = time.perf_counter()
             work()
-            found.append(time.perf_counter() - began)
-    one, other = (statistics.median(found) for found in times.values())
-    print(
-        json.dumps(
-            {
-                "name": "write_under_watch",
-                "ours": round(other, 3),
-                "peer": round(one, 3),
-                "ratio": round(other / one, 3),
-            }
-        )
-    )
+            times[name].append(time.perf_counter() - began)
+    peer, *others = (statistics.median(found) for found in times.values())
+    for name, other in zip(list(works)[1:], others, strict=True):
+        tell(name, other, peer)
 
 
 def main():
