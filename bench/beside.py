@@ -21,11 +21,13 @@ import torch
 from tokenizers import Tokenizer
 from turns import tell
 
-from saccade import answers, api, entities
-from saccade.adapt.catalogue import get
+from saccade import api
+from saccade.data.formats.squad import read_squad
+from saccade.data.formats.tagged import read_tagged
 from saccade.data.splitting import SplitSettings
-from saccade.data.squad import read_squad
-from saccade.data.tagged import read_tagged
+from saccade.metrics import qa as answers
+from saccade.metrics import tagging as entities
+from saccade.pretrained.catalogue import get
 
 DATA = Path(os.environ.get("SACCADE_DATA", "../shared/data"))
 HELD = 0.25  # of the articles

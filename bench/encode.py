@@ -22,7 +22,7 @@ BATCH, SHORTEST, LONGEST = 32, 16, 128
 
 def words(folder):
     """Words of the vocabulary that are one token each."""
-    from saccade.data.vocabularies import read_tokenizer
+    from saccade.data.text.vocabularies import read_tokenizer
 
     tokenizer = read_tokenizer(folder)
     found = [tokenizer.token(number) for number in range(2000, 12000)]
@@ -44,7 +44,7 @@ def create(shape, folder):
     import torch
     from transformers import BertConfig, BertModel
 
-    from saccade.adapt.catalogue import get
+    from saccade.pretrained.catalogue import get
 
     source = get("minilm")
     if shape == "minilm":
@@ -58,11 +58,12 @@ def create(shape, folder):
 
 
 def ours(folder, lines, int8=False):
-    from saccade import api, features
+    from saccade import api
+    from saccade.look import features
 
     opened = features.encoder_of(api.load(str(folder)))
     if int8:
-        from saccade.adapt.quantize import quantize
+        from saccade.pretrained.quantize import quantize
 
         opened.model = quantize(opened.model)
     return lambda: [one.values.tolist() for one in features.vectors(opened, lines)]

@@ -29,9 +29,9 @@ def ours(folder, data):
     import torch
 
     from saccade import api
-    from saccade.task import Split
+    from saccade.core.task import Split
     from saccade.tasks import text_classification
-    from saccade.train.optim import build
+    from saccade.training.optim import build
 
     kind = text_classification.Task
     said = [f"base={folder}", "longest=64", "tokens=1200", f"data.valid={data}"]
@@ -96,7 +96,7 @@ def main():
         contestant, folder, data = options.worker
         serve(CONTESTANTS[contestant](Path(folder), Path(data)))
         return
-    from saccade.adapt.catalogue import get
+    from saccade.pretrained.catalogue import get
 
     folder = get("minilm")
     with tempfile.TemporaryDirectory() as place:

@@ -22,7 +22,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from saccade.models.gpt import GPT, GPTConfig
+from saccade.models.text.gpt import GPT, GPTConfig
 from saccade.nn.probe import watch
 
 GPT2 = {"activation": "gelu_tanh", "norm": "layer", "position": "learned", "score": "scaled_dot", "bias": True}

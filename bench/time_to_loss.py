@@ -37,8 +37,8 @@ def run(data, preset, steps, seed, words=()):
     import torch
 
     from saccade import api
-    from saccade.task import Split
-    from saccade.train.loop import Silent, Trainer
+    from saccade.core.task import Split
+    from saccade.training.loop import Silent, Trainer
 
     settings = [*words, f"train.steps={steps}", f"train.seed={seed}", "batch=12"]
     settings.append(f"train.evaluate_every={steps + 1}")

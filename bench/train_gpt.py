@@ -38,7 +38,7 @@ def trainer(shape, *settings):
     import random
 
     from saccade import api
-    from saccade.train.loop import Silent, Trainer
+    from saccade.training.loop import Silent, Trainer
 
     folder = Path(tempfile.mkdtemp())
     letters = [chr(60 + i) for i in range(shape.vocabulary)]

@@ -74,7 +74,7 @@ def invented(side, count=29_000):
 def trainer(folder, *settings):
     """Our loop, ready to step."""
     from saccade import api
-    from saccade.train.loop import Silent, Trainer
+    from saccade.training.loop import Silent, Trainer
 
     kind = api.load_task("translation")
     config, training = api.configure(kind, [*SHAPE, "data.target=de", *settings])

@@ -94,10 +94,10 @@ def marian(folder):
 def ours(folder):
     import torch
 
-    from saccade.adapt.huggingface import read
     from saccade.decode.search import Search, search
-    from saccade.models.seq2seq import Writing
+    from saccade.models.seq2seq.interface import Writing
     from saccade.nn.packed import packed
+    from saccade.pretrained.huggingface import read
 
     model, (ids, keep) = read(folder / "marian").model, rectangle()
 

@@ -10,19 +10,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from saccade import foreign, runs
-from saccade.adapt import catalogue, opening, pickles
+from saccade.atomic_io import read_json, sync_folder, sync_tree, write_json
 from saccade.config import from_json, override, settings, to_json
-from saccade.durable import read_json, sync_folder, sync_tree, write_json
+from saccade.core.task import Advance, Grown, Prediction, Split, Task, quiet
 from saccade.errors import DataError, ModelFileError, UsageError, suggest
 from saccade.loading import Which, hashes, kind_of, load_run, open_run
-from saccade.look.seen import Seen
-from saccade.runs import Run
-from saccade.task import Advance, Grown, Prediction, Split, Task, quiet
+from saccade.look.figure import Seen
+from saccade.pretrained import catalogue, opening, pickles
+from saccade.pretrained import tasks as foreign
+from saccade.runs import folder as runs
+from saccade.runs.folder import Run
+from saccade.runs.journal import read_journal
 from saccade.tasks import guess_task, load_task, task_names
-from saccade.train.device import choose_device
-from saccade.train.journal import read_journal
-from saccade.train.loop import Report, Silent, TrainConfig, Trainer
+from saccade.training.device import choose_device
+from saccade.training.loop import Report, Silent, TrainConfig, Trainer
 
 RUNS = Path("runs")
 BUDGETS = ("train.steps=", "train.minutes=", "train.epochs=")

@@ -9,15 +9,15 @@ from typing import Literal
 
 import torch
 
+from saccade.atomic_io import read_json
 from saccade.config import from_json
-from saccade.durable import read_json
+from saccade.core.task import Task
 from saccade.errors import ModelFileError, UsageError
-from saccade.runs import Run
-from saccade.task import Task
+from saccade.runs import checkpoint
+from saccade.runs.folder import Run
+from saccade.runs.weights import check, check_settings, restore
 from saccade.tasks import load_task
-from saccade.train import checkpoint
-from saccade.train.loop import TrainConfig
-from saccade.train.state import check, check_settings, restore
+from saccade.training.loop import TrainConfig
 
 Which = Literal["best", "last", "mean"]
 

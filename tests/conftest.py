@@ -9,8 +9,8 @@ import pytest
 import torch
 from hypothesis import settings
 
-from saccade.adapt.catalogue import get
 from saccade.errors import ResourceError
+from saccade.pretrained.catalogue import get
 
 settings.register_profile("saccade", deadline=None, max_examples=25, derandomize=True)
 settings.load_profile("saccade")

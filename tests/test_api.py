@@ -8,7 +8,7 @@ import pytest
 
 from saccade import api
 from saccade.errors import DataError, ModelFileError
-from saccade.train import checkpoint
+from saccade.runs import checkpoint
 
 TINY = ["model.dim=16", "model.depth=1", "model.heads=2", "model.hidden=16", "model.capacity=8", "batch=4"]
 

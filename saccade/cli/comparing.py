@@ -62,7 +62,7 @@ def compare(
       saccade compare pairs.tsv --models rnn,rnn+attention --minutes 10 --name bottleneck
       saccade compare train.en --target de --valid val.en --json
     """
-    from saccade.compare import job, summary
+    from saccade.comparison import job, summary
 
     shortcuts = {key: value for key, value in rest.items() if key in SHORTCUTS and key != "minutes"}
     words = [*settings, *(f"{SHORTCUTS[key]}={value}" for key, value in shortcuts.items() if value is not None)]

@@ -38,7 +38,8 @@ def features(model: str, texts: tuple[str, ...], root: str, as_json: bool, **how
       saccade features minilm "He sat by the bank." "The bank lent money." --word bank
       saccade features minilm --compare tags.conll
     """
-    from saccade import api, features
+    from saccade import api
+    from saccade.look import features
 
     with report(False) as screen:
         opened = features.encoder_of(api.load(model, root=root, say=screen.say))

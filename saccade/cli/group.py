@@ -73,7 +73,7 @@ def say(message: str) -> None:
 
 
 def report(quiet: bool) -> Any:
-    from saccade.screen import Screen
+    from saccade.progress import Screen
 
     return Screen(quiet)
 

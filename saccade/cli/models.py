@@ -120,7 +120,8 @@ def export(run: str, folder: Path, form: str, root: str, task: str, which: Any) 
     Examples:
       saccade export book-1 --to hf book-for-transformers
     """
-    from saccade import api, exporting
+    from saccade import api
+    from saccade.pretrained import exporting
 
     opened = api.load(run, root=root, which=which, task=task, say=say, device="cpu")
     for line in exporting.export(opened, folder):

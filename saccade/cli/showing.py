@@ -33,7 +33,7 @@ def demo(minutes: float, root: str) -> None:
       saccade demo --minutes 5
     """
     from saccade import api
-    from saccade.demo import EXAMPLES, plan_dates, write_dates
+    from saccade.demo.dates import EXAMPLES, plan_dates, write_dates
 
     data, valid = write_dates(Path(root) / "dates")
     name = api.free_name(root, "dates")

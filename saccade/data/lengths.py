@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from saccade import durable
+from saccade import atomic_io as durable
 
 # Tokens in, tokens out, examples, as orders of magnitude.
 PUBLISHED = (

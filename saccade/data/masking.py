@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from saccade.data.batches import key, shuffle
-from saccade.data.frames import Frame
-from saccade.data.sentences import Sentences
+from saccade.data.batching import key, shuffle
+from saccade.data.text.sentences import Sentences
+from saccade.data.text.templates import Frame
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from saccade.data.batches import Buckets
-from saccade.data.bitext import Bitext
+from saccade.data.batching import Buckets
+from saccade.data.formats.bitext import Bitext
 
 
 @dataclass(frozen=True)

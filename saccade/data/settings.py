@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from saccade.data.files import Found, SplitSettings, find, sniff
+from saccade.data.tables.files import Found, SplitSettings, find, sniff
 
 
 @dataclass(frozen=True)

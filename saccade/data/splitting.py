@@ -10,8 +10,8 @@ from typing import Literal
 
 import numpy as np
 
-from saccade.data.documents import Document, count_characters, documents
-from saccade.data.sniffing import Found
+from saccade.data.formats.documents import Document, count_characters, documents
+from saccade.data.tables.sniffing import Found
 from saccade.errors import DataError
 
 Part = Literal["train", "valid"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from saccade.data.frames import Frame
-from saccade.data.squad import Question
-from saccade.data.tokenizers import Tokenizer
+from saccade.data.formats.squad import Question
+from saccade.data.text.templates import Frame
+from saccade.data.text.tokenizers import Tokenizer
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,11 @@ from typing import Any
 
 from torch import Tensor
 
+from saccade.core.task import AttentionRead, Axis, Prediction
 from saccade.look.labels import cells, clusters, cut, rightwards, shown
 from saccade.look.maps import align, merge, only, written
 from saccade.look.page import page as page
 from saccade.look.picture import png as png
-from saccade.task import AttentionRead, Axis, Prediction
 
 SHADES = " ░▒▓█"
 STEPS = (0.05, 0.25, 0.5, 0.75)  # of the largest weight, from which each shade but the first begins

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from saccade.core.task import AttentionRead, Axis
 from saccade.errors import DataError, UsageError
-from saccade.task import AttentionRead, Axis
 
 # Shapes: H heads, Q queries, K keys.
 

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from saccade.core.task import AttentionRead, Prediction, Reading
 from saccade.errors import UsageError
 from saccade.look.labels import shown
 from saccade.look.maps import merge
-from saccade.task import AttentionRead, Prediction, Reading
 
 MOST = 30_000_000  # weights; a browser opens the 80 MB they make, but not many more
 BAR = 28  # pixels of the highest bar

@@ -8,10 +8,10 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from saccade.core.task import AttentionRead
 from saccade.errors import UsageError
 from saccade.look.labels import clusters, cut, shown
 from saccade.look.maps import only
-from saccade.task import AttentionRead
 
 if TYPE_CHECKING:
     from PIL import Image, ImageFont

@@ -12,9 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from saccade.core.task import AttentionRead, Axis
 from saccade.errors import UsageError
 from saccade.look.maps import word_axis
-from saccade.task import AttentionRead, Axis
 
 SAMPLED = 96  # queries that speak for a longer text
 TOGETHER = 2**20  # weights computed at once, which stay in the cache of a processor

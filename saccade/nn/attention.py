@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from saccade.nn.alter import silenced
+from saccade.nn.ablation import silenced
 from saccade.nn.cache import LayerCache
 from saccade.nn.kernels import level
 from saccade.nn.masks import Lowered, Mask, Near, Padding

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from saccade.nn.alter import silenced
+from saccade.nn.ablation import silenced
 from saccade.nn.attention import Attention, Score
 from saccade.nn.cache import LayerCache
 from saccade.nn.masks import Lowered, Mask, positions

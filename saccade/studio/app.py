@@ -16,6 +16,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from saccade import api
+from saccade.core.task import Task
 from saccade.errors import SaccadeError, UsageError
 from saccade.studio import live, looking
 from saccade.studio.exporting import export
@@ -23,7 +24,6 @@ from saccade.studio.generating import written
 from saccade.studio.pages import STATIC, Page, plain
 from saccade.studio.security import Guard
 from saccade.studio.sessions import Look, Sessions
-from saccade.task import Task
 
 T = TypeVar("T")
 Answer = Callable[[Request], Awaitable[Response]]

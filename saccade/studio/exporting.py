@@ -5,9 +5,9 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
+from saccade.core.task import Prediction
 from saccade.errors import UsageError
-from saccade.look.seen import Seen
-from saccade.task import Prediction
+from saccade.look.figure import Seen
 
 MEDIA = {"svg": "image/svg+xml", "png": "image/png", "html": "text/html", "json": "application/json"}
 

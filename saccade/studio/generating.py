@@ -10,10 +10,10 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from saccade import api
+from saccade.core.task import Weights
 from saccade.errors import SaccadeError
 from saccade.look.labels import shown
 from saccade.studio.sessions import Model
-from saccade.task import Weights
 
 AHEAD = 64  # tokens that wait for a slow reader
 END = None

@@ -11,11 +11,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from saccade import api, runs
-from saccade.durable import read_json
+from saccade import api
+from saccade.atomic_io import read_json
 from saccade.errors import UsageError
-from saccade.train.glimpses import FOLDER
-from saccade.train.journal import read_journal
+from saccade.runs import folder as runs
+from saccade.runs.journal import read_journal
+from saccade.runs.snapshots import FOLDER
 
 POINTS = 600  # of a curve
 

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from saccade import explain
+from saccade.core.task import AttentionRead, Axis, Reading
 from saccade.errors import UsageError
-from saccade.explain import Calculation, Off
+from saccade.look import explain
+from saccade.look.explain import Calculation, Off
 from saccade.look.labels import shown
 from saccade.look.maps import align, merge
 from saccade.look.view import Habits, habits, thumbnails
 from saccade.studio.sessions import Look
-from saccade.task import AttentionRead, Axis, Reading
 
 THUMB = 40  # cells of a small picture, each way
 CELLS = 1 << 22  # most weights of one answer

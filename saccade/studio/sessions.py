@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from saccade import api
+from saccade.core.task import AttentionRead, Prediction, Task
 from saccade.errors import UsageError, suggest
 from saccade.look.maps import rollout
 from saccade.look.view import View
-from saccade.task import AttentionRead, Prediction, Task
 
 MODELS, LOOKS = 3, 12  # that stay open
 T = TypeVar("T")

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 
-from saccade.data.columns import labelled_with
-from saccade.data.files import Found, find, rows, sniff
-from saccade.data.pairs import USUAL, find_pairs
-from saccade.data.problems import Problems
-from saccade.data.squad import is_squad
-from saccade.data.tagged import is_tagged
+from saccade.core.task import Task
+from saccade.data.formats.pairs import USUAL, find_pairs
+from saccade.data.formats.squad import is_squad
+from saccade.data.formats.tagged import is_tagged
+from saccade.data.tables.columns import labelled_with
+from saccade.data.tables.files import Found, find, rows, sniff
+from saccade.data.tables.problems import Problems
 from saccade.errors import DataError, UsageError, suggest
-from saccade.task import Task
 
 BY_LABEL = {"classes": "text_classification", "numbers": "regression", "": "language_model"}
 COLUMNS = {"text": "column", "second": "second", "label": "label"}  # what settings call them
@@ -40,7 +40,7 @@ def load_task(name: str) -> type[Task]:
     except AttributeError as error:
         raise UsageError(f"the module '{where}' must have a class Task, but has none") from error
     if not (isinstance(found, type) and issubclass(found, Task)):
-        raise UsageError(f"Task of '{where}' must be a subclass of saccade.task.Task, but is {found!r}")
+        raise UsageError(f"Task of '{where}' must be a subclass of saccade.core.task.Task, but is {found!r}")
     return found
 
 

@@ -16,20 +16,21 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from saccade.axes import token_axis
-from saccade.data import files, text
-from saccade.data.batches import Windows
+from saccade.core.task import Advance, AttentionRead, Grown, Outcome, Prediction, Split, quiet
+from saccade.core.task import Task as Contract
+from saccade.data import cache as text
+from saccade.data.batching import Windows
 from saccade.data.settings import TextSettings
-from saccade.data.tokenizers import END, Stream, Tokenizer, train_tokenizer
+from saccade.data.tables import files
+from saccade.data.text.axes import token_axis
+from saccade.data.text.tokenizers import END, Stream, Tokenizer, train_tokenizer
 from saccade.decode.generate import generate
 from saccade.decode.sampling import Sampling
 from saccade.errors import DataError
 from saccade.models import presets
-from saccade.models.gpt import GPT, GPTConfig
+from saccade.models.text.gpt import GPT, GPTConfig
 from saccade.nn.probe import AttentionMap, OneRow, watch
 from saccade.nn.transformer import residuals
-from saccade.task import Advance, AttentionRead, Grown, Outcome, Prediction, Split, quiet
-from saccade.task import Task as Contract
 
 CHARACTERS_BELOW = 5_000_000  # bytes; a smaller text is read by characters, where a vocabulary of words would be rare
 QUICK = 16_384  # tokens of a quick evaluation

@@ -14,17 +14,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from saccade.data import files
-from saccade.data.batches import key
+from saccade.core.task import Advance, Axis, Outcome, Prediction, Split, quiet
+from saccade.data.batching import key
 from saccade.data.masking import Example, Examples, Masker
-from saccade.data.sentences import Sentences
 from saccade.data.settings import TextSettings
-from saccade.data.tokenizers import Tokenizer
-from saccade.encoder.task import EncoderConfig, EncoderTask, Rows
+from saccade.data.tables import files
+from saccade.data.text.sentences import Sentences
+from saccade.data.text.tokenizers import Tokenizer
 from saccade.errors import DataError, UsageError
 from saccade.models import presets
-from saccade.models.bert import BertConfig, Masked
-from saccade.task import Advance, Axis, Outcome, Prediction, Split, quiet
+from saccade.models.text.bert import BertConfig, Masked
+from saccade.tasks._encoder.task import EncoderConfig, EncoderTask, Rows
 
 QUICK, WHOLE = 256, 2000  # rows of a quick and of a full evaluation, at most
 TOGETHER = 32  # rows evaluated at once

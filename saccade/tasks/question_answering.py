@@ -13,17 +13,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from saccade import answers
-from saccade.data.batches import Buckets
+from saccade.core.task import Advance, Axis, Outcome, Prediction, Split, quiet
+from saccade.data.batching import Buckets
+from saccade.data.formats.squad import Question, Squad, read_squad
 from saccade.data.settings import HeldBack
 from saccade.data.splitting import SplitSettings
-from saccade.data.squad import Question, Squad, read_squad
-from saccade.data.tokenizers import Tokenizer
+from saccade.data.text.tokenizers import Tokenizer
 from saccade.data.windows import Window, cut_windows
-from saccade.encoder.task import EncoderConfig, EncoderTask, Rows
 from saccade.errors import UsageError
-from saccade.models.bert import BertConfig, Headed
-from saccade.task import Advance, Axis, Outcome, Prediction, Split, quiet
+from saccade.metrics import qa as answers
+from saccade.models.text.bert import BertConfig, Headed
+from saccade.tasks._encoder.task import EncoderConfig, EncoderTask, Rows
 
 QUICK = 300  # questions of a quick evaluation
 LONGEST = 30  # tokens of an answer

@@ -12,15 +12,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from saccade import agreement
-from saccade.data.columns import is_number
-from saccade.data.labelled import Labelled
-from saccade.data.pairs import PairFiles, Skipped, find_pairs, read_pairs
-from saccade.data.problems import Strays
-from saccade.encoder.rows import LabelledSettings, RowBatch, RowConfig, RowTask
+from saccade.core.task import Advance, Axis, Outcome, Prediction, Split, quiet
+from saccade.data.formats.labelled import Labelled
+from saccade.data.formats.pairs import PairFiles, Skipped, find_pairs, read_pairs
+from saccade.data.tables.columns import is_number
+from saccade.data.tables.problems import Strays
 from saccade.errors import DataError, UsageError
-from saccade.models.bert import Encoding, pool
-from saccade.task import Advance, Axis, Outcome, Prediction, Split, quiet
+from saccade.metrics import classification as agreement
+from saccade.models.text.bert import Encoding, pool
+from saccade.tasks._encoder.rows import LabelledSettings, RowBatch, RowConfig, RowTask
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
 
-from saccade import metrics
+from saccade.core.task import Advance, quiet
 from saccade.data import lengths
-from saccade.data.bitext import BitextSettings, Reader
+from saccade.data.formats.bitext import BitextSettings, Reader
 from saccade.decode.search import Search
-from saccade.task import Advance, quiet
+from saccade.metrics import generation as metrics
 from saccade.tasks import translation
 
 MEASURED = 20_000  # pairs that say how long a summary is

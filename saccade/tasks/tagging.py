@@ -14,19 +14,20 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from saccade import agreement, entities
-from saccade.data.batches import Buckets
-from saccade.data.problems import Strays
+from saccade.atomic_io import read_json, write_json
+from saccade.core.task import Advance, Axis, Outcome, Prediction, Split, quiet
+from saccade.data.batching import Buckets
+from saccade.data.formats.tagged import Sentence, Tagged, read_tagged
 from saccade.data.settings import HeldBack
 from saccade.data.splitting import SplitSettings
-from saccade.data.tagged import Sentence, Tagged, read_tagged
-from saccade.data.tokenizers import Tokenizer
+from saccade.data.tables.problems import Strays
+from saccade.data.text.tokenizers import Tokenizer
 from saccade.decode.tags import best_tags
-from saccade.durable import read_json, write_json
-from saccade.encoder.rows import LABELS
-from saccade.encoder.task import EncoderConfig, EncoderTask, Rows
-from saccade.models.bert import BertConfig, Headed
-from saccade.task import Advance, Axis, Outcome, Prediction, Split, quiet
+from saccade.metrics import classification as agreement
+from saccade.metrics import tagging as entities
+from saccade.models.text.bert import BertConfig, Headed
+from saccade.tasks._encoder.rows import LABELS
+from saccade.tasks._encoder.task import EncoderConfig, EncoderTask, Rows
 
 QUICK = 500  # sentences of a quick evaluation
 Said = tuple[list[str], list[float]]  # the tag of each word, and how sure the model is

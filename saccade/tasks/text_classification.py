@@ -12,11 +12,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from saccade import agreement
-from saccade.data.labelled import Labelled
-from saccade.encoder.rows import RowBatch, RowConfig, RowTask
-from saccade.models.bert import Headed, pool
-from saccade.task import Advance, Axis, Outcome, Prediction, Split, quiet
+from saccade.core.task import Advance, Axis, Outcome, Prediction, Split, quiet
+from saccade.data.formats.labelled import Labelled
+from saccade.metrics import classification as agreement
+from saccade.models.text.bert import Headed, pool
+from saccade.tasks._encoder.rows import RowBatch, RowConfig, RowTask
 
 SHOWN = 12  # labels of a table of mistakes
 

@@ -14,25 +14,25 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from saccade import metrics
-from saccade.axes import token_axis
-from saccade.data.batches import Buckets, groups
-from saccade.data.bitext import Bitext, BitextSettings, Reader, Sides, learn_vocabularies
+from saccade.core.task import Advance, AttentionRead, Grown, Outcome, Prediction, Reading, Split, quiet
+from saccade.core.task import Task as Contract
+from saccade.data.batching import Buckets, groups
+from saccade.data.formats.bitext import Bitext, BitextSettings, Reader, Sides, learn_vocabularies
 from saccade.data.pair_batches import PairBatch, PairBatches, make_batch
-from saccade.data.tokenizers import BEGIN, END, Stream
+from saccade.data.text.axes import token_axis
+from saccade.data.text.tokenizers import BEGIN, END, Stream
 from saccade.decode.search import Hypothesis, Search, search
 from saccade.errors import DataError
 from saccade.look import maps as looks
+from saccade.metrics import generation as metrics
 from saccade.models import presets
-from saccade.models.architectures import Shapes, build
-from saccade.models.decoder_only import DecoderOnly
-from saccade.models.seq2seq import Seq2Seq, Vocabularies, Writing
+from saccade.models.seq2seq.architectures import Shapes, build
+from saccade.models.seq2seq.decoder_only import DecoderOnly
+from saccade.models.seq2seq.interface import Seq2Seq, Vocabularies, Writing
 from saccade.nn.kernels import consistent_loss, token_loss
 from saccade.nn.packed import packed
 from saccade.nn.probe import OneRow, watch
 from saccade.nn.transformer import residuals
-from saccade.task import Advance, AttentionRead, Grown, Outcome, Prediction, Reading, Split, quiet
-from saccade.task import Task as Contract
 
 QUICK = 500  # pairs of a quick evaluation
 STUDIED = 100  # pairs that show which head aligns words

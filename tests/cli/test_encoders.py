@@ -10,8 +10,8 @@ import torch
 from click.testing import CliRunner
 
 from saccade import api
-from saccade.adapt import quantize
 from saccade.cli import main
+from saccade.pretrained import quantize
 
 transformers = pytest.importorskip("transformers", reason="the oracle; installed with the [test] extra")
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from saccade.data.files import BadRows
-from saccade.data.pairs import find_pairs, read_pairs
+from saccade.data.formats.pairs import find_pairs, read_pairs
+from saccade.data.tables.files import BadRows
 from saccade.errors import DataError, SaccadeError, UsageError
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from saccade.data.batches import Buckets, Windows, key, mix, shuffle
+from saccade.data.batching import Buckets, Windows, key, mix, shuffle
 
 fair = settings(deadline=None, derandomize=True, max_examples=60)
 SEEDS = st.integers(0, 2**63 - 1)

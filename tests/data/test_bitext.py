@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from saccade.data import bitext
-from saccade.data.bitext import Bitext, BitextSettings, Reader, learn_vocabularies
-from saccade.data.tokenizers import BEGIN, END
+from saccade.data.formats import bitext
+from saccade.data.formats.bitext import Bitext, BitextSettings, Reader, learn_vocabularies
+from saccade.data.text.tokenizers import BEGIN, END
 from saccade.errors import DataError, UsageError
 
 Rows = list[tuple[str, str]]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from saccade.data.counterparts import counterpart, swap_rule
+from saccade.data.tables.counterparts import counterpart, swap_rule
 from saccade.errors import DataError
 
 

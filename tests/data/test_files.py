@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from saccade.data import documents as documents_module
-from saccade.data import rows as rows_module
-from saccade.data.encodings import explain
-from saccade.data.files import BadRows, Found, Problems, documents, find, rows, sniff
+from saccade.data.formats import documents as documents_module
+from saccade.data.tables import rows as rows_module
+from saccade.data.tables.encodings import explain
+from saccade.data.tables.files import BadRows, Found, Problems, documents, find, rows, sniff
 from saccade.errors import DataError, UsageError
 
 
@@ -196,7 +196,7 @@ def test_a_header_can_be_said(tmp_path: Path) -> None:
 
 def test_pieces_join_to_exactly_the_text_and_know_their_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(documents_module, "PIECE", 1000)
-    monkeypatch.setattr("saccade.data.encodings.BLOCK", 700)
+    monkeypatch.setattr("saccade.data.tables.encodings.BLOCK", 700)
     text = "".join(f"line {number} é日本\n" + "\n" * (number % 3) for number in range(2000)) + "no end"
     pieces = list(documents(sniff(write(tmp_path, "a.txt", text))))
     assert "".join(piece.text for piece in pieces) == text
@@ -210,7 +210,7 @@ def test_pieces_join_to_exactly_the_text_and_know_their_lines(tmp_path: Path, mo
 def test_a_text_without_line_ends_does_not_fill_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(documents_module, "PIECE", 1000)
     monkeypatch.setattr(documents_module, "LONGEST_LINE", 4000)
-    monkeypatch.setattr("saccade.data.encodings.BLOCK", 1000)
+    monkeypatch.setattr("saccade.data.tables.encodings.BLOCK", 1000)
     text = "x" * 20_500
     pieces = [piece.text for piece in documents(sniff(write(tmp_path, "a.txt", text)))]
     assert "".join(pieces) == text

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from saccade.data.columns import Columns
-from saccade.data.labelled import find_labelled, read_labelled
+from saccade.data.formats.labelled import find_labelled, read_labelled
 from saccade.data.splitting import SplitSettings, hold_back
+from saccade.data.tables.columns import Columns
 from saccade.errors import DataError, UsageError
 
 

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from saccade.data.frames import Frame
 from saccade.data.masking import Examples, Masker
-from saccade.data.sentences import Sentences, cut_sentences
 from saccade.data.sequences import Sequences
+from saccade.data.text.sentences import Sentences, cut_sentences
+from saccade.data.text.templates import Frame
 
 BEGIN, END, MASK = 1, 2, 3
 FRAME = Frame(BEGIN, END, (END,), MASK, 32)

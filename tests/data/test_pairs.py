@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from saccade.data import encodings
-from saccade.data.files import BadRows
-from saccade.data.pairs import Pair, PairFiles, Skipped, counterpart, find_pairs, read_pairs, swap_rule
+from saccade.data.formats.pairs import Pair, PairFiles, Skipped, counterpart, find_pairs, read_pairs, swap_rule
+from saccade.data.tables import encodings
+from saccade.data.tables.files import BadRows
 from saccade.errors import DataError
 
 

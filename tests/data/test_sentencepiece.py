@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from saccade.data.sentencepiece import is_marian, read_pieces, read_sides
+from saccade.data.text.sentencepiece import is_marian, read_pieces, read_sides
 from saccade.errors import ModelFileError
 
 TEXTS = ["The cat sat.", "  two   spaces ", "Ünïcödé ﬁne ½", "unknown ☃ sign", "", "A-b_c 12,5", "猫が座った。"]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from saccade.data.files import Document, SplitSettings, belongs_to_valid, overlap, sniff, split
+from saccade.data.tables.files import Document, SplitSettings, belongs_to_valid, overlap, sniff, split
 from saccade.errors import DataError
 
 

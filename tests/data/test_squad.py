@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from saccade.answers import score_answers
-from saccade.data import squad
+from saccade.data.formats import squad
+from saccade.data.formats.squad import Answer, Question, read_squad
 from saccade.data.splitting import SplitSettings
-from saccade.data.squad import Answer, Question, read_squad
 from saccade.errors import DataError
+from saccade.metrics.qa import score_answers
 
 CONTEXT = "The Normans were in France, and France was theirs."
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from saccade.data.formats.tagged import read_tagged
 from saccade.data.splitting import SplitSettings
-from saccade.data.tagged import read_tagged
 from saccade.errors import DataError
 
 STEP = "write each word on a line of its own, with its tag behind a tab"

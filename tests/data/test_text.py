@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from saccade.data.files import BadRows, SplitSettings, sniff
-from saccade.data.text import build_shards, default_cache, open_shards, separator
-from saccade.data.tokenizers import END, Tokenizer, train_tokenizer
+from saccade.data.cache import build_shards, default_cache, open_shards, separator
+from saccade.data.tables.files import BadRows, SplitSettings, sniff
+from saccade.data.text.tokenizers import END, Tokenizer, train_tokenizer
 from saccade.errors import DataError, ResourceError
 
 TEXT = "".join(f"line {number} of the text, with some words\n" for number in range(400))
@@ -182,8 +182,8 @@ def test_what_a_killed_builder_left_is_swept_away(source: Path, tokenizer: Token
 
 def test_builders_at_the_same_time_agree(source: Path, tmp_path: Path) -> None:
     script = (
-        "import sys; from pathlib import Path; from saccade.data.files import *;"
-        "from saccade.data.text import *; from saccade.data.tokenizers import *;"
+        "import sys; from pathlib import Path; from saccade.data.tables.files import *;"
+        "from saccade.data.cache import *; from saccade.data.text.tokenizers import *;"
         "p = Path(sys.argv[1]); t = train_tokenizer('characters', [p.read_text()], 500);"
         "print(build_shards([sniff(p)], None, t, Path(sys.argv[2]), SplitSettings())[0].path)"
     )

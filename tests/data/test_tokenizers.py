@@ -12,9 +12,9 @@ import tokenizers as library
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from saccade.data import guard
-from saccade.data.alphabets import cut_at_breaks
-from saccade.data.tokenizers import BEGIN, BERT, END, Stream, Tokenizer, train_tokenizer
+from saccade.data.text import guard
+from saccade.data.text.alphabets import cut_at_breaks
+from saccade.data.text.tokenizers import BEGIN, BERT, END, Stream, Tokenizer, train_tokenizer
 from saccade.errors import DataError, ModelFileError, UsageError
 
 TEXT = "The quick brown fox jumps over the lazy dog.\n\tIt was — naïvely — 3 times, wasn't it?  \n\n日本語 ok!\n" * 20
@@ -87,8 +87,8 @@ def test_batches_equal_single_texts() -> None:
 def test_long_texts_are_cut_where_it_makes_no_difference(parts: list[str]) -> None:
     text = "".join(parts) * 3
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("saccade.data.alphabets.PART", 10)
-        patch.setattr("saccade.data.tokenizers.PART", 10)
+        patch.setattr("saccade.data.text.alphabets.PART", 10)
+        patch.setattr("saccade.data.text.tokenizers.PART", 10)
         assert "".join(cut_at_breaks(text)) == text
         assert BYTES.encode(text) == BYTES._inner.encode(text, add_special_tokens=False).ids
 
@@ -97,8 +97,8 @@ def test_long_texts_are_cut_where_it_makes_no_difference(parts: list[str]) -> No
 def test_texts_are_not_cut_under_rules_that_would_notice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rule: dict[str, bool]
 ) -> None:
-    monkeypatch.setattr("saccade.data.alphabets.PART", 10)
-    monkeypatch.setattr("saccade.data.tokenizers.PART", 10)
+    monkeypatch.setattr("saccade.data.text.alphabets.PART", 10)
+    monkeypatch.setattr("saccade.data.text.tokenizers.PART", 10)
     loaded = Tokenizer.load(change(tmp_path / "t.json", lambda content: content["pre_tokenizer"].update(rule)))
     assert loaded.encode(TEXT) == loaded._inner.encode(TEXT, add_special_tokens=False).ids
 
@@ -290,7 +290,7 @@ def test_saved_and_loaded_is_the_same(tmp_path: Path, tokenizer: Tokenizer) -> N
 
 def test_training_gives_the_same_bytes_in_every_process() -> None:
     script = (
-        "from saccade.data.tokenizers import train_tokenizer as t;"
+        "from saccade.data.text.tokenizers import train_tokenizer as t;"
         "x = ['the cat and the hat sat on a mat with a bat at ten'] * 3;"
         "print(*(t(k, iter(x), 270).sha256 for k in ('characters', 'words', 'bpe', 'wordpiece')))"
     )

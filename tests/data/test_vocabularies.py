@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from saccade.data import guard, vocabularies
-from saccade.data.alphabets import BYTES
-from saccade.data.tokenizers import BERT, END, Tokenizer, train_tokenizer
-from saccade.data.vocabularies import CUTS, byte_pairs, read_tokenizer
+from saccade.data.text import guard, vocabularies
+from saccade.data.text.alphabets import BYTES
+from saccade.data.text.tokenizers import BERT, END, Tokenizer, train_tokenizer
+from saccade.data.text.vocabularies import CUTS, byte_pairs, read_tokenizer
 from saccade.errors import ModelFileError
 
 transformers = pytest.importorskip("transformers", reason="the oracle; installed with the [test] extra")

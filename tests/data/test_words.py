@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from saccade.data.tokenizers import END, train_tokenizer
-from saccade.data.words import word_numbers
+from saccade.data.text.tokenizers import END, train_tokenizer
+from saccade.data.text.words import word_numbers
 
 
 def words(pieces: list[bytes]) -> list[str]:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from saccade.decode.generate import generate
 from saccade.decode.sampling import Sampling, penalise
-from saccade.models.gpt import GPT, GPTConfig
+from saccade.models.text.gpt import GPT, GPTConfig
 
 CONTEXT = 12
 GREEDY = Sampling(temperature=0)

@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 
 from saccade import api
-from saccade.train.journal import read_journal
+from saccade.runs.journal import read_journal
 
 FILE = Path(__file__).parent / "losses.json"
 GPT = ["model.dim=32", "model.depth=2", "model.heads=2", "model.hidden=64", "model.capacity=16", "batch=4"]

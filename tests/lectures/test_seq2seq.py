@@ -7,12 +7,12 @@ import torch
 
 from saccade import api
 from saccade.decode.search import Search, search
-from saccade.models.architectures import Shapes, build
 from saccade.models.presets import TRANSLATION
-from saccade.models.recurrent import RecurrentConfig
-from saccade.models.seq2seq import Vocabularies, Writing
-from saccade.models.translator import Translator, TranslatorConfig
-from saccade.models.universal import UniversalConfig, UniversalTranslator
+from saccade.models.seq2seq.architectures import Shapes, build
+from saccade.models.seq2seq.interface import Vocabularies, Writing
+from saccade.models.seq2seq.recurrent import RecurrentConfig
+from saccade.models.seq2seq.transformer import Translator, TranslatorConfig
+from saccade.models.seq2seq.universal import UniversalConfig, UniversalTranslator
 from saccade.nn.attention import Attention
 from saccade.nn.layers import FeedForward, Residual
 from saccade.nn.masks import Causal

@@ -4,7 +4,7 @@ import random
 
 from saccade.config import override
 from saccade.data.lengths import PUBLISHED, table
-from saccade.models.architectures import Architecture
+from saccade.models.seq2seq.architectures import Architecture
 from saccade.tasks import translation
 from saccade.tasks.summarisation import SummaryConfig, Task
 

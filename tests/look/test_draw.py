@@ -11,10 +11,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from saccade.core.task import AttentionRead, Axis, Prediction, Reading
 from saccade.errors import UsageError
 from saccade.look import draw
 from saccade.look.labels import cells, clusters, cut, shown
-from saccade.task import AttentionRead, Axis, Prediction, Reading
 
 ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
 XML = "{http://www.w3.org/2000/svg}"

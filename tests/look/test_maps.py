@@ -7,9 +7,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from saccade.core.task import AttentionRead, Axis
 from saccade.errors import DataError, UsageError
 from saccade.look import maps
-from saccade.task import AttentionRead, Axis
 
 
 def axis(count, words=()):

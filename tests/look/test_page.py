@@ -5,9 +5,9 @@ import re
 import pytest
 import torch
 
+from saccade.core.task import AttentionRead, Axis, Prediction, Reading
 from saccade.errors import UsageError
 from saccade.look import draw, page
-from saccade.task import AttentionRead, Axis, Prediction, Reading
 
 EVIL = "</script><script>window.hacked=1</script>"
 SOURCE = Axis("words", (" the", " bla", "ck", " cat", EVIL, " שלום"), (0, 1, 1, 2, 3, 4))

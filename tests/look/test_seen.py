@@ -5,8 +5,8 @@ import re
 
 import torch
 
-from saccade.look.seen import Seen
-from saccade.task import AttentionRead, Axis, Prediction
+from saccade.core.task import AttentionRead, Axis, Prediction
+from saccade.look.figure import Seen
 
 
 def test_a_notebook_gets_the_page_in_a_frame_of_its_own():

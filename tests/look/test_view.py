@@ -5,13 +5,13 @@ import math
 import pytest
 import torch
 
+from saccade.core.task import AttentionRead, Axis
 from saccade.errors import UsageError
 from saccade.look.maps import merge
 from saccade.look.view import View, habits, thumbnails
 from saccade.nn.attention import Attention
 from saccade.nn.masks import Causal
 from saccade.nn.probe import OneRow, watch
-from saccade.task import AttentionRead, Axis
 
 TOKENS = 11
 PIECES = Axis("words", tuple(f" {n}" if n % 3 else f"x{n}" for n in range(TOKENS)), (0, 0, 1, 1, 1, 2, 3, 4, 4, 5, 5))

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from saccade.models.decoder_only import DecoderConfig, DecoderOnly
-from saccade.models.seq2seq import Vocabularies, Writing
+from saccade.models.seq2seq.decoder_only import DecoderConfig, DecoderOnly
+from saccade.models.seq2seq.interface import Vocabularies, Writing
 from saccade.nn.cache import KVCache
 from saccade.nn.compressed import Compressed
 from saccade.nn.probe import watch

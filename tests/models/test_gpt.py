@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from saccade.models.gpt import GPT, GPTConfig
 from saccade.models.presets import GPT as PRESETS
+from saccade.models.text.gpt import GPT, GPTConfig
 
 transformers = pytest.importorskip("transformers", reason="the oracle; installed with the [test] extra")
 

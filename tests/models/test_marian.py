@@ -9,8 +9,8 @@ import torch
 
 from saccade.decode.search import Search, search
 from saccade.models.presets import TRANSLATION
-from saccade.models.seq2seq import Vocabularies, Writing
-from saccade.models.translator import Translator, TranslatorConfig
+from saccade.models.seq2seq.interface import Vocabularies, Writing
+from saccade.models.seq2seq.transformer import Translator, TranslatorConfig
 
 transformers = pytest.importorskip("transformers", reason="the oracle; installed with the [test] extra")
 

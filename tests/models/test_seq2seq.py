@@ -5,14 +5,14 @@ import torch
 from torch import nn
 
 from saccade.decode.search import Search, search
-from saccade.models.architectures import Shapes, build
-from saccade.models.convolution import ConvolutionConfig
-from saccade.models.decoder_only import DecoderConfig
 from saccade.models.presets import TRANSLATION
-from saccade.models.recurrent import RecurrentConfig
-from saccade.models.seq2seq import Memory, Vocabularies, Writing
-from saccade.models.translator import Translator, TranslatorConfig
-from saccade.models.universal import UniversalConfig
+from saccade.models.seq2seq.architectures import Shapes, build
+from saccade.models.seq2seq.convolution import ConvolutionConfig
+from saccade.models.seq2seq.decoder_only import DecoderConfig
+from saccade.models.seq2seq.interface import Memory, Vocabularies, Writing
+from saccade.models.seq2seq.recurrent import RecurrentConfig
+from saccade.models.seq2seq.transformer import Translator, TranslatorConfig
+from saccade.models.seq2seq.universal import UniversalConfig
 from saccade.nn.attention import Additive, Attention, Bilinear
 from saccade.nn.cache import KVCache
 from saccade.nn.probe import watch

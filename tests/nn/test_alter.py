@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from saccade.models.gpt import GPT, GPTConfig
-from saccade.nn.alter import Off, entered, entering, switched_off
+from saccade.models.text.gpt import GPT, GPTConfig
+from saccade.nn.ablation import Off, entered, entering, switched_off
 from saccade.nn.attention import Attention
 from saccade.nn.masks import Causal
 

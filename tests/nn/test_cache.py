@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from saccade.models.gpt import GPT, GPTConfig
+from saccade.models.text.gpt import GPT, GPTConfig
 from saccade.nn.attention import Additive, Attention
 from saccade.nn.cache import KVCache
 from saccade.nn.masks import Causal, Padding

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from saccade.models.gpt import GPT, GPTConfig
+from saccade.models.text.gpt import GPT, GPTConfig
 from saccade.nn.attention import Additive, Attention, Cosine, Dot
 from saccade.nn.cache import KVCache
 from saccade.nn.masks import Causal, Padding, Window

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from saccade.models.gpt import GPT, GPTConfig
+from saccade.models.text.gpt import GPT, GPTConfig
 from saccade.nn.masks import Causal, Everything, Graph, Padding
 from saccade.nn.transformer import Transformer, TransformerConfig
 

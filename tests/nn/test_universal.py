@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from saccade.models.seq2seq import Vocabularies
-from saccade.models.universal import UniversalConfig, UniversalTranslator
+from saccade.models.seq2seq.interface import Vocabularies
+from saccade.models.seq2seq.universal import UniversalConfig, UniversalTranslator
 from saccade.nn.masks import Causal
 from saccade.nn.transformer import TransformerConfig
 from saccade.nn.universal import TIME, Universal

@@ -239,7 +239,7 @@ def every_file() -> list[Broken]:
 
 def run_reader(path: Path, runs: Path) -> Outcome:
     """Read a file to its end with the functions that the command uses."""
-    from saccade.data.files import documents, find, sniff
+    from saccade.data.tables.files import documents, find, sniff
     from saccade.errors import SaccadeError
 
     try:

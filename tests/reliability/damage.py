@@ -83,7 +83,7 @@ def spoil(folder: Path, chance: random.Random, way: int) -> tuple[str, list[Path
 def one_case(checkpoints: Path, chance: random.Random, way: int, depth: int) -> tuple[bool, bool, str]:
     """Damage the newest `depth` checkpoints: whether each was noticed by file, and the one before them was taken."""
     from saccade.errors import ModelFileError
-    from saccade.train import checkpoint
+    from saccade.runs import checkpoint
 
     known, told = checkpoint.steps(checkpoints), []
     spoilt = [spoil(checkpoint.at(checkpoints, step), chance, way) for step in known[-depth:]]
@@ -118,7 +118,7 @@ def in_process(place: Place, run: Path, count: int, chance: random.Random) -> tu
 
 def through_the_command(place: Place, chance: random.Random) -> list[str]:
     """A few cases with `saccade resume`: it falls back, says so, ends the same; with nothing left it exits with 4."""
-    from saccade.train import checkpoint
+    from saccade.runs import checkpoint
 
     complaints, reference = [], place.runs / "reference"
     for number in range(COMMANDS):

@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from saccade import durable
+from saccade import atomic_io as durable
 from saccade.cli import main
+from saccade.runs import checkpoint, journal
 from saccade.tasks import language_model
-from saccade.train import checkpoint, journal
 
 PAUSE = 0.04  # seconds at most before and after each small act
 

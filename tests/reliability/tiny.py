@@ -80,7 +80,7 @@ def temporary() -> tempfile.TemporaryDirectory[str]:
 
 def differences(one: Path, other: Path) -> list[str]:
     """What differs between two finished runs: last step, tensors byte by byte, best score, logs, samples."""
-    from saccade.train import checkpoint
+    from saccade.runs import checkpoint
 
     steps = [checkpoint.steps(run / "checkpoints") for run in (one, other)]
     if not all(steps) or steps[0][-1] != steps[1][-1]:

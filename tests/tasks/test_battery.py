@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 import torch
 
-from saccade import api, explain
+from saccade import api
 from saccade.config import from_json, override, to_json
+from saccade.core.task import Split, Task
 from saccade.errors import UsageError
-from saccade.nn.alter import Off, entering
-from saccade.task import Split, Task
+from saccade.look import explain
+from saccade.nn.ablation import Off, entering
 from saccade.tasks import load_task, task_names
 
 STEPS = 20

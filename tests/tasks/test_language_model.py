@@ -11,9 +11,9 @@ import torch
 import torch.nn.functional as F
 
 from saccade.config import from_json, override
-from saccade.data import text
+from saccade.core.task import Split
+from saccade.data import cache as text
 from saccade.errors import DataError, UsageError
-from saccade.task import Split
 from saccade.tasks import language_model
 from saccade.tasks.language_model import Task, TextConfig, TextOptions, _overhang
 

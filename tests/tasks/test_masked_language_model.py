@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from saccade.config import override
-from saccade.data.tokenizers import Tokenizer, train_tokenizer
-from saccade.data.vocabularies import ROBERTA
+from saccade.core.task import Split
+from saccade.data.text.tokenizers import Tokenizer, train_tokenizer
+from saccade.data.text.vocabularies import ROBERTA
 from saccade.errors import DataError, UsageError
-from saccade.models.bert import BertConfig
-from saccade.task import Split
+from saccade.models.text.bert import BertConfig
 from saccade.tasks.masked_language_model import FillOptions, MaskedConfig, Task, goes_on
 
 WORDS = ["the", "cat", "dog", "sat", "ran", "on", "a", "mat", "red", "blue"]

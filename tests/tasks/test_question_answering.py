@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from saccade.answers import word_f1
 from saccade.config import override
-from saccade.data.frames import Frame
-from saccade.data.squad import Answer, Question, read_squad
-from saccade.data.tokenizers import train_tokenizer
+from saccade.core.task import Split
+from saccade.data.formats.squad import Answer, Question, read_squad
+from saccade.data.text.templates import Frame
+from saccade.data.text.tokenizers import train_tokenizer
 from saccade.data.windows import cut_windows
 from saccade.errors import UsageError
-from saccade.task import Split
+from saccade.metrics.qa import word_f1
 from saccade.tasks.question_answering import LONGEST, AnswerConfig, AnswerOptions, Found, _best_span
 
 CONTEXT = "In 1889 the T\u00f6wer (of  Paris) was built; it is 330 m high. Gustave's men did it."

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
+from saccade.core.task import Split
 from saccade.errors import DataError, UsageError
-from saccade.task import Split
 from saccade.tasks.regression import NumberOptions
 
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from saccade.config import override
+from saccade.core.task import Split
 from saccade.errors import DataError, UsageError
-from saccade.task import Split
 from saccade.tasks.sentence_vectors import VectorConfig, VectorOptions
 
 WORDS = ["red", "blue", "cat", "dog", "sat", "ran", "mat"]

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from saccade import api, metrics
+from saccade import api
 from saccade.config import override
-from saccade.task import Split
+from saccade.core.task import Split
+from saccade.metrics import generation as metrics
 from saccade.tasks.summarisation import SummaryConfig, SummaryOptions, Task
 
 WORDS = ["".join(random.Random(number).choices("aeioubdklmnprst", k=5)) for number in range(400)]

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from saccade.config import override
+from saccade.core.task import Split
 from saccade.errors import DataError, UsageError
-from saccade.task import Split
 from saccade.tasks.tagging import TagConfig, TagOptions
 
 TAGS = {"Anna": "B-PER", "Berta": "B-PER", "Smith": "I-PER", "Rome": "B-LOC", "Paris": "B-LOC"}

@@ -6,10 +6,10 @@ import random
 import pytest
 import torch
 
-from saccade.agreement import confusion
 from saccade.config import override
+from saccade.core.task import Split
 from saccade.errors import DataError, UsageError
-from saccade.task import Split
+from saccade.metrics.classification import confusion
 from saccade.tasks.text_classification import ClassConfig, ClassOptions, _table
 
 WORDS = ["red", "blue", "cat", "dog", "sat", "ran", "the", "a", "mat"]

@@ -14,8 +14,8 @@ import torch.nn.functional as F
 
 from saccade import api
 from saccade.config import override
+from saccade.core.task import Split
 from saccade.errors import DataError
-from saccade.task import Split
 from saccade.tasks import guess_task
 from saccade.tasks.translation import Task, TranslationConfig, TranslationOptions
 

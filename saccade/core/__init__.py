@@ -1,0 +1,1 @@
+"""The contracts between tasks, the training loop and every front end."""

@@ -1,0 +1,1 @@
+"""File formats of examples: pairs, labelled rows, tagged words, questions, documents."""

@@ -1,0 +1,1 @@
+"""Tables and plain files: finding, sniffing and reading them row by row, with errors that name file and line."""

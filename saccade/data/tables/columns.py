@@ -1,0 +1,222 @@
+"""Columns: which columns of a table hold the text, a second text and the label, by name or by what is in them."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Literal
+
+from saccade.data.tables.problems import BadRows, Problem, Problems, Strays
+from saccade.data.tables.rows import Lines, pick_columns, rows
+from saccade.data.tables.sniffing import Found, sniff
+from saccade.errors import DataError, UsageError
+
+SAMPLE = 1000  # rows
+LEAST = 20  # rows of a table without a header from which it is clear that a column repeats
+MOST_WORDS = 3  # of the name of a class
+FEW = 5  # different numbers that may be classes
+# Names people give to columns, in lower case; the first that a table has is read.
+TEXTS = (
+    *("text", "sentence", "message", "tweet", "review", "comment", "content", "document", "body", "sms", "post"),
+    *("utterance", "question", "query", "headline", "description", "email", "title"),
+)
+PAIRS = (
+    ("sentence1", "sentence2"),
+    ("sentence_1", "sentence_2"),
+    ("sentence_a", "sentence_b"),
+    ("text1", "text2"),
+    ("text_1", "text_2"),
+    ("text_a", "text_b"),
+    ("text", "text_pair"),
+    ("question1", "question2"),
+    ("premise", "hypothesis"),
+    ("question", "sentence"),
+    ("query", "passage"),
+    ("first", "second"),
+)
+LABELS = (
+    *("label", "labels", "class", "classes", "category", "categories", "target", "sentiment", "intent", "topic"),
+    *("emotion", "polarity", "gold_label", "tag", "tags"),
+)
+NUMBERS = (
+    *("score", "similarity", "similarity_score", "relatedness_score", "relatedness", "rating", "stars", "value"),
+    *("number", "label", "target"),
+)
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The names of the columns that are read; a table without a header has numbers for names, from 1."""
+
+    text: str
+    label: str
+    second: str = ""
+
+    def notes(self) -> list[str]:
+        """What was chosen, for people."""
+        second = f", second text: column {self.second}" if self.second else ""
+        return [f"text: column {self.text}{second}, label: column {self.label}"]
+
+
+def find_columns(
+    found: Found, *, text: str = "", second: str = "", label: str = "", numbers: bool = False
+) -> tuple[Found, Columns]:
+    """Decide which columns to read, and with or without a header; what is given is taken as said.
+
+    With `numbers` the label is a number to be predicted, not one of some classes.
+    """
+    given = [name for name in (text, second, label) if name]
+    if len(set(given)) < len(given):
+        twice = next(name for name in given if given.count(name) > 1)
+        message = f"text, second text and label must be different columns, but two are '{twice}'"
+        raise UsageError(f"{message}; give each its own with --column, --second and --label")
+    if found.format != "jsonl" and not found.columns and not all(name.isdecimal() for name in given):
+        headed = sniff(found.path, encoding=found.encoding, header=True)
+        # The rows did not look as if they had a header, but a person who names its columns knows better.
+        found = headed if set(given) <= set(headed.columns) else found
+    sample = _sample(found)
+    names = [name for name in sample if name.strip()]
+    pick_columns(found.path, list(sample), given)
+    label = label or _by_name([name for name in names if name not in given], (NUMBERS if numbers else ()) + LABELS)
+    text, second = _texts_by_name([name for name in names if name != label], text, second)
+    by_content = not text and not second
+    text = text or _longest(sample, [name for name in names if name not in (second, label)])
+    if not text:
+        raise _undecided(found, sample, "text", "text", "--column", [])
+    if not label:
+        free = [name for name in names if name not in (text, second)]
+        fits = [name for name in free if (_measures if numbers else _classes)(sample[name])]
+        if len(fits) != 1:
+            raise _undecided(found, sample, "label", "number" if numbers else "label", "--label", fits)
+        label = fits[0]
+    rest = [name for name in names if name not in (text, label)]
+    if by_content and len(rest) == 1 and _alike(sample[text], sample[rest[0]]):
+        text, second = sorted([text, rest[0]], key=names.index)
+    return found, Columns(text, label, second)
+
+
+def labelled_with(
+    found: Found, *, text: str = "", second: str = "", label: str = ""
+) -> Literal["classes", "numbers", ""]:
+    """What a table is plainly labelled with: classes, or numbers for pairs of texts; nothing where that is not sure."""
+    for numbers in (True, False):
+        try:
+            table, columns = find_columns(found, text=text, second=second, label=label, numbers=numbers)
+        except DataError:  # no such column
+            continue
+        values = [value.strip() for value in _sample(table)[columns.label]]
+        named = bool(label or _by_name([columns.label], NUMBERS if numbers else LABELS))
+        if numbers and columns.second and _grades(values) and (named or not table.columns):
+            return "numbers"
+        short = all(len(value.split()) <= MOST_WORDS for value in values)
+        if not numbers and short and _classes(values) and (named or (not table.columns and len(values) >= LEAST)):
+            return "classes"
+    return ""
+
+
+def _grades(values: Sequence[str]) -> bool:
+    """Whether values are numbers that are too many or too fine to be names of classes."""
+    if not values or not all(map(is_number, values)):
+        return False
+    return len(set(values)) > FEW or any(float(value) % 1 for value in values)
+
+
+def _sample(found: Found) -> dict[str, list[str]]:
+    """The first rows of a table, by column."""
+    if found.format != "jsonl":
+        first = [row.values for row in islice(rows(found, problems=Problems(), strays=Strays()), SAMPLE)]
+        names = found.columns or [str(number + 1) for number in range(len(first[0]) if first else 0)]
+        return {name: [row[place] for row in first] for place, name in enumerate(names)}
+    columns: dict[str, list[str]] = {name: [] for name in found.columns}
+    for line in islice(Lines(found), SAMPLE):
+        try:
+            row = json.loads(line) if line.strip() else {}
+        except (ValueError, RecursionError):  # reading reports it, with its line
+            continue
+        for name in columns.keys() & (row.keys() if isinstance(row, dict) else ()):
+            columns[name].append(row[name] if isinstance(row[name], str) else json.dumps(row[name]))
+    return columns
+
+
+def _plain(name: str) -> str:
+    return name.strip().lower().replace(" ", "_").replace("-", "_")
+
+
+def _by_name(names: Sequence[str], usual: Sequence[str]) -> str:
+    known = {_plain(name): name for name in reversed(names)}
+    return next((known[name] for name in usual if name in known), "")
+
+
+def _texts_by_name(names: Sequence[str], text: str, second: str) -> tuple[str, str]:
+    """The columns of one text or of two with usual names; the one that is given finds its partner."""
+    if text and second:
+        return text, second
+    known = {_plain(name): name for name in reversed(names)}
+    for pair in PAIRS:
+        first, other = (known.get(name, "") for name in pair)
+        if first and other and text in ("", first) and second in ("", other):
+            return first, other
+    return text or _by_name([name for name in names if name != second], TEXTS), second
+
+
+def _longest(sample: Mapping[str, list[str]], names: Sequence[str]) -> str:
+    """The column with the most text; columns of numbers have none."""
+    texts = [name for name in names if sample[name] and not all(map(is_number, sample[name]))]
+    return max(texts, key=lambda name: _length(sample[name]), default="")
+
+
+def _length(values: Sequence[str]) -> float:
+    return sum(map(len, values)) / max(len(values), 1)
+
+
+def _classes(values: Sequence[str]) -> bool:
+    """Whether values repeat as those of a label do."""
+    different = len({part for value in values for part in split_labels(value)})
+    return 1 < different <= max(2, min(len(values) // 2, max(20, len(values) // 10)))
+
+
+def _measures(values: Sequence[str]) -> bool:
+    """Whether values are numbers that measure something, and do not just number the rows."""
+    if not values or not all(map(is_number, values)):
+        return False
+    numbers = [float(value) for value in values]
+    return len(set(numbers)) > 1 and numbers != [numbers[0] + place for place in range(len(numbers))]
+
+
+def _alike(text: Sequence[str], other: Sequence[str]) -> bool:
+    """Whether two columns look like the two sides of a pair: text of about the same length."""
+    if all(map(is_number, other)) or _classes(other):
+        return False
+    return _length(other) > _length(text) / 3
+
+
+def _undecided(
+    found: Found, sample: Mapping[str, list[str]], role: str, kind: str, option: str, fits: list[str]
+) -> BadRows:
+    listed = ", ".join(name or "(no name)" for name in sample) or "none"
+    what = f"{len(fits)} columns look like a {kind} ({', '.join(fits)})" if fits else f"no column looks like a {kind}"
+    what = what.replace("like a text", "like text")
+    step = f"say which with {option} NAME"
+    return BadRows([Problem(found.path, 1, None, what, f"one column for the {role} among: {listed}", step)])
+
+
+def is_number(value: str) -> bool:
+    """Whether a text is a number as people write one."""
+    try:
+        float(value)
+    except ValueError:
+        return False
+    return True
+
+
+def split_labels(value: str) -> list[str]:
+    """The labels of one cell: a JSON list, or parts between bars."""
+    parts: Sequence[str] = value.split("|")
+    if value.lstrip().startswith("["):
+        try:
+            listed = json.loads(value)
+        except (ValueError, RecursionError):
+            return [value.strip()]  # brackets that are part of a name
+        if all(isinstance(label, str | int | float) for label in listed):
+            parts = [label if isinstance(label, str) else json.dumps(label) for label in listed]
+    return list(dict.fromkeys(label for part in parts if (label := part.strip())))

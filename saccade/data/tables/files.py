@@ -1,0 +1,87 @@
+"""Files: finds the data a person named; the front door to sniffing, reading and splitting it."""
+
+import os
+from collections import Counter
+from pathlib import Path
+
+from saccade.data.formats.documents import Document, documents, text_column
+from saccade.data.splitting import Overlap, Part, SplitSettings, belongs_to_valid, overlap, split
+from saccade.data.tables.encodings import explain
+from saccade.data.tables.problems import BadRows, Problem, Problems
+from saccade.data.tables.rows import Row, rows
+from saccade.data.tables.sniffing import FORMATS, Format, Found, sniff
+from saccade.errors import DataError, suggest
+
+__all__ = [
+    "BadRows",
+    "Document",
+    "Format",
+    "Found",
+    "Overlap",
+    "Part",
+    "Problem",
+    "Problems",
+    "Row",
+    "SplitSettings",
+    "belongs_to_valid",
+    "documents",
+    "find",
+    "overlap",
+    "rows",
+    "sniff",
+    "split",
+    "text_column",
+]
+
+
+def find(path: str | Path) -> list[Path]:
+    """The data files that a path means: the file itself, or all files of one format in a folder and its folders."""
+    path = Path(path)
+    try:
+        if path.is_dir():
+            return _find_in_folder(path)
+        if path.is_file():
+            return [path]
+        if path.exists():
+            raise DataError(f"{path}: neither a file nor a folder, expected one of them; save the data in a file first")
+        if path.is_symlink():
+            raise DataError(f"{path}: a link to '{path.readlink()}', which does not exist; name the file itself")
+    except OSError as error:
+        raise explain(path, error) from error
+    except ValueError as error:  # a NUL character in the name
+        raise DataError(f"{path!r}: not a file name ({error}); name a file or folder") from error
+    raise DataError(f"{path}: no such file or folder{_near(path)}")
+
+
+def _near(path: Path) -> str:
+    """What a person may have meant by a path that does not exist."""
+    parent = path.parent
+    if not parent.is_dir():
+        return f"; there is no folder '{parent}' either"
+    hint = suggest(path.name, sorted(entry.name for entry in parent.iterdir()))
+    return hint if "did you mean" in hint else f"; name a file or folder that exists (see: ls '{parent}')"
+
+
+def _format_by_name(name: str) -> Format | None:
+    return FORMATS.get(Path(name.lower().removesuffix(".gz")).suffix)
+
+
+def _find_in_folder(folder: Path) -> list[Path]:
+    def refuse(error: OSError) -> None:
+        raise error
+
+    names: list[Path] = []
+    for place, folders, files in os.walk(folder, onerror=refuse):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        names.extend(Path(place, name) for name in files if not name.startswith("."))
+    found = sorted(name for name in names if _format_by_name(name.name) is not None)
+    if not found:
+        held = f"{len(names)} other files" if names else "nothing"
+        raise DataError(
+            f"{folder}: holds {held}, expected .txt, .md, .csv, .tsv or .jsonl files; name the file you mean"
+        )
+    formats = Counter(_format_by_name(name.name) for name in found)
+    if len(formats) > 1:
+        listed = " and ".join(f"{count} {format}" for format, count in sorted(formats.items(), key=str))
+        raise DataError(f"{folder}: holds {listed} files, expected one format; name the file or folder you mean")
+    return found

@@ -1,0 +1,165 @@
+"""Sniffing: decides from the first bytes of a file how it is packed, encoded and laid out, and says so to people."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from saccade.data.tables.encodings import (
+    DAMAGE,
+    BlockDecoder,
+    Position,
+    byte_blocks,
+    check_encoding,
+    damaged,
+    explain,
+    marked_encoding,
+    open_bytes,
+)
+from saccade.data.tables.kinds import refuse_binary, refuse_page
+from saccade.data.tables.layouts import Layout, sniff_layout
+from saccade.data.tables.problems import BadRows, Problem
+from saccade.errors import DataError
+
+Format = Literal["text", "csv", "tsv", "jsonl"]
+
+HEAD = 1 << 18  # bytes; enough rows to judge a layout, small enough to be instant
+FORMATS: dict[str, Format] = {".txt": "text", ".md": "text", ".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl"}
+NEWLINES = {"\r\n": "CRLF", "\r": "CR", "mixed": "mixed"}
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a data file turned out to be: how to read it, and notes on what was decided."""
+
+    path: Path
+    format: Format
+    gzip: bool
+    encoding: str
+    bom: bool
+    newline: str
+    size: int
+    columns: tuple[str, ...]
+    notes: tuple[str, ...]
+    delimiter: str = ""
+    quoted: bool = False
+    header: bool = False
+
+    def describe(self) -> str:
+        """One line for people: 'tinyshakespeare.txt: text, utf-8, 1.1 MB'."""
+        parts = [self.format + (" in gzip" if self.gzip else ""), self.encoding, people_size(self.size)]
+        if self.columns:
+            parts.append(f"columns {', '.join(name or '(no name)' for name in self.columns)}")
+        return f"{self.path.name}: {', '.join(parts)}" + "".join(f"; {note}" for note in self.notes)
+
+
+def people_size(size: int) -> str:
+    """A number of bytes as people write it: 999 bytes, 1.1 MB."""
+    if size < 1000:
+        return f"{size} byte" + ("" if size == 1 else "s")
+    amount = float(size)
+    for unit in ("kB", "MB", "GB"):
+        amount /= 1000
+        if amount < 999.95:
+            return f"{amount:.1f} {unit}"
+    return f"{amount / 1000:.1f} TB"
+
+
+def sniff(path: Path, *, encoding: str | None = None, header: bool | None = None) -> Found:
+    """Look at the start of a file and decide how to read it; a given encoding or header is taken as said."""
+    path = Path(path)
+    given = check_encoding(encoding) if encoding is not None else None
+    head, packed, whole = _read_head(path)
+    marked = marked_encoding(head)
+    refuse_binary(path, head, marked or given)
+    codec = marked or given or "utf-8"
+    decoder = BlockDecoder(path, codec)
+    text = "".join(decoder.feed(head, final=whole))
+    format, notes = _judge_format(path, head, text, whole)
+    if given is not None and marked is not None and given.partition("-")[0] != marked.partition("-")[0]:
+        notes.append(f"the byte order mark says {marked}, so {given} is not used")
+    layout = sniff_layout(format, text, whole, header) if format != "text" else Layout()
+    if decoder.newline in NEWLINES:
+        notes.append(f"{NEWLINES[decoder.newline]} line ends are read as \\n")
+    return Found(
+        path=path,
+        format=format,
+        gzip=packed,
+        encoding=codec,
+        bom=marked is not None,
+        newline=decoder.newline,
+        size=path.stat().st_size,
+        columns=layout.columns,
+        notes=(*notes, *layout.notes),
+        delimiter=layout.delimiter,
+        quoted=layout.quoted,
+        header=layout.header,
+    )
+
+
+def _read_head(path: Path) -> tuple[bytes, bool, bool]:
+    """The first unpacked bytes of a file, whether it is gzip, and whether that is all of it."""
+    try:
+        with path.open("rb") as stream:
+            packed = stream.read(2) == b"\x1f\x8b"
+    except OSError as error:
+        raise explain(path, error) from error
+    with open_bytes(path, packed) as unpacked:
+        blocks = byte_blocks(unpacked, path, HEAD)
+        try:
+            head = next(blocks, b"")
+        except DAMAGE as error:
+            raise damaged(path, Position(), error) from error
+        try:
+            whole = next(blocks, None) is None
+        except DAMAGE:  # reading will report it, with its line
+            whole = False
+    if not head:
+        what = "the gzip file holds nothing" if packed else "an empty file"
+        raise BadRows([Problem(path, 1, None, what, "text, csv, tsv or jsonl", "name a file with data in it")])
+    if not packed and path.suffix.lower() == ".gz":
+        raise DataError(f"{path}:1:1: not gzip data, expected gzip because of its name; rename it without .gz")
+    return head, packed, whole
+
+
+def _judge_format(path: Path, head: bytes, text: str, whole: bool) -> tuple[Format, list[str]]:
+    """The format by name, corrected by what the lines look like."""
+    suffixes = [suffix.lower() for suffix in path.suffixes[-2:]]
+    last = suffixes[-2] if len(suffixes) > 1 and suffixes[-1] == ".gz" else (suffixes or [""])[-1]
+    named = FORMATS.get(last, "text")
+    if named != "text":
+        refuse_page(path, head, named)
+    lines = text.split("\n")
+    complete = lines if whole else lines[:-1] or lines
+    if named != "jsonl" and _looks_like_jsonl(complete):
+        return "jsonl", [f"JSON lines although the name ends in '{last}'"]
+    if last == ".json":
+        message = f"{path}:1:1: one JSON document, expected one JSON object per line (jsonl)"
+        raise DataError(f"{message}; convert a list with: jq -c '.[]' '{path}' > rows.jsonl")
+    if named in ("text", "csv") and _looks_like_tsv(complete, named):
+        return "tsv", [f"tab-separated although the name ends in '{last}'" if last else "tab-separated"]
+    return named, []
+
+
+def _looks_like_jsonl(lines: list[str]) -> bool:
+    """Whether the first lines are JSON objects; one is enough when it is the only one."""
+    sample = [line for line in lines if line.strip()][:5]
+    if not sample or not all(line.lstrip().startswith("{") for line in sample):
+        return False
+    try:
+        return isinstance(json.loads(sample[0]), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _looks_like_tsv(lines: list[str], named: Format) -> bool:
+    """Whether every line has the same number of tabs (for a csv name: while commas do not fit)."""
+    while lines and not lines[-1]:
+        lines = lines[:-1]
+    tabs = {line.count("\t") for line in lines}
+    if len(tabs) != 1 or tabs == {0}:
+        return False
+    if named == "csv":
+        commas = {line.count(",") for line in lines}
+        return len(commas) > 1 or commas == {0}
+    return len(lines) >= 3

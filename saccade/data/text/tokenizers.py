@@ -1,0 +1,352 @@
+"""Tokenizers: text to numbers and back, by characters, byte pairs or word pieces, on the `tokenizers` library."""
+
+import codecs
+import hashlib
+import json
+import re
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+import tokenizers as library
+from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
+
+from saccade.data.text.alphabets import PART, UNKNOWN, CharacterTable, Ids, check_surrogates, cut_at_breaks, token_bytes
+from saccade.data.text.guard import CHARACTER, guarded, read_tokenizer_file
+from saccade.errors import DataError, UsageError, suggest
+
+BEGIN = "<|begin|>"
+END = "<|endoftext|>"
+BERT = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+BYTE_COUNT = 256
+SPACE = "\u2581"  # how SentencePiece writes a space
+KINDS = ("characters", "words", "bpe", "wordpiece")
+MODEL_KINDS = {"BPE": "bpe", "WordPiece": "wordpiece", "Unigram": "unigram", "WordLevel": "words"}
+
+
+class Tokenizer:
+    """A vocabulary and its rules: encodes text to ids and decodes ids to text."""
+
+    def __init__(self, inner: library.Tokenizer, name: Path | str = "tokenizer") -> None:
+        """Wrap a tokenizer of the library that is known to be harmless; for files use `load`."""
+        self._inner = inner
+        self._name = name
+        # Settings of a foreign file that would silently cut or lengthen texts.
+        inner.no_truncation()
+        inner.no_padding()
+        # A special token written in a text is only text: data must not be able to end a document.
+        inner.encode_special_tokens = True
+        self._saved = inner.to_str(pretty=False).encode()
+        self.sha256: str = hashlib.sha256(self._saved).hexdigest()
+        vocabulary = inner.get_vocab(with_added_tokens=True)
+        self._tokens: dict[int, str] = {number: token for token, number in vocabulary.items()}
+        added = inner.get_added_tokens_decoder()
+        self.specials: dict[str, int] = {
+            token.content: number for number, token in sorted(added.items()) if token.special
+        }
+        # RoBERTa's <mask> takes the space before it away.
+        self._leaning = frozenset(token.content for token in added.values() if token.special and token.lstrip)
+        self.kind: str = _kind(inner)
+        self.size: int = max(self._tokens) + 1
+        self._special_ids = frozenset(self.specials.values())
+        self._characters = CharacterTable(self._tokens, self.specials) if self.kind == "characters" else None
+        self._byte_level = isinstance(inner.decoder, decoders.ByteLevel)
+        self._may_cut = _may_cut(inner)
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Tokenizer":
+        """Open a tokenizer.json, ours or anyone's, after the guard has looked at it."""
+        path = Path(path)
+        text = read_tokenizer_file(path)
+        return guarded(path, lambda: cls(library.Tokenizer.from_str(text), path))
+
+    def save(self, path: str | Path) -> None:
+        """Write a tokenizer.json; the same tokenizer always gives the same bytes."""
+        Path(path).write_bytes(self._saved)
+
+    def encode(self, text: str, *, marked: bool = False) -> list[int]:
+        """The ids of a text; with `marked`, special tokens written in it (such as [MASK]) stand for themselves."""
+        if not marked or not self.specials:
+            return [int(number) for number in self.encode_array(text)]
+        ids: list[int] = []
+        marks = (rf"\s*{re.escape(mark)}" if mark in self._leaning else re.escape(mark) for mark in self.specials)
+        for piece in re.split(f"({'|'.join(marks)})", text):
+            mark = piece if piece in self.specials else piece.lstrip()
+            ids.extend([self.specials[mark]] if mark in self.specials else self.encode(piece))
+        return ids
+
+    def encode_array(self, text: str) -> Ids:
+        """The ids of a text as an array: the fast way for long texts."""
+        if self._characters is not None:
+            return self._characters.encode(text)
+        parts = cut_at_breaks(text) if self._may_cut and len(text) > PART else [text]
+        found = self._run(parts)
+        return np.concatenate(found) if len(found) > 1 else found[0]
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """The ids of several texts, on all cores."""
+        if self._characters is not None:
+            return [self.encode(text) for text in texts]
+        return [[int(number) for number in ids] for ids in self._run(texts)]
+
+    def spans(self, texts: Sequence[str]) -> list[tuple[list[int], list[tuple[int, int]]]]:
+        """The ids of several texts, and which characters of its text each id stands for."""
+        for text in texts:
+            check_surrogates(text)
+        found = guarded(self._name, lambda: self._inner.encode_batch(list(texts), add_special_tokens=False))
+        return [
+            (list(encoding.ids), [(int(first), int(last)) for first, last in encoding.offsets]) for encoding in found
+        ]
+
+    def _run(self, texts: Sequence[str]) -> list[Ids]:
+        for text in texts:
+            check_surrogates(text)
+        inputs = list(texts)
+        found = guarded(self._name, lambda: self._inner.encode_batch_fast(inputs, add_special_tokens=False))
+        return [np.array(encoding.ids, dtype=np.uint32) for encoding in found]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of some ids; special tokens say nothing, an unknown character shows as U+FFFD."""
+        numbers = [int(number) for number in ids]
+        if self.kind == "characters" or self._byte_level:
+            stream = Stream(self)
+            return "".join([stream.feed(number) for number in numbers]) + stream.finish()
+        for number in numbers:
+            self.token(number)
+        found = guarded(self._name, lambda: self._inner.decode(numbers, skip_special_tokens=True))
+        return str(found)
+
+    def token(self, number: int) -> str:
+        """The token with this id, as it is written in the vocabulary."""
+        if number not in self._tokens:
+            raise IndexError(f"id must be in the vocabulary of {self.size:,}, but is {number}")
+        return self._tokens[number]
+
+    def id(self, token: str) -> int | None:
+        """The id of a token as it is written in the vocabulary, or None."""
+        found: int | None = self._inner.token_to_id(token)
+        return found
+
+    def pieces(self, ids: Iterable[int]) -> list[str]:
+        """Each id as people can read it: byte-level tokens as text, bytes that are half a character as \\xe9."""
+        names = [self.token(number) for number in ids]
+        if self.kind == "unigram":
+            return [name.replace(SPACE, " ") for name in names]
+        if not self._byte_level:
+            return names
+        return [
+            name if name in self.specials else token_bytes(name).decode("utf-8", "backslashreplace") for name in names
+        ]
+
+    def raw(self, ids: Iterable[int]) -> list[bytes]:
+        """The bytes that each id adds to the text: none for a special token, a space before words and first pieces."""
+        return [self._raw(self.token(number)) for number in ids]
+
+    def _raw(self, token: str) -> bytes:
+        if token in self.specials:
+            # Only a character can be unknown and still be a part of the text.
+            return "\ufffd".encode() if self.kind == "characters" and token == UNKNOWN else b""
+        if self._byte_level:
+            return token_bytes(token)
+        if self.kind == "wordpiece" and token.startswith("##"):
+            return token[2:].encode()
+        if self.kind == "unigram":
+            return token.replace(SPACE, " ").encode()
+        return (b" " if self.kind in ("wordpiece", "words") else b"") + token.encode()
+
+
+def _kind(inner: library.Tokenizer) -> str:
+    name = type(inner.model).__name__
+    if name == "WordLevel" and inner.normalizer is None and CHARACTER in str(inner.pre_tokenizer):
+        return "characters" if inner.model.unk_token == UNKNOWN else MODEL_KINDS[name]
+    return MODEL_KINDS[name]
+
+
+def _may_cut(inner: library.Tokenizer) -> bool:
+    """Whether a newline between two words always ends a token, so that a long text can go to several threads.
+
+    Not so with rules that put a space before each text, or that take a whole text for one word.
+    """
+    rule = inner.pre_tokenizer
+    return (
+        inner.normalizer is None
+        and isinstance(rule, pre_tokenizers.ByteLevel)
+        and bool(rule.use_regex)
+        and not rule.add_prefix_space
+    )
+
+
+class Stream:
+    """Turns ids into text one by one while they are generated: only whole characters come out."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._ids: list[int] = []
+        self._sent = 0  # of _ids, how many are already in the text given out
+
+    def feed(self, number: int) -> str:
+        """The text that this id completes: possibly none, possibly more than one character."""
+        tokenizer = self._tokenizer
+        token = tokenizer.token(number)
+        if tokenizer.kind == "characters":
+            return (
+                "\ufffd" if token == UNKNOWN and token in tokenizer.specials else "" if self._silent(number) else token
+            )
+        if self._silent(number):
+            return ""
+        if tokenizer._byte_level:
+            return self._decoder.decode(token_bytes(token))
+        self._ids.append(number)
+        return self._window(lambda text: not text.endswith("\ufffd"))
+
+    def finish(self) -> str:
+        """What is left at the end: a half character shows as U+FFFD."""
+        return self._decoder.decode(b"", True) + self._window(lambda text: True)
+
+    def _silent(self, number: int) -> bool:
+        return number in self._tokenizer._special_ids
+
+    def _window(self, ready: Callable[[str], bool]) -> str:
+        """The new end of the text: how a token is written depends on the one before it, so both are decoded."""
+        tokenizer = self._tokenizer
+        before = self._ids[: self._sent]
+        inner = tokenizer._inner
+        whole = guarded(tokenizer._name, lambda: inner.decode(self._ids, skip_special_tokens=True))
+        if not ready(whole):
+            return ""
+        old = guarded(tokenizer._name, lambda: inner.decode(before, skip_special_tokens=True))
+        self._ids = self._ids[-1:]
+        self._sent = len(self._ids)
+        return str(whole[len(old) :])
+
+
+def train_tokenizer(
+    kind: str,
+    texts: Iterable[str],
+    size: int,
+    specials: Sequence[str] = (),
+    *,
+    lowercase: bool = False,
+    spaced: bool = False,
+) -> Tokenizer:
+    """Learn a vocabulary of at most `size` tokens, specials included; word pieces can be lower-cased.
+
+    Specials come last for characters (so that ids are the rank of the character), first otherwise. `spaced`: byte pairs
+    treat the first word of a text as if it stood after a space, like every other word.
+    """
+    if kind not in KINDS:
+        raise UsageError(f"tokenizer must be one of {', '.join(KINDS)}, but is '{kind}'{suggest(kind, list(KINDS))}")
+    if len(set(specials)) < len(specials) or not all(specials):
+        raise UsageError(f"special tokens must be different and not empty, but are {list(specials)}; rename one")
+    if kind == "characters":
+        return _train_characters(texts, size, specials)
+    if kind == "bpe":
+        return _train_bytes(texts, size, specials, spaced)
+    if kind == "words":
+        return _train_words(texts, size, specials)
+    return _train_wordpiece(texts, size, [*BERT, *(name for name in specials if name not in BERT)], lowercase)
+
+
+def _inked(texts: Iterable[str]) -> Iterator[str]:
+    """The texts, with an error at the end if there was nothing in them to learn from."""
+    empty = True
+    for text in texts:
+        empty = empty and not text.strip()
+        yield text
+    if empty:
+        raise DataError("the text for the tokenizer must hold something, but is empty; name a file with data in it")
+
+
+def _check_size(size: int, least: int, why: str) -> None:
+    if size < least:
+        message = f"the vocabulary size must be at least {least:,} ({why}), but is {size:,}"
+        raise UsageError(f"{message}; choose a larger one")
+
+
+def _train_characters(texts: Iterable[str], size: int, specials: Sequence[str]) -> Tokenizer:
+    """Every character is a token; if there are too many, the rarest become the unknown token."""
+    _check_size(size, len(specials) + 1, "one character and the special tokens")
+    counts: Counter[str] = Counter()
+    for text in _inked(texts):
+        counts.update(text)
+    clash = next((name for name in specials if name in counts), None)
+    if clash is not None:
+        raise UsageError(f"a special token must be longer than a character, but is '{clash}'; rename it")
+    room = size - len(specials)
+    if len(counts) > room and UNKNOWN not in specials:
+        message = f"the text has {len(counts):,} different characters, expected at most {room:,} (the vocabulary size)"
+        raise DataError(f"{message}; choose a larger size, add the special token {UNKNOWN}, or use bpe")
+    kept = sorted(sorted(counts, key=lambda character: (-counts[character], character))[:room])
+    vocabulary = {token: number for number, token in enumerate([*kept, *specials])}
+    inner = library.Tokenizer(models.WordLevel(vocabulary, unk_token=UNKNOWN))
+    inner.pre_tokenizer = pre_tokenizers.Split(library.Regex(CHARACTER), "isolated")
+    inner.decoder = decoders.Fuse()
+    inner.add_special_tokens(list(specials))
+    return Tokenizer(inner)
+
+
+def _train_words(texts: Iterable[str], size: int, specials: Sequence[str]) -> Tokenizer:
+    """Whatever stands between spaces is a token; what is rare or new is the unknown token."""
+    counts: Counter[str] = Counter()
+    for text in _inked(texts):
+        counts.update(text.split())
+    specials = list(dict.fromkeys((*specials, UNKNOWN)))
+    _check_size(size, len(specials) + 1, "one word and the special tokens")
+    ranked = sorted((word for word in counts if word not in specials), key=lambda word: (-counts[word], word))
+    tokens = [*specials, *ranked[: size - len(specials)]]
+    inner = library.Tokenizer(models.WordLevel({token: at for at, token in enumerate(tokens)}, unk_token=UNKNOWN))
+    inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    inner.add_special_tokens(specials)
+    return Tokenizer(inner)
+
+
+def _train_bytes(texts: Iterable[str], size: int, specials: Sequence[str], spaced: bool) -> Tokenizer:
+    """Byte pairs (Sennrich 2016) over bytes (Radford 2019): any text can be written, nothing is unknown."""
+    _check_size(size, BYTE_COUNT + len(specials), "all bytes and the special tokens")
+    inner = library.Tokenizer(models.BPE())
+    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=spaced)
+    inner.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=size,
+        special_tokens=list(specials),
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    inner.train_from_iterator(_inked(texts), trainer)
+    return Tokenizer(inner)
+
+
+def _train_wordpiece(texts: Iterable[str], size: int, specials: Sequence[str], lowercase: bool) -> Tokenizer:
+    """Word pieces as BERT has them (Devlin 2018)."""
+    normalizer = normalizers.BertNormalizer(lowercase=lowercase)
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as spool:
+        characters: set[str] = set()
+        for text in _inked(texts):
+            characters.update(normalizer.normalize_str(text))
+            spool.write(json.dumps(text) + "\n")
+        # The trainer numbers the inner characters in the order of a hash table, another one in each process, and breaks
+        # ties by number. Numbering them beforehand, as if they were special, makes training repeatable.
+        inside = [f"##{character}" for character in sorted(characters) if not character.isspace()]
+        _check_size(size, len(specials) + 2 * len(inside), "each character alone and inside a word, and special tokens")
+        inner = library.Tokenizer(models.WordPiece(unk_token="[UNK]"))
+        inner.normalizer = normalizer
+        inner.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        trainer = trainers.WordPieceTrainer(vocab_size=size, special_tokens=[*specials, *inside], show_progress=False)
+        inner.train_from_iterator(_unspool(spool), trainer)
+    vocabulary = inner.get_vocab(with_added_tokens=True)
+    final = library.Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
+    final.normalizer = normalizer
+    final.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    final.decoder = decoders.WordPiece()
+    final.add_special_tokens(list(specials))
+    return Tokenizer(final)
+
+
+def _unspool(spool: IO[str]) -> Iterator[str]:
+    spool.seek(0)
+    for line in spool:
+        yield str(json.loads(line))

@@ -1,0 +1,1 @@
+"""Demos: generators that write ordinary data files."""

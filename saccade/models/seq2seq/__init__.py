@@ -1,0 +1,1 @@
+"""Sequence-to-sequence architectures, one file each."""

@@ -1,0 +1,135 @@
+"""Vectors by layer: each choice is what it says, order is kept, a word differs by its context."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from saccade import api
+from saccade.errors import UsageError
+from saccade.look import features
+from saccade.tasks._encoder.layers import LAYERS, combine
+from saccade.tasks._encoder.parallel import spread
+
+SMALL = [
+    "model.dim=16",
+    "model.depth=5",
+    "model.heads=2",
+    "model.hidden=24",
+    "vocabulary=80",
+    "longest=32",
+    "tokens=256",
+]
+TEXTS = ["the cat sat on a mat .", "a dog", "the dog ran to the cat and sat ."]
+
+
+@pytest.fixture(scope="module")
+def opened(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("features")
+    path = folder / "text.txt"
+    path.write_text("".join(f"{text}\n" for text in TEXTS * 40))
+    words = [*SMALL, "train.steps=40", "train.device=cpu", "train.evaluate_every=40"]
+    trained = api.train(path, words, task="masked_language_model", root=folder / "runs")
+    return api.load(trained.run.folder, device="cpu")
+
+
+def test_each_choice_of_layers_is_what_it_says():
+    states = [torch.full((2, 3), float(number)) for number in range(7)]  # embeddings and six layers
+    found = {layers: combine(states, layers)[0].tolist() for layers in LAYERS}
+    assert found == {
+        "first": [0.0] * 3,
+        "last": [6.0] * 3,
+        "second_to_last": [5.0] * 3,
+        "sum": [21.0] * 3,
+        "sum_last_4": [18.0] * 3,
+        "concat_last_4": [3.0] * 3 + [4.0] * 3 + [5.0] * 3 + [6.0] * 3,
+    }
+
+
+@pytest.mark.parametrize("layers", LAYERS)
+@torch.no_grad()
+def test_vectors_keep_the_order_and_equal_one_text_alone(opened, layers):
+    many = list(features.vectors(opened, TEXTS, layers, "token"))
+    assert [one.text for one in many] == TEXTS
+    for text, one in zip(TEXTS, many, strict=True):
+        states: list[torch.Tensor] = []
+        row, _ = opened.framed(text)
+        opened.model.eval().bert(torch.tensor([row]), states=states)
+        torch.testing.assert_close(one.values, combine(states, layers)[0], atol=1e-5, rtol=1e-4)
+        assert list(one.pieces) == opened.tokenizer.pieces(row)
+    means = list(features.vectors(opened, TEXTS, layers, "text"))
+    torch.testing.assert_close(means[2].values, many[2].values.mean(0))
+    first = list(features.vectors(opened, TEXTS, layers, "text", pool="first"))
+    torch.testing.assert_close(first[0].values, many[0].values[0])
+
+
+def test_files_hold_the_vectors(opened, tmp_path):
+    expected = torch.stack([one.values for one in features.vectors(opened, TEXTS)])
+    assert list(features.write(features.vectors(opened, TEXTS), tmp_path / "a.npy")) == []
+    torch.testing.assert_close(torch.from_numpy(np.load(tmp_path / "a.npy")), expected)
+    list(features.write(features.vectors(opened, TEXTS, per="token"), tmp_path / "a.jsonl"))
+    rows = [json.loads(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()]
+    assert [row["text"] for row in rows] == TEXTS
+    assert all(len(row["tokens"]) == len(row["vector"]) for row in rows)
+    assert [json.loads(line)["text"] for line in features.write(features.vectors(opened, TEXTS), None)] == TEXTS
+    with pytest.raises(UsageError, match=r"must end on \.npy or \.jsonl"):
+        list(features.write([], tmp_path / "a.txt"))
+
+
+def test_the_same_word_in_two_contexts_has_two_vectors(opened):
+    pair = (TEXTS[0], TEXTS[2])
+    assert features.word_distance(opened, pair, "cat", "last") < 0.9999
+    assert features.word_distance(opened, (TEXTS[0], TEXTS[0]), "cat") == pytest.approx(1, abs=1e-5)
+    with pytest.raises(UsageError, match="'mouse' must stand in both texts"):
+        features.word_distance(opened, pair, "mouse")
+    with pytest.raises(UsageError, match="no choice of layers 'lst'; did you mean 'last'"):
+        features.word_distance(opened, pair, "cat", "lst")
+
+
+def test_layers_are_compared_on_tags_and_on_classes(opened, tmp_path):
+    words = ["the", "cat", "sat", "on", "a", "mat", "and", "the", "dog", "ran", "to", "the", "cat"]
+    tags = tmp_path / "tags.conll"
+    lines = "".join(f"{word} {'B-PET' if word in ('cat', 'dog') else 'O'}\n" for word in words)
+    tags.write_text("".join(f"x{number} O\n{lines}\n" for number in range(40)))  # no two alike
+    found = features.compare_layers(opened, tags)
+    assert {choice.layers for choice in found} == set(LAYERS)
+    assert found[0].score == max(choice.score for choice in found) > 95  # the word itself tells
+    assert {choice.layers: choice.width for choice in found}["concat_last_4"] == 64
+    rows = tmp_path / "rows.csv"
+    texts = [f"{'cat' if number % 2 else 'dog'} sat {number}" for number in range(60)]
+    rows.write_text("text,label\n" + "".join(f"{text},{text[:3]}\n" for text in texts))
+    assert features.compare_layers(opened, rows)[0].score > 95
+    with pytest.raises(UsageError, match="layers are compared by tagging or text_classification"):
+        features.compare_layers(opened, rows, "regression")
+
+
+@pytest.mark.parametrize("cores", [1, 3])
+def test_work_is_spread_over_the_cores_and_keeps_its_order(cores):
+    before = torch.get_num_threads()
+    torch.set_num_threads(cores)
+    try:
+        found = list(spread(lambda number: (number * number, torch.get_num_threads()), range(50)))
+        assert found == [(number * number, 1) for number in range(50)]
+        assert torch.get_num_threads() == cores
+        assert list(spread(lambda _: torch.get_num_threads(), range(2))) == [cores] * 2  # too few to be spread
+        with pytest.raises(ZeroDivisionError):
+            list(spread(lambda number: 1 // (number - 7), range(50)))
+        half = spread(str, range(50))
+        assert next(half) == "0"
+        half.close()
+        assert torch.get_num_threads() == cores
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_vectors_do_not_depend_on_the_number_of_cores(opened):
+    texts, before = [text for text in TEXTS for _ in range(90)], torch.get_num_threads()
+    sides = []
+    try:
+        for cores in (1, 2):
+            torch.set_num_threads(cores)
+            sides.append(torch.stack([one.values for one in features.vectors(opened, texts)]))
+    finally:
+        torch.set_num_threads(before)
+    torch.testing.assert_close(*sides, atol=1e-6, rtol=1e-5)

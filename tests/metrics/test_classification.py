@@ -1,0 +1,113 @@
+"""Agreement of labels and numbers: equal to scikit-learn's and scipy's figures, and to some by hand."""
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from scipy import stats
+from sklearn import metrics as sklearn
+
+from saccade import __version__
+from saccade.metrics.classification import accuracy, confusion, matthews, pearson, score_labels, spearman
+from saccade.metrics.generation import Counts
+
+ROWS = st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from("abc")), min_size=1, max_size=30)
+SETS = st.lists(st.tuples(st.sets(st.sampled_from("abcd")), st.sets(st.sampled_from("abcd"))), min_size=1, max_size=15)
+FEW = st.integers(-3, 3).map(float)
+MANY = st.floats(-1e6, 1e6).map(lambda number: round(number, 3))
+NUMBERS = st.one_of(*(st.lists(st.tuples(kind, kind), min_size=3, max_size=30) for kind in (FEW, MANY)))
+
+
+@settings(max_examples=100)
+@given(ROWS)
+def test_single_labels_are_scored_as_scikit_learn_does(rows):
+    found, wanted = zip(*rows, strict=True)
+    assume(len({*found, *wanted}) > 1)  # scikit-learn warns of a single one
+    ours = score_labels([{label} for label in found], [{label} for label in wanted])
+    for average, value in (("micro", ours.micro.value), ("macro", ours.macro.value)):
+        assert value == pytest.approx(100 * sklearn.f1_score(wanted, found, average=average, zero_division=0))
+    assert accuracy(found, wanted).value == pytest.approx(100 * sklearn.accuracy_score(wanted, found))
+    assert ours.micro.value == pytest.approx(accuracy(found, wanted).value)
+    table = confusion(found, wanted)
+    assert table.labels == tuple(sorted({*found, *wanted}))
+    assert np.array_equal(table.table, sklearn.confusion_matrix(wanted, found, labels=table.labels))
+
+
+@settings(max_examples=100)
+@given(ROWS)
+def test_matthews_is_that_of_scikit_learn(rows):
+    found, wanted = zip(*rows, strict=True)
+    assume(len({*found, *wanted}) > 1)
+    assert matthews(found, wanted).value == pytest.approx(100 * sklearn.matthews_corrcoef(wanted, found), abs=1e-6)
+
+
+@settings(max_examples=100)
+@given(SETS)
+def test_several_labels_a_row_are_scored_as_scikit_learn_does(rows):
+    found, wanted = zip(*rows, strict=True)
+    labels = sorted(set().union(*found, *wanted))
+    assume(len(labels) > 1)  # scikit-learn would read a single one as two classes
+    tables = [np.array([[label in row for label in labels] for row in side]) for side in (wanted, found)]
+    ours = score_labels(found, wanted)
+    for average, value in (("micro", ours.micro.value), ("macro", ours.macro.value)):
+        assert value == pytest.approx(100 * sklearn.f1_score(*tables, average=average, zero_division=0))
+
+
+@settings(max_examples=200)
+@given(NUMBERS)
+def test_correlations_are_those_of_scipy(rows):
+    found, wanted = zip(*rows, strict=True)
+    assume(np.ptp(found) > 1e-2 and np.ptp(wanted) > 1e-2)
+    assert pearson(found, wanted).value == pytest.approx(100 * stats.pearsonr(found, wanted).statistic, abs=1e-5)
+    assert spearman(found, wanted).value == pytest.approx(100 * stats.spearmanr(found, wanted).statistic, abs=1e-8)
+
+
+def test_correlations_by_hand():
+    # ranks 1, 2.5, 2.5, 4 against 1, 2, 3, 4: 4.5 / sqrt(4.5 * 5)
+    assert spearman([1, 7, 7, 90], [2, 3, 4, 5]).value == pytest.approx(100 * 4.5 / (4.5 * 5) ** 0.5)
+    assert pearson([1, 2, 3], [2, 4, 7]).value == pytest.approx(100 * 5 / (2 * 38 / 3) ** 0.5)
+    assert pearson([3, 2, 1], [1, 2, 3]).value == pytest.approx(-100)
+    assert pearson([1e200, 2e200, 3e200], [1e-200, 2e-200, 3e-200]).value == pytest.approx(100)
+    assert pearson([2, 2, 2], [1, 2, 3]).value == spearman([2, 2, 2], [1, 2, 3]).value == 0
+
+
+def test_labels_by_hand():
+    found, wanted = ["spam", "ham", "ham", "spam"], ["spam", "spam", "ham", "ham"]
+    table = confusion(found, wanted, labels=["spam", "ham", "other"])
+    assert table.table.tolist() == [[1, 1, 0], [1, 1, 0], [0, 0, 0]]
+    assert confusion(["b", "b"], ["a", "a"]).table.tolist() == [[0, 2], [0, 0]]  # a wanted, b found
+    scores = score_labels([["a", "b"], ["b"]], [["a"], ["b", "c"]])
+    assert scores.by_label == {"a": Counts(1, 1, 1), "b": Counts(1, 2, 1), "c": Counts(0, 0, 1)}
+    assert scores.micro.value == pytest.approx(100 * 4 / 6)
+    assert scores.macro.value == pytest.approx(100 * (1 + 2 / 3 + 0) / 3)
+    assert matthews(["a", "a"], ["a", "b"]).value == 0
+    assert accuracy([frozenset("ab"), frozenset("a")], [frozenset("ab"), frozenset("ab")]).value == 50
+
+
+def test_every_score_says_how_it_was_computed():
+    version = f"version:saccade-{__version__}"
+    scores = score_labels([["a"]], [["a"]])
+    assert scores.micro.signature == f"F1|average:micro|{version}"
+    assert scores.macro.signature == f"F1|average:macro|{version}"
+    assert accuracy(["a"], ["a"]).signature == f"accuracy|{version}"
+    assert matthews(["a"], ["a"]).signature == f"matthews|{version}"
+    assert pearson([1, 2], [1, 2]).signature == f"pearson|{version}"
+    assert spearman([1, 2], [1, 2]).signature == f"spearman|ties:mean|{version}"
+
+
+@pytest.mark.parametrize(
+    "call, message",
+    [
+        (lambda: accuracy(["a"], []), "found and wanted must be as many, but are 1 and 0"),
+        (lambda: matthews([], []), "wanted must hold at least one row, but is empty"),
+        (lambda: score_labels([[]], [[]]), "found and wanted must hold at least one label, but all 1 rows are empty"),
+        (lambda: confusion(["a"], ["b"], ["a"]), "labels must name every label, but 'b' is missing"),
+        (lambda: pearson([1, float("nan")], [1, 2]), "found must hold finite numbers, but one is nan"),
+        (lambda: spearman([1, 2], [1, float("inf")]), "wanted must hold finite numbers, but one is inf"),
+        (lambda: pearson([1, 2], [3, 3]), "wanted must hold different numbers, but all 2 are 3"),
+    ],
+)
+def test_what_cannot_be_scored_is_refused(call, message):
+    with pytest.raises(ValueError) as caught:
+        call()
+    assert str(caught.value) == message

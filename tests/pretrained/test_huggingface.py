@@ -1,0 +1,255 @@
+"""Models of Hugging Face in and out: tiny random ones of transformers, the same numbers in ours, both ways."""
+
+import json
+
+import pytest
+import torch
+
+from saccade.nn.cache import KVCache
+from saccade.pretrained.huggingface import FAMILIES, read, write
+
+transformers = pytest.importorskip("transformers", reason="the oracle; installed with the [test] extra")
+
+VOCABULARY = 61
+
+
+def randomised(model):
+    torch.manual_seed(1)
+    with torch.no_grad():
+        for value in model.parameters():
+            value.normal_(std=0.3)
+    for name, module in model.named_modules():  # transformers keeps this row at 0 and never looks it up
+        if name.endswith("position_embeddings") and getattr(module, "padding_idx", None) is not None:
+            module.weight.data[: module.padding_idx + 1] = 0.0
+    return model.eval()
+
+
+def bert(dim, depth, heads, hidden, **rest):
+    sizes = {"hidden_size": dim, "num_hidden_layers": depth, "num_attention_heads": heads, "intermediate_size": hidden}
+    return transformers.BertConfig(vocab_size=VOCABULARY, max_position_embeddings=40, **sizes, **rest)
+
+
+def roberta(dim, depth, heads, hidden, **rest):
+    sizes = {"hidden_size": dim, "num_hidden_layers": depth, "num_attention_heads": heads, "intermediate_size": hidden}
+    return transformers.RobertaConfig(
+        vocab_size=VOCABULARY, max_position_embeddings=42, type_vocab_size=1, **sizes, **rest
+    )
+
+
+def distilbert(dim, depth, heads, hidden, **rest):
+    return transformers.DistilBertConfig(
+        vocab_size=VOCABULARY,
+        max_position_embeddings=40,
+        dim=dim,
+        n_layers=depth,
+        n_heads=heads,
+        hidden_dim=hidden,
+        **rest,
+    )
+
+
+ENCODERS = {
+    "bert": (bert(24, 3, 4, 40), transformers.BertForPreTraining),
+    "bert wide": (bert(30, 1, 3, 17, hidden_act="relu", type_vocab_size=3), transformers.BertForMaskedLM),
+    "bert bare": (bert(16, 2, 1, 64, hidden_act="gelu_new", layer_norm_eps=1e-5), transformers.BertModel),
+    "roberta": (roberta(24, 2, 4, 40), transformers.RobertaForMaskedLM),
+    "roberta bare": (roberta(12, 3, 2, 20, layer_norm_eps=1e-12), transformers.RobertaModel),
+    "distilbert": (distilbert(24, 2, 4, 40), transformers.DistilBertForMaskedLM),
+    "distilbert bare": (distilbert(10, 1, 5, 12, activation="relu"), transformers.DistilBertModel),
+}
+GPT2 = {"vocab_size": VOCABULARY, "bos_token_id": None, "eos_token_id": None}
+LLAMA = {**GPT2, "pad_token_id": None, "max_position_embeddings": 64}
+
+
+def llama(kind, dim, depth, heads, shared, hidden, **rest):
+    return kind(
+        hidden_size=dim,
+        num_hidden_layers=depth,
+        num_attention_heads=heads,
+        num_key_value_heads=shared,
+        intermediate_size=hidden,
+        **LLAMA,
+        **rest,
+    )
+
+
+DECODERS = {
+    "gpt2": (
+        transformers.GPT2Config(n_embd=24, n_layer=3, n_head=4, n_positions=32, **GPT2),
+        transformers.GPT2LMHeadModel,
+    ),
+    "gpt2 odd": (
+        transformers.GPT2Config(
+            n_embd=10, n_layer=1, n_head=5, n_inner=7, n_positions=20, activation_function="relu", **GPT2
+        ),
+        transformers.GPT2LMHeadModel,
+    ),
+    "llama": (
+        llama(transformers.LlamaConfig, 24, 2, 4, 2, 40, tie_word_embeddings=False),
+        transformers.LlamaForCausalLM,
+    ),
+    "llama tied": (
+        llama(transformers.LlamaConfig, 36, 3, 3, 1, 20, tie_word_embeddings=True, rms_norm_eps=1e-5),
+        transformers.LlamaForCausalLM,
+    ),
+    "llama theta": (
+        llama(
+            transformers.LlamaConfig,
+            32,
+            1,
+            4,
+            4,
+            24,
+            tie_word_embeddings=False,
+            rope_parameters={"rope_theta": 500.0, "rope_type": "default"},
+        ),
+        transformers.LlamaForCausalLM,
+    ),
+    "qwen2": (
+        llama(transformers.Qwen2Config, 24, 2, 4, 2, 40, tie_word_embeddings=True),
+        transformers.Qwen2ForCausalLM,
+    ),
+}
+IDS = torch.randint(2, VOCABULARY, (3, 12), generator=torch.Generator().manual_seed(2))
+KEEP = torch.arange(12) < torch.tensor([[12], [7], [1]])
+
+
+def same(ours, theirs, keep=None):
+    if keep is not None:
+        ours, theirs = ours[keep], theirs[keep]
+    torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=1e-4)
+
+
+def compare_encoder(theirs, folder):
+    foreign = read(folder)
+    model, bert = foreign.model, foreign.model.bert
+    segments = None
+    extra = {}
+    if bert.config.segments > 1:
+        segments = torch.randint(bert.config.segments, IDS.shape, generator=torch.Generator().manual_seed(3))
+        extra = {"token_type_ids": segments}
+    with torch.no_grad():
+        found = theirs(IDS.where(KEEP, 1), attention_mask=KEEP.long(), output_hidden_states=True, **extra)
+        states = []
+        last = bert(IDS.where(KEEP, 1), KEEP, segments, states=states)
+        for mine, other in zip(states, found.hidden_states, strict=True):
+            same(mine, other, KEEP)
+        same(last, states[-1])
+        if model.words is not None:
+            logits = found.prediction_logits if "prediction_logits" in found else found.logits
+            same(model.words(last), logits, KEEP)
+        if model.next is not None:
+            same(model.next(bert.pooled(last)), found.seq_relationship_logits)
+        elif bert.pooler is not None:
+            same(bert.pooled(last), found.pooler_output)
+    return foreign
+
+
+@pytest.mark.parametrize("name", ENCODERS)
+def test_an_encoder_gives_the_states_and_logits_of_transformers_and_goes_back(name, tmp_path):
+    config, kind = ENCODERS[name]
+    theirs = randomised(kind(config))
+    theirs.save_pretrained(tmp_path / "theirs")
+    foreign = compare_encoder(theirs, tmp_path / "theirs")
+    assert foreign.unused == ()
+    write(foreign.model, foreign.config, foreign.vocabulary, foreign.family, tmp_path / "ours", {})
+    again, report = kind.from_pretrained(tmp_path / "ours", output_loading_info=True)
+    assert not report["missing_keys"] and not report["unexpected_keys"] and not report["mismatched_keys"]
+    for name, value in again.state_dict().items():
+        torch.testing.assert_close(value, theirs.state_dict()[name], atol=0, rtol=0)
+    compare_encoder(again.eval(), tmp_path / "ours")
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_a_decoder_gives_the_logits_of_transformers_and_goes_back(name, tmp_path):
+    config, kind = DECODERS[name]
+    theirs = randomised(kind(config))
+    theirs.save_pretrained(tmp_path / "theirs")
+    foreign = read(tmp_path / "theirs")
+    with torch.no_grad():
+        expected = theirs(IDS, output_hidden_states=True)
+        same(foreign.model(IDS), expected.logits)
+        cache = KVCache(12)
+        steps = [foreign.model(part, cache=cache) for part in IDS.split([5, 1, 6], dim=1)]
+        same(torch.cat(steps, dim=1), expected.logits)
+    assert foreign.unused == ()
+    write(foreign.model, foreign.config, foreign.vocabulary, foreign.family, tmp_path / "ours", {})
+    again, report = kind.from_pretrained(tmp_path / "ours", output_loading_info=True)
+    assert not report["missing_keys"] and not report["unexpected_keys"] and not report["mismatched_keys"]
+    for name, value in again.state_dict().items():
+        torch.testing.assert_close(value, theirs.state_dict()[name], atol=0, rtol=0)
+    with torch.no_grad():
+        same(again.eval()(IDS).logits, expected.logits)
+
+
+@pytest.mark.parametrize(
+    ("dim", "layers", "heads", "hidden", "act"), [(24, (2, 2), 4, 40, "swish"), (12, (1, 3), 2, 16, "relu")]
+)
+def test_marian_gives_the_logits_of_transformers_and_goes_back(dim, layers, heads, hidden, act, tmp_path):
+    sizes = {f"{side}_attention_heads": heads for side in ("encoder", "decoder")}
+    sizes |= {f"{side}_ffn_dim": hidden for side in ("encoder", "decoder")}
+    config = transformers.MarianConfig(
+        vocab_size=VOCABULARY,
+        d_model=dim,
+        encoder_layers=layers[0],
+        decoder_layers=layers[1],
+        activation_function=act,
+        scale_embedding=True,
+        max_position_embeddings=32,
+        pad_token_id=VOCABULARY - 1,
+        eos_token_id=0,
+        bos_token_id=None,
+        decoder_start_token_id=VOCABULARY - 1,
+        forced_eos_token_id=None,
+        **sizes,
+    )
+    theirs = randomised(transformers.MarianMTModel(config))
+    positions = transformers.MarianMTModel(config).state_dict()  # these are computed, not learned
+    with torch.no_grad():
+        for name, value in theirs.state_dict().items():
+            if "embed_positions" in name:
+                value.copy_(positions[name])
+        theirs.final_logits_bias.normal_()
+    theirs.save_pretrained(tmp_path / "theirs")
+    foreign = read(tmp_path / "theirs")
+    written = torch.randint(2, VOCABULARY - 1, (3, 7), generator=torch.Generator().manual_seed(4))
+    with torch.no_grad():
+        expected = theirs(IDS.clamp_max(VOCABULARY - 2), attention_mask=KEEP.long(), decoder_input_ids=written).logits
+        same(foreign.model(IDS.clamp_max(VOCABULARY - 2), KEEP, written), expected)
+    assert foreign.unused == ()
+    write(foreign.model, foreign.config, foreign.vocabulary, foreign.family, tmp_path / "ours", {"pad_token_id": 60})
+    again = transformers.MarianMTModel.from_pretrained(tmp_path / "ours").eval()
+    with torch.no_grad():
+        found = again(IDS.clamp_max(VOCABULARY - 2), attention_mask=KEEP.long(), decoder_input_ids=written).logits
+        same(found, expected)
+
+
+@pytest.mark.parametrize("name", ["bert", "llama"])
+def test_shards_and_half_precision_are_read(name, tmp_path):
+    config, kind = {**ENCODERS, **DECODERS}[name]
+    theirs = randomised(kind(config)).to(torch.bfloat16)
+    theirs.save_pretrained(tmp_path, max_shard_size="5KB")
+    assert len(list(tmp_path.glob("model-*.safetensors"))) > 1
+    model = read(tmp_path).model
+    assert all(value.dtype == torch.float32 for value in model.parameters())
+    table = model.bert.embedding.weight if name == "bert" else model.embedding.weight
+    assert torch.equal(table, theirs.get_input_embeddings().weight.float())
+
+
+def test_what_a_model_has_no_place_for_is_said(tmp_path):
+    transformers.BertForSequenceClassification(bert(24, 1, 4, 40)).save_pretrained(tmp_path)
+    foreign = read(tmp_path)
+    assert foreign.unused == ("classifier.bias", "classifier.weight")
+    assert foreign.model.words is None and foreign.config.pooler
+
+
+def test_every_family_has_its_file_and_its_name():
+    assert sorted(FAMILIES) == ["bert", "distilbert", "gpt2", "llama", "marian", "qwen2", "roberta"]
+    assert all(name == family.name for name, family in FAMILIES.items())
+
+
+def test_an_unknown_key_of_a_config_reaches_nothing(tmp_path):
+    transformers.BertModel(bert(24, 1, 4, 40)).save_pretrained(tmp_path)
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "torchscript": True, "custom_pipelines": {"a": "b"}}))
+    assert read(tmp_path).config.dim == 24

@@ -1,0 +1,266 @@
+"""Checkpoints: what is read is what was saved, whole or not at all, and the best and newest are kept."""
+
+import errno
+import json
+import shutil
+from collections import namedtuple
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from saccade import atomic_io as durable
+from saccade.errors import ModelFileError, ResourceError
+from saccade.runs import checkpoint
+from saccade.runs.checkpoint import Checkpoint
+from saccade.runs.weights import optimizer_tensors, restore, restore_optimizers, weights
+from saccade.tensor_files import read_header
+from saccade.training.optim import OptimConfig, build
+
+PARTS = ("model", "optimizer", "average")
+
+
+def made(step: int = 5) -> Checkpoint:
+    generator = torch.Generator().manual_seed(step)
+    parts = {part: {"a.b": torch.randn(3, 4, generator=generator), "n": torch.tensor(7)} for part in PARTS}
+    return Checkpoint(step, parts, {"elapsed": 1.25, "best": {"step": step, "score": 0.1}})
+
+
+def same(one: Checkpoint, other: Checkpoint) -> bool:
+    return (
+        (one.step, one.state) == (other.step, other.state)
+        and one.parts.keys() == other.parts.keys()
+        and all(
+            one.parts[part].keys() == other.parts[part].keys()
+            and all(torch.equal(value, other.parts[part][name]) for name, value in one.parts[part].items())
+            for part in one.parts
+        )
+    )
+
+
+def test_round_trip(tmp_path: Path) -> None:
+    path = checkpoint.save(tmp_path / "new", made())
+    assert path.name == "step-000005"
+    assert same(checkpoint.read(path, PARTS), made())
+    assert sorted(file.name for file in path.iterdir()) == [
+        "average.safetensors",
+        "manifest.json",
+        "model.safetensors",
+        "optimizer.safetensors",
+        "state.json",
+    ]
+    assert checkpoint.read(path, ("model",)).parts.keys() == {"model"}
+
+
+def test_half_precision_and_views_survive(tmp_path: Path) -> None:
+    square = torch.arange(6.0).reshape(2, 3)
+    parts = {"model": {"half": torch.ones(2, dtype=torch.bfloat16), "view": square.T}, "optimizer": {}}
+    found = checkpoint.read(checkpoint.save(tmp_path, Checkpoint(1, parts, {"best": {}, "elapsed": 0.0})))
+    assert found.parts["model"]["half"].dtype == torch.bfloat16
+    assert torch.equal(found.parts["model"]["view"], square.T)
+
+
+@pytest.mark.parametrize("place", ["save_file", "_fingerprint", "sync_folder", "durable"])
+@pytest.mark.parametrize("kind", ["full", "killed"])
+def test_trouble_on_the_way_leaves_the_old_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, kind: str
+) -> None:
+    checkpoint.save(tmp_path, made(5))
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device") if kind == "full" else SystemExit()
+
+    with monkeypatch.context() as patch:
+        where = (durable, "write") if place == "durable" else (checkpoint, place)
+        patch.setattr(*where, fail)
+        if kind == "full":
+            with pytest.raises(
+                ResourceError, match=r"no room to save .*step-000006: .*No space left.*`saccade resume`"
+            ):
+                checkpoint.save(tmp_path, made(6))
+        else:
+            with pytest.raises(SystemExit):
+                checkpoint.save(tmp_path, made(6))
+    assert checkpoint.steps(tmp_path) == [5]
+    found = checkpoint.newest(tmp_path, pytest.fail, PARTS)
+    assert found is not None
+    assert same(found, made(5))
+    checkpoint.save(tmp_path, made(6))  # what was left half written is no obstacle
+    assert checkpoint.steps(tmp_path) == [5, 6]
+
+
+def test_another_trouble_is_told_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ResourceError, match=r"cannot save .*file/step-000005: .*File exists|Not a directory"):
+        checkpoint.save(tmp_path / "file", made(5))
+
+
+def test_prune_keeps_the_newest_and_the_best_and_clears_halves(tmp_path: Path) -> None:
+    for step in (1, 2, 3, 4, 5):
+        checkpoint.save(tmp_path, made(step))
+    (tmp_path / "step-000006.tmp").mkdir()
+    checkpoint.prune(tmp_path, last=5, keep=2, best=2)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-000002", "step-000004", "step-000005"]
+    checkpoint.prune(tmp_path, last=5, keep=1, best=None)
+    assert checkpoint.steps(tmp_path) == [5]
+
+
+def test_prune_never_keeps_a_damaged_later_one_for_a_whole_one(tmp_path: Path) -> None:
+    for step in (5, 10, 12, 15, 20):  # 15 and 20 were damaged; the run fell back to 10 and was stopped at 12
+        checkpoint.save(tmp_path, made(step))
+    checkpoint.prune(tmp_path, last=12, keep=2, best=5)
+    assert checkpoint.steps(tmp_path) == [5, 10, 12]
+
+
+def test_fall_back_says_which_file(tmp_path: Path) -> None:
+    for step in (1, 2, 3):
+        checkpoint.save(tmp_path, made(step))
+    (checkpoint.at(tmp_path, 3) / "state.json").unlink()
+    file = checkpoint.at(tmp_path, 2) / "model.safetensors"
+    file.write_bytes(file.read_bytes() + b"x")
+    told: list[str] = []
+    found = checkpoint.newest(tmp_path, told.append, PARTS)
+    assert found is not None
+    assert found.step == 1
+    size = file.stat().st_size
+    assert told == [
+        f"checkpoint of step 3 is damaged: {checkpoint.at(tmp_path, 3) / 'state.json'} is missing; "
+        "falling back to the one before",
+        f"checkpoint of step 2 is damaged: {file} must have {size - 1} bytes, but has {size}; "
+        "falling back to the one before",
+    ]
+    shutil.rmtree(checkpoint.at(tmp_path, 1))
+    with pytest.raises(ModelFileError, match=r"all 2 checkpoints in .* are damaged"):
+        checkpoint.newest(tmp_path, told.append, PARTS)
+
+
+def test_no_checkpoint_is_none(tmp_path: Path) -> None:
+    assert checkpoint.newest(tmp_path / "none", pytest.fail, PARTS) is None
+    assert checkpoint.newest(tmp_path, pytest.fail, PARTS) is None
+
+
+def test_another_format_asks_for_an_update(tmp_path: Path) -> None:
+    path = checkpoint.save(tmp_path, made(1))
+    manifest = json.loads((path / "manifest.json").read_bytes())
+    del manifest["seal"]
+    (path / "manifest.json").write_bytes(checkpoint._seal({**manifest, "format": 99}))
+    with pytest.raises(ModelFileError, match="format must be 1, but is 99; update saccade"):
+        checkpoint.read(path)
+
+
+@pytest.mark.parametrize("files", [[], {}, {"state.json": {"bytes": 0, "sha256": ""}}])
+def test_a_manifest_must_list_what_is_needed(tmp_path: Path, files: object) -> None:
+    path = checkpoint.save(tmp_path, made(1))
+    (path / "manifest.json").write_bytes(checkpoint._seal({"format": 1, "step": 1, "files": files}))
+    with pytest.raises(ModelFileError, match=r"manifest\.json must list model\.safetensors and state\.json"):
+        checkpoint.read(path)
+
+
+def test_a_file_that_the_manifest_does_not_list_is_not_read(tmp_path: Path) -> None:
+    path = checkpoint.save(tmp_path, made(1))
+    (path / "other.safetensors").write_bytes((path / "model.safetensors").read_bytes())
+    assert checkpoint.read(path, ("model", "other")).parts.keys() == {"model"}
+
+
+def test_a_header_that_is_too_large_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "big.safetensors"
+    file.write_bytes((1 << 40).to_bytes(8, "little") + b"{}")
+    with pytest.raises(ModelFileError, match=r"must have at most 33,554,432 bytes, but has 1,099,511,627,776"):
+        read_header(file)
+    many = json.dumps({str(i): 0 for i in range(100_001)}).encode()
+    file.write_bytes(len(many).to_bytes(8, "little") + many)
+    with pytest.raises(ModelFileError, match=r"must hold at most 100,000 tensors, but holds 100,001"):
+        read_header(file)
+
+
+def test_a_manifest_cannot_name_files_elsewhere(tmp_path: Path) -> None:
+    path = checkpoint.save(tmp_path, made(1))
+    manifest = json.loads((path / "manifest.json").read_bytes())
+    del manifest["seal"]
+    files = {**manifest["files"], "../../secret": {"bytes": 0, "sha256": ""}}
+    (path / "manifest.json").write_bytes(checkpoint._seal({**manifest, "files": files}))
+    with pytest.raises(ModelFileError, match=r"step-000001/secret is missing"):
+        checkpoint.verify(path)
+
+
+def test_too_little_space_is_refused_with_both_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(10, 0, 7_000_000))
+    checkpoint.check_space(tmp_path, 1_750_000, 4)
+    with pytest.raises(ResourceError, match=r"must have 8\.0 MB free for 4 checkpoints, but has 7\.0 MB"):
+        checkpoint.check_space(tmp_path, 2_000_000, 4)
+
+
+def test_a_small_json_file_is_the_old_or_the_new_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.json"
+    durable.write_json(path, {"a": 1})
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(durable.os, "fsync", full)
+    with pytest.raises(ResourceError, match=r"no room to save .*a\.json"):
+        durable.write_json(path, {"a": 2})
+    assert json.loads(path.read_bytes()) == {"a": 1}
+
+
+class Tied(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding, self.inner, self.head = nn.Embedding(5, 4), nn.Linear(4, 4), nn.Linear(4, 5, bias=False)
+        self.head.weight = self.embedding.weight
+        self.register_buffer("seen", torch.zeros(1))
+        self.register_buffer("table", torch.ones(2), persistent=False)
+
+
+def trained(kind: str, steps: int) -> tuple[dict[str, nn.Module], dict[str, list[torch.optim.Optimizer]]]:
+    torch.manual_seed(1)
+    net = Tied()
+    players = {"model": net}
+    optimizers = {"model": build(OptimConfig(kind=kind, lr=0.01, matrix_lr=0.01), net)}
+    for step in range(steps):
+        move(players, optimizers, step)
+    return players, optimizers
+
+
+def move(players: dict[str, nn.Module], optimizers: dict[str, list[torch.optim.Optimizer]], seed: int) -> None:
+    torch.manual_seed(seed)
+    for parameter in players["model"].parameters():
+        parameter.grad = torch.randn_like(parameter)
+    for optimizer in optimizers["model"]:
+        optimizer.step()
+
+
+@pytest.mark.parametrize("kind", ["muon", "adamw"])
+def test_weights_and_optimizers_go_on_as_if_nothing_had_happened(tmp_path: Path, kind: str) -> None:
+    players, optimizers = trained(kind, 3)
+    parts = {"model": weights(players), "optimizer": optimizer_tensors(players, optimizers)}
+    assert "head.weight" not in parts["model"]  # a tied weight is there once
+    assert "seen" in parts["model"]
+    assert "table" not in parts["model"]
+    found = checkpoint.read(checkpoint.save(tmp_path, Checkpoint(3, parts, {"best": {}, "elapsed": 0.0})))
+    again, fresh = trained(kind, 0)
+    restore(again, found.parts["model"], "here")
+    restore_optimizers(again, fresh, found.parts["optimizer"])
+    assert again["model"].head.weight is again["model"].embedding.weight
+    for step in range(3, 6):
+        move(players, optimizers, step)
+        move(again, fresh, step)
+    for name, value in weights(players).items():
+        assert torch.equal(value, weights(again)[name]), name
+
+
+def test_weights_that_do_not_fit_are_named() -> None:
+    net = {"model": nn.Linear(2, 3)}
+    with pytest.raises(ModelFileError, match=r"here does not fit the model: missing \['bias'\], not known \['other'\]"):
+        restore(net, {"weight": torch.zeros(3, 2), "other": torch.zeros(1)}, "here")
+    with pytest.raises(ModelFileError, match=r"here: weight must have shape \(3, 2\), but has \(2, 3\)"):
+        restore(net, {"weight": torch.zeros(2, 3), "bias": torch.zeros(3)}, "here")
+    with pytest.raises(ModelFileError, match="the saved optimizer knows 'model/gone', the model does not"):
+        restore_optimizers(net, {"model": build(OptimConfig(), net["model"])}, {"model/gone/step": torch.zeros(1)})
+
+
+def test_two_players_keep_their_names_apart() -> None:
+    players = {"one": nn.Linear(1, 1), "two": nn.Linear(1, 1)}
+    assert set(weights(players)) == {"one.weight", "one.bias", "two.weight", "two.bias"}

@@ -1,0 +1,77 @@
+"""Journals: whole lines only, cut back to a step, and a kill while cutting loses none."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from saccade.errors import ResourceError
+from saccade.runs.journal import Journal, read_journal
+
+
+def written(path: Path, *records: dict[str, object]) -> None:
+    journal = Journal(path, 0)
+    for record in records:
+        journal.write(record)
+    journal.close()
+
+
+def test_records_come_back_as_they_were(tmp_path: Path) -> None:
+    records = [{"step": 1, "text": "a\u2028b\x85c\nd é"}, {"step": 2, "loss": 0.1}]  # a line ends on \n alone
+    written(tmp_path / "a.jsonl", *records)
+    assert read_journal(tmp_path / "a.jsonl") == records
+    assert len((tmp_path / "a.jsonl").read_bytes().split(b"\n")) == 3
+
+
+def test_what_came_after_the_checkpoint_is_cut_and_the_rest_keeps_its_bytes(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    written(path, *({"step": step, "text": "né\u2028"} for step in (1, 2, 2, 3)))
+    whole = path.read_bytes()
+    journal = Journal(path, 2)
+    assert [record["step"] for record in read_journal(path)] == [1, 2, 2]
+    journal.write({"step": 3, "text": "né\u2028"})
+    journal.close()
+    assert path.read_bytes() == whole
+
+
+@pytest.mark.parametrize("torn", [b'{"step": 3, "lo', b'{"step": 3', b"\xff\xfe", b"{"])
+def test_a_torn_line_is_left_out(tmp_path: Path, torn: bytes) -> None:
+    path = tmp_path / "a.jsonl"
+    written(path, {"step": 1}, {"step": 2})
+    path.write_bytes(path.read_bytes() + torn)
+    assert [record["step"] for record in read_journal(path)] == [1, 2]
+    Journal(path, 5).close()
+    assert path.read_bytes() == b'{"step": 1}\n{"step": 2}\n'
+
+
+def test_a_kill_while_cutting_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.jsonl"
+    written(path, *({"step": step} for step in range(5)))
+    before = path.read_bytes()
+
+    def killed(*_: object) -> None:
+        raise SystemExit
+
+    monkeypatch.setattr(Path, "replace", killed)
+    with pytest.raises(SystemExit):
+        Journal(path, 3)
+    assert path.read_bytes() == before
+
+
+def test_a_line_that_finds_no_room_is_told(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "a.jsonl", 0)
+    journal._file.close()
+    journal._file = Path("/dev/full").open("a")  # noqa: SIM115 - closed below
+    journal.write({"step": 1})
+    with pytest.raises(ResourceError, match=r"cannot write .*a\.jsonl: .*No space left"):
+        journal.flush()
+    journal.close()
+
+
+def test_no_file_is_no_record(tmp_path: Path) -> None:
+    assert read_journal(tmp_path / "none.jsonl") == []
+
+
+def test_lines_are_json(tmp_path: Path) -> None:
+    written(tmp_path / "a.jsonl", {"step": 1, "loss": 0.5})
+    assert json.loads((tmp_path / "a.jsonl").read_text()) == {"step": 1, "loss": 0.5}
