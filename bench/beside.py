@@ -25,8 +25,8 @@ from saccade import api
 from saccade.data.formats.squad import read_squad
 from saccade.data.formats.tagged import read_tagged
 from saccade.data.splitting import SplitSettings
-from saccade.metrics import qa as answers
-from saccade.metrics import tagging as entities
+from saccade.metrics import qa
+from saccade.metrics import tagging as entity_metrics
 from saccade.pretrained.catalogue import get
 
 DATA = Path(os.environ.get("SACCADE_DATA", "../shared/data"))
@@ -119,7 +119,7 @@ def tagging(epochs, seed):
         return found
 
     seconds = train(model, list(learned.sentences), loss_of, 32, epochs, seed)
-    theirs = entities.score_entities([tags(one) for one in test.sentences], [one.tags for one in test.sentences])
+    theirs = entity_metrics.score_entities([tags(one) for one in test.sentences], [one.tags for one in test.sentences])
     scores, took = ours("tagging", files[0], [f"data.valid={files[1]}"], epochs, seed, files[2])
     return {"wnut17_entity_f1": (scores["f1"], theirs.f1.value)}, (took, seconds)
 
@@ -178,7 +178,7 @@ def questions(epochs, seed):
 
     rows = [(encoded, answer(one, encoded)) for one in learned.questions for encoded in windows(one)]
     seconds = train(model, rows, loss_of, 16, epochs, seed)
-    theirs = answers.score_answers({one.id: said(one) for one in held.questions}, held.wanted())
+    theirs = qa.score_answers({one.id: said(one) for one in held.questions}, held.wanted())
     scores, took = ours("question_answering", path, [f"data.fraction={HELD}"], epochs, seed)
     pairs = {"exact": theirs.exact.value, "f1": theirs.f1.value}
     return {f"squad2_half_{name}": (scores[name], peer) for name, peer in pairs.items()}, (took, seconds)

@@ -34,12 +34,12 @@ def ours(folder, data):
     from saccade.training.optim import build
 
     kind = text_classification.Task
-    said = [f"base={folder}", "longest=64", "tokens=1200", f"data.valid={data}"]
+    said = [f"base={folder}", "max_length=64", "tokens=1200", f"data.valid={data}"]
     config, training = api.configure(kind, said)
     with tempfile.TemporaryDirectory() as place:
         kind.prepare(config, data, Path(place))
         task = kind.open(config, Path(place))
-    task.attach(data)
+    task.load_data(data)
     batches, optimizers = task.batches(Split.TRAIN, 1), build(training.optim, task.model)
     task.model.train()
 

@@ -32,7 +32,7 @@ VOCABULARY = 256
 
 def make(shape: str, tokens: int) -> tuple[GPT, torch.Tensor]:
     torch.manual_seed(0)
-    config = GPTConfig(dim=384, depth=6, heads=6, hidden=1536, capacity=tokens, **SHAPES[shape])
+    config = GPTConfig(dim=384, depth=6, heads=6, hidden=1536, max_positions=tokens, **SHAPES[shape])
     return GPT(config, VOCABULARY).eval(), torch.randint(VOCABULARY, (1, tokens))
 
 

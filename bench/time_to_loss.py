@@ -38,7 +38,7 @@ def run(data, preset, steps, seed, words=()):
 
     from saccade import api
     from saccade.core.task import Split
-    from saccade.training.loop import Silent, Trainer
+    from saccade.training.loop import NullCallback, Trainer
 
     settings = [*words, f"train.steps={steps}", f"train.seed={seed}", "batch=12"]
     settings.append(f"train.evaluate_every={steps + 1}")
@@ -48,8 +48,8 @@ def run(data, preset, steps, seed, words=()):
         kind.prepare(config, data, Path(folder))
         torch.manual_seed(seed)
         task = kind.open(config, Path(folder))
-        task.attach(data)
-        trainer = Trainer(task, training, Path(folder), Silent())
+        task.load_data(data)
+        trainer = Trainer(task, training, Path(folder), NullCallback())
         trainer.fit()
         parameters = sum(value.numel() for value in task.model.parameters())
         return task.evaluate(Split.VALID)["loss"], trainer.elapsed, parameters

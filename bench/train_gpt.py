@@ -38,7 +38,7 @@ def trainer(shape, *settings):
     import random
 
     from saccade import api
-    from saccade.training.loop import Silent, Trainer
+    from saccade.training.loop import NullCallback, Trainer
 
     folder = Path(tempfile.mkdtemp())
     letters = [chr(60 + i) for i in range(shape.vocabulary)]
@@ -49,7 +49,7 @@ def trainer(shape, *settings):
         f"model.depth={shape.depth}",
         f"model.heads={shape.heads}",
         f"model.hidden={4 * shape.dim}",
-        f"model.capacity={shape.context}",
+        f"model.max_positions={shape.context}",
         f"batch={shape.batch}",
         "data.tokenizer=characters",
         "train.steps=1000000",
@@ -59,8 +59,8 @@ def trainer(shape, *settings):
     config, training = api.configure(kind, words)
     kind.prepare(config, folder / "text.txt", folder)
     task = kind.open(config, folder)
-    task.attach(folder / "text.txt")
-    return Trainer(task, training, folder, Silent())
+    task.load_data(folder / "text.txt")
+    return Trainer(task, training, folder, NullCallback())
 
 
 GPT2 = (

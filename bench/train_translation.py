@@ -74,13 +74,13 @@ def invented(side, count=29_000):
 def trainer(folder, *settings):
     """Our loop, ready to step."""
     from saccade import api
-    from saccade.training.loop import Silent, Trainer
+    from saccade.training.loop import NullCallback, Trainer
 
     kind = api.load_task("translation")
     config, training = api.configure(kind, [*SHAPE, "data.target=de", *settings])
     task = kind.open(config, folder)
-    task.attach(folder / "pairs.en")
-    return Trainer(task, training, Path(tempfile.mkdtemp()), Silent())
+    task.load_data(folder / "pairs.en")
+    return Trainer(task, training, Path(tempfile.mkdtemp()), NullCallback())
 
 
 def own_batches(run):

@@ -95,7 +95,7 @@ def ours(folder):
     import torch
 
     from saccade.decode.search import Search, search
-    from saccade.models.seq2seq.interface import Writing
+    from saccade.models.seq2seq.interface import DecoderState
     from saccade.nn.packed import packed
     from saccade.pretrained.huggingface import read
 
@@ -104,7 +104,7 @@ def ours(folder):
     @torch.no_grad()
     def work():
         with packed(model, SENTENCES * BEAMS):  # within the time, as the task does it
-            writing = Writing(model, model.encode(ids, keep), LENGTH + 1)
+            writing = DecoderState(model, model.encode(ids, keep), LENGTH + 1)
             found = search(writing, [LENGTH] * SENTENCES, begin=PAD, end=END, settings=Search(beam=BEAMS))
         return [list(best[0].ids) for best in found]
 

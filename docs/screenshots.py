@@ -23,7 +23,7 @@ PAGES = {  # name: address, what must be there, dark or light
     "look": ("/look?model={run}&text={text}", "body[data-shown]", "light"),
     "look-dark": ("/look?model={run}&text={text}&view=lines&words=0", ".lines path", "dark"),
     "look-minilm": ("/look?model=minilm&text={sentence}&map=bert.encoder.2.self&head=3", "body[data-shown]", "light"),
-    "steps": ("/steps?model={run}&text={text}&map=decoder.0.memory&head=0&query=0", "#steps table", "light"),
+    "steps": ("/steps?model={run}&text={text}&map=decoder.0.cross&head=0&query=0", "#steps table", "light"),
     "try": ("/try?model={run}&text={text}", "#answers .card", "light"),
     "lessons": ("/lessons", "#norms svg", "light"),
 }

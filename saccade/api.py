@@ -12,10 +12,10 @@ from typing import Any
 
 from saccade.atomic_io import read_json, sync_folder, sync_tree, write_json
 from saccade.config import from_json, override, settings, to_json
-from saccade.core.task import Advance, Grown, Prediction, Split, Task, quiet
+from saccade.core.task import GeneratedToken, Prediction, Progress, Split, Task, quiet
 from saccade.errors import DataError, ModelFileError, UsageError, suggest
 from saccade.loading import Which, hashes, kind_of, load_run, open_run
-from saccade.look.figure import Seen
+from saccade.look.figure import AttentionFigure
 from saccade.pretrained import catalogue, opening, pickles
 from saccade.pretrained import tasks as foreign
 from saccade.runs import folder as runs
@@ -23,7 +23,7 @@ from saccade.runs.folder import Run
 from saccade.runs.journal import read_journal
 from saccade.tasks import guess_task, load_task, task_names
 from saccade.training.device import choose_device
-from saccade.training.loop import Report, Silent, TrainConfig, Trainer
+from saccade.training.loop import Callback, NullCallback, TrainConfig, Trainer
 
 RUNS = Path("runs")
 BUDGETS = ("train.steps=", "train.minutes=", "train.epochs=")
@@ -47,13 +47,13 @@ def train(
     preset: str = "",
     name: str = "",
     root: str | Path = RUNS,
-    report: Report | None = None,
+    report: Callback | None = None,
 ) -> Trained:
     """Train a task on a file; `words` are settings such as `model.dim=128` or `train.minutes=10`.
 
     Without a `task` the file decides: pairs are translated, labels learnt, any other text is a language to model.
     """
-    report, root, data = report or Silent(), Path(root), Path(data)
+    report, root, data = report or NullCallback(), Path(root), Path(data)
     if not task:
         task = guess_task(data, words)
         report.say(f"task: {task}")
@@ -70,11 +70,11 @@ def train(
         return _finish(run, trainer, task)
 
 
-def resume(word: str | Path, *, root: str | Path = RUNS, report: Report | None = None, task: str = "") -> Trained:
+def resume(word: str | Path, *, root: str | Path = RUNS, report: Callback | None = None, task: str = "") -> Trained:
     """Go on with a run where it stopped; the end is the same as if it had never stopped."""
     run = runs.find(Path(root), str(word))
     with run.lock():
-        return _finish(run, _trainer(run, Path(run.describe()["data"]), report or Silent(), task), task)
+        return _finish(run, _trainer(run, Path(run.describe()["data"]), report or NullCallback(), task), task)
 
 
 def load(
@@ -110,14 +110,14 @@ def exists(word: str | Path, root: str | Path = RUNS) -> bool:
 
 def _placed(opened: Task, device: str) -> Task:
     """A task with its networks on a device, ready to answer."""
-    for player in opened.players().values():
+    for player in opened.networks().values():
         player.to(choose_device(device)).eval()
     return opened
 
 
-def evaluate(opened: Task, data: str | Path, *, whole: bool = False, advance: Advance = quiet) -> dict[str, float]:
+def evaluate(opened: Task, data: str | Path, *, whole: bool = False, advance: Progress = quiet) -> dict[str, float]:
     """Scores of a loaded task on the validation part of the file it was trained on, or on all of another file."""
-    opened.attach(Path(data), whole=whole)
+    opened.load_data(Path(data), whole=whole)
     return opened.evaluate(Split.VALID, advance=advance)
 
 
@@ -149,17 +149,17 @@ def look(
     layer: str = "",
     head: int | None = None,
     pieces: bool = False,
-) -> Seen:
+) -> AttentionFigure:
     """The answer to one input with what was looked at: the best aligned attention, or a named layer and head."""
-    return Seen.of(predict(opened, text, [*words, "maps=true"]), layer, head, pieces=pieces)
+    return AttentionFigure.of(predict(opened, text, [*words, "maps=true"]), layer, head, pieces=pieces)
 
 
 def alignment(found: Prediction) -> str:
     """Which source word each output word comes from, in the usual form `0-0 1-2`."""
-    return Seen.of(found).alignment
+    return AttentionFigure.of(found).alignment
 
 
-def follow(opened: Task, text: str, words: Sequence[str] = ()) -> Iterator[Grown]:
+def follow(opened: Task, text: str, words: Sequence[str] = ()) -> Iterator[GeneratedToken]:
     """The answer token by token with what was looked at, as it is made."""
     return opened.follow(text, override(opened.Options(), words))
 
@@ -231,7 +231,7 @@ def configure(kind: type[Task], words: Sequence[str], preset: str = "") -> tuple
     loop = [word for word in words if word.startswith("train.")]
     rest = [word for word in words if not word.startswith("train.")]
     config = override(config, rest)
-    advice = kind.advice(config)
+    advice = kind.train_defaults(config)
     if any(word.startswith(BUDGETS) for word in loop):  # only one of them may be said
         advice = [word for word in advice if not word.startswith(BUDGETS)]
     return config, override(TrainConfig(), [*advice, *loop], "train.")
@@ -255,7 +255,7 @@ def _create(root: Path, name: str, task: str, described: dict[str, Any], data: P
     return runs.create(root, name, task, described, data)
 
 
-def _prepare(run: Run, data: Path, report: Report, task: str) -> None:
+def _prepare(run: Run, data: Path, report: Callback, task: str) -> None:
     """Learn from the data what must be learnt, wholly or not at all: a kill on the way is made good by resuming."""
     if run.assets.is_dir():
         return
@@ -270,11 +270,11 @@ def _prepare(run: Run, data: Path, report: Report, task: str) -> None:
     sync_folder(run.folder)
 
 
-def _trainer(run: Run, data: Path, report: Report, task: str) -> Trainer:
+def _trainer(run: Run, data: Path, report: Callback, task: str) -> Trainer:
     """A trainer with its data, at the step where the run stands."""
     _prepare(run, data, report, task)
     opened, training = open_run(run, task)
-    for note in opened.attach(data, lambda share: report.advance("tokenizing", share)):
+    for note in opened.load_data(data, lambda share: report.advance("tokenizing", share)):
         report.say(note)
     _same_data(run, data, opened.fingerprint)
     return Trainer(opened, training, run.folder, report)
@@ -300,7 +300,7 @@ def _finish(run: Run, trainer: Trainer, task: str) -> Trained:
     report = trainer.report
     opened = load(run.folder, device=str(trainer.device), task=task, say=report.say)
     scores = evaluate(opened, data_of(run.folder), advance=lambda share: report.advance("evaluating", share))
-    write_json(run.folder / "findings.json", opened.study())
+    write_json(run.folder / "analysis.json", opened.analyse())
     run.write_card(scores, opened.explained, opened.remarks)
     return Trained(run, scores, opened.explained)
 

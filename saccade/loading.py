@@ -31,12 +31,12 @@ def load_run(run: Run, *, which: Which = "best", task: str = "", say: Callable[[
     found = _checkpoint(run, which, say)
     weights = found.parts.get("average") or found.parts["model"]
     with torch.device("meta"):  # before memory is taken for shapes that so far only run.json claims
-        check(open_run(run, task)[0].players(), weights, run.name)
+        check(open_run(run, task)[0].networks(), weights, run.name)
     opened, _ = open_run(run, task)
     check_settings(found.state, opened.config, run.name)
-    restore(opened.players(), weights, run.name)
-    if (run.folder / "findings.json").exists():
-        opened.findings = read_json(run.folder / "findings.json")
+    restore(opened.networks(), weights, run.name)
+    if (run.folder / "analysis.json").exists():
+        opened.analysis = read_json(run.folder / "analysis.json")
     return opened
 
 

@@ -10,7 +10,7 @@ from saccade import api
 from saccade.errors import DataError, ModelFileError
 from saccade.runs import checkpoint
 
-TINY = ["model.dim=16", "model.depth=1", "model.heads=2", "model.hidden=16", "model.capacity=8", "batch=4"]
+TINY = ["model.dim=16", "model.depth=1", "model.heads=2", "model.hidden=16", "model.max_positions=8", "batch=4"]
 
 
 @pytest.fixture

@@ -8,45 +8,35 @@ ROOT = Path(__file__).parent.parent / "saccade"
 # What each part of the house may import of ours. A part that is not here may not exist.
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
-    "durable": {"errors"},
+    "atomic_io": {"errors"},
+    "tensor_files": {"errors"},
     "config": {"errors"},
+    "core": {"errors"},
     "nn": set(),
     "models": {"nn"},
-    "data": {"durable", "errors"},
-    "stemmer": set(),
-    "metrics": {"stemmer"},
-    "entities": {"metrics"},
-    "answers": {"metrics"},
-    "agreement": {"metrics"},
-    "task": {"errors"},
-    "look": {"task", "errors"},
     "decode": {"nn"},
-    "axes": {"data", "task"},
-    "encoder": {"adapt", "axes", "config", "data", "durable", "errors", "loading", "models", "nn", "runs", "task"},
+    "metrics": {"core"},
+    "data": {"atomic_io", "core", "errors"},
+    "pretrained": {"atomic_io", "config", "core", "data", "errors", "models", "nn", "tasks", "tensor_files"},
     "tasks": {
-        *("encoder", "look", "nn", "models", "data", "metrics", "entities", "answers", "agreement", "task"),
-        *("axes", "decode", "config", "durable", "errors"),
+        *("atomic_io", "config", "core", "data", "decode", "errors", "loading", "look", "metrics", "models", "nn"),
+        *("pretrained", "runs"),
     },
-    "foreign": {"adapt", "data", "errors", "models", "task", "tasks"},
-    "tensors": {"errors"},
-    "adapt": {"config", "data", "durable", "errors", "models", "nn", "tensors"},
-    "train": {"task", "config", "durable", "errors", "tensors"},
-    "runs": {"config", "durable", "errors"},
-    "loading": {"config", "durable", "errors", "runs", "task", "tasks", "train"},
-    "api": {"adapt", "config", "durable", "errors", "foreign", "loading", "look", "runs", "task", "tasks", "train"},
-    "compare": {
-        *("api", "config", "data", "durable", "errors", "loading", "look", "metrics", "models", "nn", "runs"),
-        *("task", "tasks", "train"),
+    "runs": {"atomic_io", "config", "core", "errors", "tensor_files"},
+    "training": {"atomic_io", "core", "errors", "runs"},
+    "loading": {"atomic_io", "config", "core", "errors", "runs", "tasks", "training"},
+    "look": {"config", "core", "errors", "metrics", "models", "nn", "pretrained", "tasks"},
+    "progress": set(),
+    "api": {
+        *("atomic_io", "config", "core", "errors", "loading", "look", "pretrained", "runs", "tasks", "training"),
     },
-    "screen": set(),
+    "comparison": {
+        *("api", "atomic_io", "config", "core", "data", "errors", "loading", "look", "metrics", "models", "nn"),
+        *("runs", "tasks", "training"),
+    },
     "demo": {"errors"},
-    "exporting": {"adapt", "config", "data", "durable", "encoder", "errors", "models", "task", "tasks"},
-    "features": {
-        *("adapt", "agreement", "config", "encoder", "entities", "errors", "models", "task", "tasks"),
-    },
-    "explain": {"errors", "nn", "task"},
-    "studio": {"api", "durable", "errors", "explain", "look", "runs", "task", "train"},
-    "cli": {"studio", "exporting", "features", "api", "compare", "config", "demo", "errors", "screen"},
+    "studio": {"api", "atomic_io", "core", "errors", "look", "runs"},
+    "cli": {"api", "comparison", "config", "demo", "errors", "look", "pretrained", "progress", "studio"},
     "__main__": {"cli"},
     "__init__": set(),
 }
@@ -148,8 +138,7 @@ def test_no_pickle_anywhere():
 
 
 def test_the_one_place_that_opens_pickles_lets_them_build_tensors_only():
-    calls = [
-        node for node in ast.walk(ast.parse((ROOT / "adapt" / "pickles.py").read_text())) if isinstance(node, ast.Call)
-    ]
+    tree = ast.parse((ROOT / "pretrained" / "pickles.py").read_text())
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
     loads = [call for call in calls if ast.unparse(call.func) == "torch.load"]
     assert [{word.arg: ast.unparse(word.value) for word in call.keywords}["weights_only"] for call in loads] == ["True"]

@@ -31,7 +31,7 @@ MODELS = "rnn,rnn+attention,convolution,transformer,universal"
     "--name", default="", help="Name of the comparison; one that was stopped goes on. Default: from the file."
 )
 @click.option("--valid", type=click.Path(), help="File of validation data; default: a tenth is held back.")
-@click.option("--encoding", help="Encoding of the files, where it is not UTF-8.")
+@click.option("--encoding", help="SentenceEncoder of the files, where it is not UTF-8.")
 @click.option("--source", help="Column of a table that holds the source of a pair.")
 @click.option("--target", help="Column of the target; for a file of lines the second file, or the part of its name.")
 @click.option("--seed", type=int, help="Source of all randomness.")

@@ -26,7 +26,7 @@ from saccade.cli.printing import show_trained
 @click.option("--seed", type=int, help="Source of all randomness.")
 @click.option("--device", help="auto, cpu, cuda, mps.")
 @click.option("--valid", type=click.Path(), help="File of validation data; default: a tenth is held back.")
-@click.option("--encoding", help="Encoding of the files, where it is not UTF-8.")
+@click.option("--encoding", help="SentenceEncoder of the files, where it is not UTF-8.")
 @click.option("--column", help="Column of a table that holds the text.")
 @click.option("--source", help="Column of a table that holds the source of a pair.")
 @click.option("--target", help="Column of the target; for a file of lines the second file, or the part of its name.")

@@ -93,7 +93,7 @@ def predict(run: str, words: tuple[str, ...], file: Any, root: str, task: str, w
 @click.argument("run")
 @click.argument("words", nargs=-1, metavar="[TEXT] [OPTIONS]...")
 @click.option("--out", type=click.Path(path_type=Path), help="Write a .html, .svg, .png or .json file.")
-@click.option("--layer", default="", help="Draw this attention, such as decoder.1.memory; default: the best aligned.")
+@click.option("--layer", default="", help="Draw this attention, such as decoder.1.cross; default: the best aligned.")
 @click.option("--head", type=click.IntRange(0), help="Draw this head of it; default: the mean of all.")
 @click.option("--pieces", is_flag=True, help="Leave words in the pieces that the model sees.")
 @weights_option
@@ -116,7 +116,7 @@ def look(
     Examples:
       saccade look pairs-1 "Good morning."
       saccade look pairs-1 "Good morning." --out morning.html
-      saccade look pairs-1 "Good morning." --layer decoder.1.memory --head 2 --out morning.svg
+      saccade look pairs-1 "Good morning." --layer decoder.1.cross --head 2 --out morning.svg
       saccade look book-1 "It was a" length=20 --json
     """
     from saccade import api

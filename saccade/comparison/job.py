@@ -27,7 +27,7 @@ from saccade.runs import folder as runs
 from saccade.runs.folder import Run
 from saccade.tasks import translation
 from saccade.training.device import choose_device, describe_device
-from saccade.training.loop import Report, Silent
+from saccade.training.loop import Callback, NullCallback
 
 MODELS = ("rnn", "rnn+attention", "convolution", "transformer", "universal")
 CLASSES = (0.2, 0.4, 0.6, 0.8, 0.95)  # shares of the validation pairs at which a new class of lengths begins
@@ -86,14 +86,14 @@ def compare(
     *,
     name: str = "",
     root: str | Path = api.RUNS,
-    report: Report | None = None,
+    report: Callback | None = None,
     command: str = "",
 ) -> Comparison:
     """Train each model on the file for the same time, measure all alike, and write report.html and report.json.
 
     With the `name` of a comparison that was stopped or killed it goes on: what is finished is not done again.
     """
-    trial, report, data, root = trial or Trial(), report or Silent(), Path(data), Path(root)
+    trial, report, data, root = trial or Trial(), report or NullCallback(), Path(data), Path(root)
     words = list(words)
     if any(word.startswith("model.architecture=") for word in words):
         raise UsageError("model.architecture must not be set, since every model has its own; name them with --models")
@@ -116,7 +116,7 @@ def compare(
         return _finish(folder, job, failures)
 
 
-def survey(data: Path, words: Sequence[str], trial: Trial, report: Report) -> dict[str, Any]:
+def survey(data: Path, words: Sequence[str], trial: Trial, report: Callback) -> dict[str, Any]:
     """Everything that can be wrong with the file or the settings, before anything is trained; and what is in it."""
     configs = [api.configure(translation.Task, [*words, f"model.architecture={model}"]) for model in trial.models]
     config, training = configs[0]
@@ -126,7 +126,7 @@ def survey(data: Path, words: Sequence[str], trial: Trial, report: Report) -> di
         notes = translation.Task.prepare(config, data, run.assets, lambda share: report.advance("reading", share))
         with torch.device("meta"):  # shapes alone: whether a model fits the memory is its own affair
             opened, *_ = [translation.Task.open(one, run.assets) for one, _ in configs]
-        notes += opened.attach(data, lambda share: report.advance("tokenizing", share))
+        notes += opened.load_data(data, lambda share: report.advance("tokenizing", share))
         for note in notes:
             report.say(note)
         valid = opened.parts[Split.VALID]

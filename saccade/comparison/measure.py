@@ -19,10 +19,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from saccade import api
-from saccade.core.task import Advance, Split
+from saccade.core.task import Progress, Split
 from saccade.look import maps
-from saccade.metrics import generation as metrics
-from saccade.models.seq2seq.architectures import Shapes
+from saccade.metrics import generation
+from saccade.models.seq2seq.architectures import Seq2SeqConfig
 from saccade.models.seq2seq.interface import Seq2Seq
 from saccade.nn.attention import Dot
 from saccade.nn.attention import softmax as attention_weights
@@ -43,7 +43,7 @@ def measured(trained: api.Trained, job: dict[str, Any], tell: Tell) -> dict[str,
     opened = api.load(trained.run.folder)
     if not isinstance(opened, translation.Task):
         raise TypeError(f"only translations can be compared, but {trained.run.folder} is another task")
-    opened.attach(Path(job["data"]))
+    opened.load_data(Path(job["data"]))
     model = opened.model
     described = json.loads((trained.run.folder / "data.json").read_text(encoding="utf-8"))
     return {
@@ -66,7 +66,7 @@ def measured(trained: api.Trained, job: dict[str, Any], tell: Tell) -> dict[str,
 
 def probed(run: Run, scores: dict[str, float], lengths: Sequence[int]) -> dict[str, Any]:
     """What a probe found, as JSON."""
-    steps = [record for record in read_journal(run.folder / "metrics.jsonl") if "tokens" in record]
+    steps = [record for record in read_journal(run.folder / "generation.jsonl") if "tokens" in record]
     return {
         "accuracy": {str(length): scores[f"accuracy_{length}"] for length in lengths},
         "steps": steps[-1]["step"],
@@ -89,7 +89,7 @@ def _speed(run: Run, opened: translation.Task) -> dict[str, float]:
     """Steps done, and tokens a second while training, without the time of evaluations."""
     seconds = tokens = last = 0.0
     evaluated, steps = True, 0  # the first step has no step before it to begin at
-    for record in read_journal(run.folder / "metrics.jsonl"):
+    for record in read_journal(run.folder / "generation.jsonl"):
         if "tokens" in record:
             if not evaluated:
                 seconds, tokens = seconds + record["seconds"] - last, tokens + record["tokens"]
@@ -118,12 +118,12 @@ def _translated(opened: translation.Task, edges: Sequence[int], tell: Tell) -> d
     seconds = time.perf_counter() - began
     tell("translating", 1.0)
     lengths = pairs.source.lengths.tolist()
-    kinds: dict[str, Callable[..., metrics.Score]] = {"bleu": metrics.bleu, "chrf": metrics.chrf}
+    kinds: dict[str, Callable[..., generation.Score]] = {"bleu": generation.bleu, "chrf": generation.chrf}
     if opened.score == "exact":
-        kinds = {"exact": metrics.exact, "token_error": metrics.token_error}
+        kinds = {"exact": generation.exact, "token_error": generation.token_error}
     classes = {}
     for name, kind in kinds.items():
-        rows = metrics.by_length(lengths, outputs, references, edges, lambda a, b, kind=kind: kind(a, b).value)  # type: ignore[misc]
+        rows = generation.by_length(lengths, outputs, references, edges, lambda a, b, kind=kind: kind(a, b).value)  # type: ignore[misc]
         classes[name] = [dict(zip(("from", "to", "count", "value"), row, strict=True)) for row in rows]
     return {"translating_seconds": seconds, "pairs": len(sources), "by_length": classes}
 
@@ -131,7 +131,7 @@ def _translated(opened: translation.Task, edges: Sequence[int], tell: Tell) -> d
 def _curve(run: Run) -> list[dict[str, float]]:
     """The scores of every evaluation on the way, with the minutes and the target tokens until then."""
     found, tokens = [], 0
-    for record in read_journal(run.folder / "metrics.jsonl"):
+    for record in read_journal(run.folder / "generation.jsonl"):
         if "tokens" in record:
             tokens += record["tokens"]
         else:
@@ -142,7 +142,7 @@ def _curve(run: Run) -> list[dict[str, float]]:
 
 def _losses(run: Run) -> list[list[float]]:
     """[step, minutes, tokens, training loss] at some steps, each a mean since the one before."""
-    records = [record for record in read_journal(run.folder / "metrics.jsonl") if "tokens" in record]
+    records = [record for record in read_journal(run.folder / "generation.jsonl") if "tokens" in record]
     every, found, tokens = max(1, -(-len(records) // POINTS)), [], 0
     for first in range(0, len(records), every):
         group = records[first : first + every]
@@ -152,7 +152,7 @@ def _losses(run: Run) -> list[list[float]]:
     return found
 
 
-def sequential(shapes: Shapes) -> dict[str, Any]:
+def sequential(shapes: Seq2SeqConfig) -> dict[str, Any]:
     """Steps that must wait for each other to read n tokens, by construction."""
     name = shapes.architecture
     if name.startswith("rnn"):
@@ -237,7 +237,7 @@ def _sentence(opened: translation.Task, text: str, reference: str) -> dict[str, 
     return {"input": text, "reference": reference, "output": found.output, "alignment": seen, "steps": steps}
 
 
-def attention_memory(advance: Advance) -> dict[str, Any]:
+def attention_memory(advance: Progress) -> dict[str, Any]:
     """Bytes that one attention keeps for its backward pass, in the open and by the fused kernel, at several lengths."""
     rows = []
     for done, tokens in enumerate(SIZES, start=1):

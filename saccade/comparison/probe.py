@@ -15,10 +15,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from saccade.core.task import Advance, Prediction, Split, quiet
+from saccade.core.task import Prediction, Progress, Split, quiet
 from saccade.core.task import Task as Contract
 from saccade.data.batching import key
-from saccade.models.seq2seq.architectures import Shapes, build
+from saccade.models.seq2seq.architectures import Seq2SeqConfig, build
 from saccade.models.seq2seq.convolution import ConvolutionConfig
 from saccade.models.seq2seq.interface import Seq2Seq, Vocabularies
 from saccade.models.seq2seq.recurrent import RecurrentConfig
@@ -29,7 +29,7 @@ LENGTHS = (10, 20, 50, 100, 200, 500, 1000)
 QUICK = (10, 50, 100)  # lengths of a quick evaluation
 TESTED = 2000  # symbols asked for at each length, at least two rows
 MARKS = 2  # ids before the symbols: the two ends of a sequence
-SMALL = Shapes(
+SMALL = Seq2SeqConfig(
     transformer=TranslatorConfig(dim=64, hidden=128, dropout=0.0, embedding_dropout=0.0, depth=2, window=3),
     universal=UniversalConfig(
         dim=64, hidden=128, dropout=0.0, embedding_dropout=0.0, depth=3, decoder_depth=2, window=3
@@ -43,14 +43,14 @@ SMALL = Shapes(
 class ProbeConfig:
     """What is asked of which architecture."""
 
-    model: Shapes = field(default_factory=lambda: SMALL)
+    model: Seq2SeqConfig = field(default_factory=lambda: SMALL)
     kind: Literal["copy", "reverse"] = "copy"
     """what is to be written: the source, or the source from its end"""
     symbols: int = 1024
     """different symbols; none stands twice in a sequence"""
     shortest: int = 5
     """fewest symbols of a sequence to learn from"""
-    longest: int = 1000
+    max_length: int = 1000
     """most symbols of a sequence to learn from"""
     doubling: int = 40
     """steps in which the longest sequences become twice as long, from twice the shortest on"""
@@ -60,9 +60,10 @@ class ProbeConfig:
     def __post_init__(self) -> None:
         if self.symbols < max(LENGTHS):
             raise ValueError(f"symbols must be at least {max(LENGTHS)}, but is {self.symbols}")
-        if not 1 <= self.shortest <= self.longest <= self.symbols:
+        if not 1 <= self.shortest <= self.max_length <= self.symbols:
             raise ValueError(
-                f"shortest and longest must be between 1 and {self.symbols}, but are {self.shortest} and {self.longest}"
+                f"shortest and max_length must be between 1 and {self.symbols}, "
+                f"but are {self.shortest} and {self.max_length}"
             )
 
 
@@ -108,8 +109,8 @@ class Draws:
         """Lengths that are short more often than long: their logarithm is drawn evenly."""
         config, stir = self.config, key(self.seed, step)
         share = (stir % 65536) / 65536
-        longest = min(config.longest, round(2 * config.shortest * 2 ** (step / config.doubling)))
-        length = round(config.shortest * (longest / config.shortest) ** share)
+        max_length = min(config.max_length, round(2 * config.shortest * 2 ** (step / config.doubling)))
+        length = round(config.shortest * (max_length / config.shortest) ** share)
         tokens = config.tokens or (6000 if config.model.architecture.startswith("rnn") else 1000)
         return [draw(config, max(1, tokens // (2 * length + 3)), length, stir % 2**32)]
 
@@ -139,19 +140,19 @@ class Task(Contract):
         self.fingerprint = "generated"
 
     @classmethod
-    def advice(cls, config: Any) -> list[str]:
+    def train_defaults(cls, config: Any) -> list[str]:
         """A gradient that has come back through 1,000 steps of a recurrent network can be huge."""
         return ["train.optim.clip=1"] if config.model.architecture.startswith("rnn") else []
 
     @classmethod
-    def prepare(cls, config: Any, data: Path, assets: Path, advance: Advance = quiet) -> list[str]:
+    def prepare(cls, config: Any, data: Path, assets: Path, advance: Progress = quiet) -> list[str]:
         return []
 
     @classmethod
     def open(cls, config: Any, assets: Path) -> Task:
         return cls(config)
 
-    def attach(self, data: Path, advance: Advance = quiet, *, whole: bool = False) -> list[str]:
+    def load_data(self, data: Path, advance: Progress = quiet, *, whole: bool = False) -> list[str]:
         return []
 
     def batches(self, split: Split, seed: int) -> Draws:
@@ -166,7 +167,7 @@ class Task(Contract):
         yield "model", loss
 
     @torch.no_grad()
-    def evaluate(self, split: Split, *, quick: bool = False, advance: Advance = quiet) -> dict[str, float]:
+    def evaluate(self, split: Split, *, quick: bool = False, advance: Progress = quiet) -> dict[str, float]:
         """Share of symbols, in percent, that are right after the right ones before them, at each length."""
         training, found = self.model.training, {}
         self.model.eval()

@@ -13,7 +13,7 @@ from pathlib import Path
 import saccade
 from saccade.errors import Interrupted
 from saccade.training.device import stop_signals
-from saccade.training.loop import Report
+from saccade.training.loop import Callback
 
 SHOWN = 5  # last lines of a crashed process
 
@@ -54,7 +54,7 @@ class Failure:
     exit_code: int
 
 
-def run_part(folder: Path, part: Part, report: Report) -> Failure | None:
+def run_part(folder: Path, part: Part, report: Callback) -> Failure | None:
     """Run a part to its end and tell how it goes; a stop signal is passed on, and waits until all is saved."""
     part.file(folder).parent.mkdir(exist_ok=True)
     home = str(Path(saccade.__file__).resolve().parent.parent)
@@ -89,7 +89,7 @@ def run_part(folder: Path, part: Part, report: Report) -> Failure | None:
     return Failure(part, message, int(str(error.get("exit_code", 1))))
 
 
-def _tell(report: Report, line: bytes) -> dict[str, object]:
+def _tell(report: Callback, line: bytes) -> dict[str, object]:
     """Pass on a line of the worker; the error that it holds, if it is one."""
     what, values = json.loads(line)
     if what == "error":

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from saccade.training.loop import Report
+from saccade.training.loop import Callback
 
 
 class Overall:
     """A report of one part after the other, told as the progress of all of them."""
 
-    def __init__(self, report: Report, weights: Sequence[float]) -> None:
+    def __init__(self, report: Callback, weights: Sequence[float]) -> None:
         self._report, self._weights = report, weights
         self._now, self._label = 0, ""
 

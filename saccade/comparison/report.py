@@ -16,7 +16,7 @@ import torch
 from saccade.comparison.charts import Line, chart, legend, number, strip
 from saccade.comparison.summary import NAMES, SCORES, digits, measures
 from saccade.comparison.summary import summary as summary
-from saccade.core.task import AttentionRead, Axis
+from saccade.core.task import AttentionMap, Axis
 from saccade.look import draw
 from saccade.look.labels import shown
 
@@ -139,7 +139,7 @@ def _overview(models: Sequence[tuple[int, Model]]) -> str:
         "Steps to read n",
         f"Chain at {done[0]['reach']['of']}",
         f"Sees of {done[0]['reach']['of']}",
-        f"Writing {done[0]['pairs']:,}",
+        f"DecoderState {done[0]['pairs']:,}",
     ]
     rows = []
     for _, model in models:
@@ -307,7 +307,7 @@ def _map(seen: dict[str, Any] | None, name: str) -> str:
         return '<p class="none">No attention: one vector for the whole source.</p>'
     weights = torch.tensor(seen["weights"]).reshape(1, len(seen["rows"]), len(seen["columns"]))
     rows, columns = Axis("target", tuple(seen["rows"])), Axis("source", tuple(seen["columns"]))
-    drawn = draw.svg(AttentionRead(seen["name"], weights, rows, columns), f"{name}: {seen['name']}")
+    drawn = draw.svg(AttentionMap(seen["name"], weights, rows, columns), f"{name}: {seen['name']}")
     return f'<div class="map" tabindex="0">{drawn.replace(f"<style>{draw.STYLE}</style>", "")}</div>'
 
 
@@ -347,7 +347,7 @@ def _about(job: dict[str, Any], done: Sequence[tuple[int, Model]]) -> str:
         "File": job["data"],
         "Settings": " ".join(job["words"]),
         "Command": job["command"],
-        "Found": "; ".join(job["notes"]),
+        "DataFile": "; ".join(job["notes"]),
         "Vocabulary": "the same files for every model: "
         + ", ".join(f"{name} {value[:12]}" for name, value in job["assets"].items()),
         "Training pairs": f"fingerprint {job['fingerprint']}, the same for every model",

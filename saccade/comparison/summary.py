@@ -94,12 +94,12 @@ def _ends(done: list[dict[str, Any]], of: Callable[[dict[str, Any]], float]) -> 
 
 def holds(accuracy: dict[str, float]) -> int:
     """The greatest length up to which nearly all symbols are right at every tested length; 0 if at none."""
-    longest = 0
+    max_length = 0
     for length, value in sorted((int(length), value) for length, value in accuracy.items()):
         if value < HOLDS:
             break
-        longest = length
-    return longest
+        max_length = length
+    return max_length
 
 
 def _probe(models: list[dict[str, Any]], kind: str, verb: str) -> list[str]:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from saccade.errors import UsageError
 
-Advance = Callable[[float], None]
+Progress = Callable[[float], None]
 """Called with the share of a long job that is done, 0 to 1."""
 
 
@@ -76,7 +76,7 @@ class Weights(Protocol):
 
 
 @dataclass(frozen=True)
-class AttentionRead:
+class AttentionMap:
     """One attention of one prediction: weights (heads, queries, keys) with named axes."""
 
     name: str
@@ -104,7 +104,7 @@ class AttentionRead:
 
 
 @dataclass(frozen=True)
-class Reading:
+class TokenScores:
     """A number for each label of an axis: the steps a Universal Transformer took for each token."""
 
     name: str
@@ -119,9 +119,9 @@ class Prediction:
     input: str
     output: str
     scores: dict[str, float] = field(default_factory=dict)
-    maps: tuple[AttentionRead, ...] = ()
-    readings: tuple[Reading, ...] = ()
-    alignment: AttentionRead | None = None
+    maps: tuple[AttentionMap, ...] = ()
+    readings: tuple[TokenScores, ...] = ()
+    alignment: AttentionMap | None = None
     """Which source words each output word looked at, by the head that shows it best: (1, output, source)."""
     others: tuple[Prediction, ...] = ()
     """The next best answers, where more than one was asked for."""
@@ -130,7 +130,7 @@ class Prediction:
 
 
 @dataclass(frozen=True)
-class Grown:
+class GeneratedToken:
     """A token that was just written, the text it completes, and what all tokens read so far looked at."""
 
     token: str
@@ -141,7 +141,7 @@ class Grown:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ForwardTrace:
     """What a model says at each place of an answer, computed once more to see what it depends on.
 
     Shapes: N places, V outputs.
@@ -185,17 +185,17 @@ class Task(abc.ABC):
     """How the last `evaluate` computed its scores, where others must be able to repeat it: signatures by name."""
     remarks: Sequence[str] = ()
     """What the last `evaluate` saw beyond its scores, for people: lines of Markdown."""
-    findings: Mapping[str, Any] = MappingProxyType({})
+    analysis: Mapping[str, Any] = MappingProxyType({})
     """What `study` found when the run had ended; empty before."""
 
     @classmethod
-    def advice(cls, config: Any) -> Sequence[str]:
+    def train_defaults(cls, config: Any) -> Sequence[str]:
         """Words for the training loop that suit these settings; the user's own words come after them."""
         return ()
 
     @classmethod
     @abc.abstractmethod
-    def prepare(cls, config: Any, data: Path, assets: Path, advance: Advance = quiet) -> list[str]:
+    def prepare(cls, config: Any, data: Path, assets: Path, advance: Progress = quiet) -> list[str]:
         """Learn from the data what must be learnt (vocabulary, labels) into `assets`; says what it found."""
 
     @classmethod
@@ -204,7 +204,7 @@ class Task(abc.ABC):
         """The task with a fresh model, from its assets alone: no data needed."""
 
     @abc.abstractmethod
-    def attach(self, data: Path, advance: Advance = quiet, *, whole: bool = False) -> list[str]:
+    def load_data(self, data: Path, advance: Progress = quiet, *, whole: bool = False) -> list[str]:
         """Make the data ready for `batches` and `evaluate`; says what it found. `whole`: all of it is validation."""
 
     @abc.abstractmethod
@@ -216,7 +216,7 @@ class Task(abc.ABC):
         """(player, mean loss) pairs: one for most tasks, two where two networks play against each other."""
 
     @abc.abstractmethod
-    def evaluate(self, split: Split, *, quick: bool = False, advance: Advance = quiet) -> dict[str, float]:
+    def evaluate(self, split: Split, *, quick: bool = False, advance: Progress = quiet) -> dict[str, float]:
         """Scores on a split; quick: on a fixed sample of it, to follow a run."""
 
     @abc.abstractmethod
@@ -226,11 +226,11 @@ class Task(abc.ABC):
         """The answers to several inputs, in their order; a task may work on many at once."""
         return (self.predict(input, options) for input in inputs)
 
-    def replay(self, found: Prediction, *, layers: bool = False) -> Outcome:
+    def rerun(self, found: Prediction, *, layers: bool = False) -> ForwardTrace:
         """Compute an answer once more, with gradients where they are on; `layers`: also what each layer would say."""
         raise UsageError("this task cannot say what its answer depends on")
 
-    def study(self) -> dict[str, Any]:
+    def analyse(self) -> dict[str, Any]:
         """What is worth knowing of the finished model, from its validation data, as JSON; kept with the run."""
         return {}
 
@@ -238,11 +238,11 @@ class Task(abc.ABC):
         """The output piece by piece, where it comes that way."""
         yield self.predict(input, options).output
 
-    def follow(self, input: str, options: Any) -> Iterator[Grown]:
+    def follow(self, input: str, options: Any) -> Iterator[GeneratedToken]:
         """The output token by token with what was looked at, where it comes that way."""
         raise UsageError("this model does not write token by token")
 
-    def glimpse(self) -> list[Prediction]:
+    def attention_snapshot(self) -> list[Prediction]:
         """A few validation examples with their maps, the same ones each time, to see attention form in training."""
         return []
 
@@ -250,7 +250,7 @@ class Task(abc.ABC):
         """A line of output to look at while training; nothing where there is none to show."""
         return ""
 
-    def players(self) -> dict[str, nn.Module]:
+    def networks(self) -> dict[str, nn.Module]:
         """The networks that learn, each with its own optimizer."""
         return {"model": self.model}
 

@@ -104,7 +104,7 @@ class Buckets:
         self._epoch, self._order, self._turn = -1, order, order
 
     def _cut(self, source: NDArray[np.int64], target: NDArray[np.int64]) -> list[int]:
-        """Where batches begin, such that rows x (longest source + longest target) stays within the budget."""
+        """Where batches begin, such that rows x (max_length source + max_length target) stays within the budget."""
         cuts, wide, tall, first = [0], 0, 0, 0
         for row, (one, other) in enumerate(zip(source.tolist(), target.tolist(), strict=True)):
             wide, tall = max(wide, one), max(tall, other)

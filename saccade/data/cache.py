@@ -20,7 +20,7 @@ from saccade.data.formats.documents import Document, documents
 from saccade.data.splitting import OverlapCounter, Part, SplitSettings, split
 from saccade.data.tables.encodings import explain
 from saccade.data.tables.problems import BadRows, Problem
-from saccade.data.tables.sniffing import Found
+from saccade.data.tables.sniffing import DataFile
 from saccade.data.text.alphabets import UnknownCharacter
 from saccade.data.text.tokenizers import END, Tokenizer
 from saccade.errors import DataError, ResourceError
@@ -29,7 +29,7 @@ FORMAT_VERSION = 1
 PARTS: tuple[Part, Part] = ("train", "valid")
 STALE = 24 * 3600.0  # seconds after which the temporary folder of a killed builder is swept away
 
-Advance = Callable[[int, int], None]
+Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -59,13 +59,13 @@ def default_cache() -> Path:
 
 
 def build_shards(
-    found: Sequence[Found],
-    valid: Sequence[Found] | None,
+    found: Sequence[DataFile],
+    valid: Sequence[DataFile] | None,
     tokenizer: Tokenizer,
     folder: Path,
     settings: SplitSettings,
     *,
-    advance: Advance | None = None,
+    advance: Progress | None = None,
 ) -> tuple[Shard, Shard]:
     """The training and validation shards of some files: from the cache, or made now and put there.
 
@@ -100,7 +100,7 @@ def build_shards(
     return replace(train, notes=damage + train.notes), replace(held, notes=damage + held.notes)
 
 
-def source_key(found: Sequence[Found], valid: Sequence[Found] | None, settings: SplitSettings) -> str:
+def source_key(found: Sequence[DataFile], valid: Sequence[DataFile] | None, settings: SplitSettings) -> str:
     """The name of what is read: the same contents read and split the same way give the same name, anywhere."""
     held = None if valid is None else [_source_key(file) for file in valid]
     return _digest([[_source_key(file) for file in found], held, asdict(settings)])
@@ -110,7 +110,7 @@ def _digest(parts: object) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
-def _source_key(file: Found) -> list[str | bool]:
+def _source_key(file: DataFile) -> list[str | bool]:
     """The content of a file and how it is read; its name and place do not matter."""
     try:
         with file.path.open("rb") as stream:
@@ -150,18 +150,18 @@ def _open_shard(entry: Path, part: Part, record: dict[str, Any], kind: np.dtype[
 class _Progress:
     """Adds up how far the files have been read."""
 
-    def __init__(self, files: Sequence[Found], advance: Advance) -> None:
+    def __init__(self, files: Sequence[DataFile], advance: Progress) -> None:
         self._total = sum(file.size for file in files)
         self._advance = advance
         self._done: dict[Path, int] = {}
 
-    def __call__(self, file: Found, position: int) -> None:
+    def __call__(self, file: DataFile, position: int) -> None:
         self._done[file.path] = position
         self._advance(sum(self._done.values()), self._total)
 
 
 def _parts(
-    found: Sequence[Found], valid: Sequence[Found] | None, settings: SplitSettings, advance: Advance | None
+    found: Sequence[DataFile], valid: Sequence[DataFile] | None, settings: SplitSettings, advance: Progress | None
 ) -> Iterator[tuple[Part, Document, bool]]:
     """Every document with its part, and whether it is a row of a table."""
     progress = _Progress([*found, *(valid or ())], advance) if advance is not None else None
@@ -170,7 +170,7 @@ def _parts(
         for part, document in split(found, settings, advance=progress):
             yield part, document, document.file in tables
         return
-    sides: tuple[tuple[Part, Sequence[Found]], ...] = (("train", found), ("valid", valid))
+    sides: tuple[tuple[Part, Sequence[DataFile]], ...] = (("train", found), ("valid", valid))
     for part, files in sides:
         for file in files:
             for document in documents(file, column=settings.column):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from saccade import atomic_io as durable
+from saccade import atomic_io
 
 # Tokens in, tokens out, examples, as orders of magnitude.
 PUBLISHED = (
@@ -25,7 +25,7 @@ class Spread:
 
     median: int
     most: int
-    longest: int
+    max_length: int
 
     @classmethod
     def of(cls, lengths: Sequence[int]) -> Spread:
@@ -42,20 +42,20 @@ def table(lengths: Sequence[tuple[int, int]]) -> list[str]:
     """The lengths of pairs (source, target) in lines for people, above the published rows."""
     source, target = (Spread.of(side) for side in zip(*lengths, strict=True))
     sides = [("source", source), ("target", target)]
-    measured = [f"{name:<14}{one.median:>10,}{one.most:>10,}{one.longest:>10,}" for name, one in sides]
+    measured = [f"{name:<14}{one.median:>10,}{one.most:>10,}{one.max_length:>10,}" for name, one in sides]
     rows = [("your data", source.order(), target.order(), _power(len(lengths))), *PUBLISHED]
     orders = [f"{name:<14}in {one}, out {other}, {count} examples" for name, one, other, count in rows]
-    return [f"{'tokens':<14}{'median':>10}{'90%':>10}{'longest':>10}", *measured, *orders]
+    return [f"{'tokens':<14}{'median':>10}{'90%':>10}{'max_length':>10}", *measured, *orders]
 
 
 def save_room(targets: Sequence[int], assets: Path) -> None:
     """Keep how long a target may become: half as long again as nine in ten are, and a little more."""
-    durable.write_json(assets / "lengths.json", {"target": Spread.of(targets).most * 3 // 2 + 10})
+    atomic_io.write_json(assets / "lengths.json", {"target": Spread.of(targets).most * 3 // 2 + 10})
 
 
 def load_room(assets: Path) -> int:
     """Most tokens of a target, as `save_room` kept it."""
-    return int(durable.read_json(assets / "lengths.json")["target"])
+    return int(atomic_io.read_json(assets / "lengths.json")["target"])
 
 
 def _power(number: int) -> str:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from saccade.data.batching import key, shuffle
 from saccade.data.text.sentences import Sentences
-from saccade.data.text.templates import Frame
+from saccade.data.text.templates import InputTemplate
 
 
 @dataclass(frozen=True)
@@ -29,9 +29,9 @@ class Example:
 class Examples:
     """Runs of sentences as long as a row; every sentence begins one run an epoch, in another order each time."""
 
-    def __init__(self, sentences: Sentences, frame: Frame, seed: int, *, pairs: bool) -> None:
+    def __init__(self, sentences: Sentences, frame: InputTemplate, seed: int, *, pairs: bool) -> None:
         self.sentences, self.frame, self.seed, self.pairs = sentences, frame, seed, pairs
-        room = frame.longest - 2 - (len(frame.middle) if pairs else 0)
+        room = frame.max_length - 2 - (len(frame.middle) if pairs else 0)
         self.room = room
         # As many rows an epoch as there are tokens for.
         self.per_epoch = max(1, sentences.tokens // max(1, room))

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from saccade.data.tables.files import Found, SplitSettings, find, sniff
+from saccade.data.tables.files import DataFile, SplitSettings, find, sniff
 
 
 @dataclass(frozen=True)
-class HeldBack:
+class ValidationSplit:
     """What a run is scored on."""
 
     valid: str = ""
@@ -25,7 +25,7 @@ class HeldBack:
 
 
 @dataclass(frozen=True)
-class TextSettings(HeldBack):
+class TextSettings(ValidationSplit):
     """Which texts are read."""
 
     column: str = ""
@@ -33,7 +33,7 @@ class TextSettings(HeldBack):
     encoding: str = ""
     """encoding of the files, where it is not UTF-8"""
 
-    def find(self, data: Path) -> tuple[list[Found], list[Found] | None]:
+    def find(self, data: Path) -> tuple[list[DataFile], list[DataFile] | None]:
         """What the training path and the validation path turn out to be."""
         return self._sniff(data), self._sniff(Path(self.valid)) if self.valid else None
 
@@ -41,5 +41,5 @@ class TextSettings(HeldBack):
         """How the held-back share is chosen."""
         return SplitSettings(fraction=self.fraction, column=self.column or None)
 
-    def _sniff(self, path: Path) -> list[Found]:
+    def _sniff(self, path: Path) -> list[DataFile]:
         return [sniff(file, encoding=self.encoding or None) for file in find(path)]

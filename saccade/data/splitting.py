@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 
 from saccade.data.formats.documents import Document, count_characters, documents
-from saccade.data.tables.sniffing import Found
+from saccade.data.tables.sniffing import DataFile
 from saccade.errors import DataError
 
 Part = Literal["train", "valid"]
@@ -44,7 +44,7 @@ def content_hash(content: str) -> int:
 
 
 def split(
-    found: Sequence[Found], settings: SplitSettings, *, advance: Callable[[Found, int], None] | None = None
+    found: Sequence[DataFile], settings: SplitSettings, *, advance: Callable[[DataFile, int], None] | None = None
 ) -> Iterator[tuple[Part, Document]]:
     """Every document with its part: rows by their content; running text by position, its last characters held back.
 

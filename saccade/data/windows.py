@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from saccade.data.formats.squad import Question
-from saccade.data.text.templates import Frame
+from saccade.data.text.templates import InputTemplate
 from saccade.data.text.tokenizers import Tokenizer
 
 
@@ -25,7 +25,7 @@ class Window:
     """first and last place of the first answer in the row; (0, 0), the begin mark, where it is not there"""
 
 
-def cut_windows(questions: Sequence[Question], tokenizer: Tokenizer, frame: Frame, stride: int) -> list[Window]:
+def cut_windows(questions: Sequence[Question], tokenizer: Tokenizer, frame: InputTemplate, stride: int) -> list[Window]:
     """All rows of all questions, in their order; neighbours share `stride` tokens of the context, at most half."""
     contexts = list(dict.fromkeys(one.context for one in questions))
     known = dict(zip(contexts, tokenizer.spans(contexts), strict=True))
@@ -33,8 +33,8 @@ def cut_windows(questions: Sequence[Question], tokenizer: Tokenizer, frame: Fram
     found: list[Window] = []
     for number, one in enumerate(questions):
         ids, spans = known[one.context]
-        question = asked[number][: frame.longest // 3]  # room for the context
-        room = frame.longest - 2 - len(frame.middle) - len(question)
+        question = asked[number][: frame.max_length // 3]  # room for the context
+        room = frame.max_length - 2 - len(frame.middle) - len(question)
         shared = min(stride, room // 2)  # a base that reads short rows leaves less room than the settings say
         for first in range(0, max(1, len(ids) - shared), room - shared):
             row, second = frame.row(question, ids[first : first + room])

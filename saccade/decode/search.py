@@ -32,13 +32,13 @@ class Search:
     """beginnings that are followed at once; 1: greedy"""
     length_penalty: float = 1.0
     """scores are divided by length to this power: 0 favours short outputs, above 1 long ones"""
-    no_repeat: int = 0
+    no_repeat_ngram_size: int = 0
     """never write the same this many tokens twice; 0: allow it"""
     best: int = 1
     """answers to give, at most as many as beams"""
 
     def __post_init__(self) -> None:
-        for name, least in (("beam", 1), ("no_repeat", 0), ("best", 1)):
+        for name, least in (("beam", 1), ("no_repeat_ngram_size", 0), ("best", 1)):
             if getattr(self, name) < least:
                 raise ValueError(f"{name} must be at least {least}, but is {getattr(self, name)}")
         if self.beam > 1000:
@@ -64,16 +64,16 @@ class Hypothesis:
 @torch.no_grad()
 def search(
     steps: Steps,
-    longest: Sequence[int],
+    max_length: Sequence[int],
     *,
     begin: int,
     end: int,
     settings: Search,
     prefixes: Sequence[Sequence[int]] = (),
 ) -> list[list[Hypothesis]]:
-    """The best targets of each sentence, best first; `longest`: most tokens of each; `prefixes`: their beginnings."""
-    beams = Beams(longest, end, settings, prefixes or [()] * len(longest))
-    ids = torch.full((len(longest), 1), begin)
+    """The best targets of each sentence, best first; `max_length` and `prefixes` are per sentence."""
+    beams = Beams(max_length, end, settings, prefixes or [()] * len(max_length))
+    ids = torch.full((len(max_length), 1), begin)
     while beams.open:
         rows, sentences, ids = beams.choose(steps.step(ids))
         if beams.open:
@@ -110,13 +110,15 @@ def log_total(logits: Tensor) -> Tensor:
 class Beams:
     """The state of a search: for every sentence its live beginnings and what is finished."""
 
-    def __init__(self, longest: Sequence[int], end: int, settings: Search, prefixes: Sequence[Sequence[int]]) -> None:
-        self.longest, self.end, self.settings, self.prefixes = list(longest), end, settings, prefixes
-        self.finished: list[list[Hypothesis]] = [[] for _ in longest]
-        self.open = list(range(len(longest)))  # sentences still being written
+    def __init__(
+        self, max_length: Sequence[int], end: int, settings: Search, prefixes: Sequence[Sequence[int]]
+    ) -> None:
+        self.max_length, self.end, self.settings, self.prefixes = list(max_length), end, settings, prefixes
+        self.finished: list[list[Hypothesis]] = [[] for _ in max_length]
+        self.open = list(range(len(max_length)))  # sentences still being written
         self.width = 1  # beams of a sentence: one at the beginning
-        self.scores = torch.zeros(len(longest), 1)  # (B, N)
-        self.tokens = torch.zeros(len(longest), 0, dtype=torch.long)  # (R, T)
+        self.scores = torch.zeros(len(max_length), 1)  # (B, N)
+        self.tokens = torch.zeros(len(max_length), 0, dtype=torch.long)  # (R, T)
 
     def choose(self, logits: Tensor) -> tuple[Tensor, Tensor | None, Tensor]:
         """Go on by one token: which rows live on (R,), which sentences (None: all), and their next ids (R, 1)."""
@@ -158,7 +160,9 @@ class Beams:
         """The best next tokens of each sentence over all its beams, twice as many as beams: some may end."""
         logits = logits.float()
         total = log_total(logits)
-        if self.settings.no_repeat or any(len(self.prefixes[number]) > self.tokens.shape[1] for number in self.open):
+        if self.settings.no_repeat_ngram_size or any(
+            len(self.prefixes[number]) > self.tokens.shape[1] for number in self.open
+        ):
             logits = self._restrict(logits)
         count = 2 * self.settings.beam
         best, token = best_tokens(logits, min(count, logits.shape[-1]))  # (R, C)
@@ -172,7 +176,7 @@ class Beams:
     def _restrict(self, logits: Tensor) -> Tensor:
         """Leave only the tokens that the prefix demands and no repetition forbids."""
         logits = logits.clone()
-        size, length = self.settings.no_repeat, self.tokens.shape[1]
+        size, length = self.settings.no_repeat_ngram_size, self.tokens.shape[1]
         for row, written in enumerate(self.tokens.tolist()):
             prefix = self.prefixes[self.open[row // self.width]]
             if length < len(prefix):
@@ -197,7 +201,7 @@ class Beams:
             answers = sorted((one.score for one in found), reverse=True)[: self.settings.best]
             if live / length**self.settings.length_penalty <= answers[-1]:  # else the best may still be unfinished
                 return True
-        if length < self.longest[number]:
+        if length < self.max_length[number]:
             return False
         for beam in range(self.width):
             value = float(self.scores[place, beam])

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from saccade.core.task import AttentionRead, Axis, Prediction
+from saccade.core.task import AttentionMap, Axis, Prediction
 from saccade.look.labels import cells, clusters, cut, rightwards, shown
 from saccade.look.maps import align, merge, only, written
 from saccade.look.page import page as page
@@ -22,7 +22,7 @@ SHOWN = 3  # keys of each query in the list
 LEAST = 0.05  # weights below are left out of the list
 
 
-def terminal(read: AttentionRead, *, width: int, colour: bool) -> str:
+def terminal(read: AttentionMap, *, width: int, colour: bool) -> str:
     """One map in text: targets as rows, sources as columns; a list of the strongest where that is too wide."""
     weights = only(read)
     rows, columns = [shown(label) for label in read.queries.labels], [shown(label) for label in read.keys.labels]
@@ -104,7 +104,7 @@ text{fill:currentColor}.w{fill:#1a56c4}.f{fill:none;stroke:currentColor;stroke-o
 """
 
 
-def svg(read: AttentionRead, title: str = "") -> str:
+def svg(read: AttentionMap, title: str = "") -> str:
     """One map as an SVG of its own: every cell tells its words and its weight, and a screen reader its title."""
     weights = only(read)
     rows, columns = ([shown(label) for label in axis.labels] for axis in (read.queries, read.keys))
@@ -184,7 +184,7 @@ def as_json(prediction: Prediction) -> dict[str, Any]:
     }
 
 
-def _map(read: AttentionRead) -> dict[str, Any]:
+def _map(read: AttentionMap) -> dict[str, Any]:
     weights = [[[_finite(weight) for weight in row] for row in head] for head in read.weights.tolist()]
     return {"name": read.name, "queries": _axis(read.queries), "keys": _axis(read.keys), "weights": weights}
 

@@ -15,13 +15,13 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from saccade.core.task import Advance, Outcome, Prediction, Reading, Task, quiet
+from saccade.core.task import ForwardTrace, Prediction, Progress, Task, TokenScores, quiet
 from saccade.errors import UsageError
-from saccade.nn.ablation import Off, entering, switched_off
+from saccade.nn.ablation import Ablation, ablated, patched_embeddings
 from saccade.nn.attention import Attention
 from saccade.nn.calculation import Calculation, calculate
 
-__all__ = ["Calculation", "Effect", "Layer", "Off", "Said", "attribute", "calculation", "effect", "importance"]
+__all__ = ["Ablation", "Calculation", "Effect", "Layer", "Said", "attribute", "calculation", "effect", "importance"]
 __all__ += ["layer_by_layer"]
 
 STEPS = 32  # of the way along which gradients are added up
@@ -62,18 +62,18 @@ class Layer:
 
 
 @torch.no_grad()
-def effect(task: Task, found: Prediction, offs: Sequence[Off]) -> Effect:
+def effect(task: Task, found: Prediction, offs: Sequence[Ablation]) -> Effect:
     """What becomes of an answer, token for token as it was, if some heads or looks are switched off."""
-    before = task.replay(found)
+    before = task.rerun(found)
     with _off(task, offs):
-        after = task.replay(found)
+        after = task.rerun(found)
     return Effect(_said(before, before.logits), _said(before, after.logits))
 
 
 @torch.no_grad()
-def importance(task: Task, found: Prediction, advance: Advance = quiet) -> dict[str, list[float]]:
+def importance(task: Task, found: Prediction, advance: Progress = quiet) -> dict[str, list[float]]:
     """How much less likely the answer is without each head, by the name of its attention: `Effect.lost` of each."""
-    whole = task.replay(found)
+    whole = task.rerun(found)
     fits = _fits(whole.logits, whole.chosen)
     heads = {name: int(one.heads) for name, one in task.model.named_modules() if hasattr(one, "heads")}
     total, done = sum(heads.values()), 0
@@ -81,8 +81,8 @@ def importance(task: Task, found: Prediction, advance: Advance = quiet) -> dict[
     for name, count in heads.items():
         lost[name] = []
         for head in range(count):
-            with _off(task, [Off(name, head)]):
-                without = task.replay(found)
+            with _off(task, [Ablation(name, head)]):
+                without = task.rerun(found)
             lost[name].append(float((fits - _fits(without.logits, whole.chosen)).mean()))
             done += 1
             advance(done / total)
@@ -91,7 +91,7 @@ def importance(task: Task, found: Prediction, advance: Advance = quiet) -> dict[
 
 def attribute(
     task: Task, found: Prediction, place: int | None = None, by: Literal["gradient", "integrated"] = "gradient"
-) -> list[Reading]:
+) -> list[TokenScores]:
     """How much each token that was read speaks for the answer at a place (None: for all of it), text by text.
 
     gradient: gradient x input. integrated: the gradients on the straight way from the mean of a text's tokens to each
@@ -100,7 +100,7 @@ def attribute(
     """
     shares = [1.0] if by == "gradient" else [(step + 0.5) / STEPS for step in range(STEPS)]
     with torch.no_grad():
-        outcome = task.replay(found)
+        outcome = task.rerun(found)
     if place is not None and not 0 <= place < len(outcome.chosen):
         raise UsageError(f"place must be 0 to {len(outcome.chosen) - 1}, but is {place}")
     totals: list[Tensor] = []
@@ -110,7 +110,7 @@ def attribute(
         parts = [(way * slope).sum(-1)[0] / len(shares) for way, slope in zip(ways, slopes, strict=True)]
         totals = [one + other for one, other in zip(totals, parts, strict=True)] if totals else parts
     name = {"gradient": "gradient x input", "integrated": "integrated gradients"}[by]
-    return [Reading(name, axis, tuple(values.tolist())) for axis, values in zip(outcome.reads, totals, strict=True)]
+    return [TokenScores(name, axis, tuple(values.tolist())) for axis, values in zip(outcome.reads, totals, strict=True)]
 
 
 def mean_token(x: Tensor) -> Tensor:
@@ -130,8 +130,8 @@ def _slopes(
         leaves.append(torch.lerp(mean_token(inputs[-1]), inputs[-1], share).requires_grad_(True))
         return leaves[-1]
 
-    with torch.enable_grad(), entering(change):
-        fits = _fits(task.replay(found).logits, chosen)
+    with torch.enable_grad(), patched_embeddings(change):
+        fits = _fits(task.rerun(found).logits, chosen)
         slopes = torch.autograd.grad(fits.sum() if place is None else fits[place], leaves, allow_unused=True)
     known = [torch.zeros_like(leaf) if slope is None else slope for leaf, slope in zip(leaves, slopes, strict=True)]
     return inputs, known
@@ -140,7 +140,7 @@ def _slopes(
 @torch.no_grad()
 def layer_by_layer(task: Task, found: Prediction) -> list[Layer]:
     """What the output layer says of the residual stream after each layer, the last of which is the answer."""
-    outcome = task.replay(found, layers=True)
+    outcome = task.rerun(found, layers=True)
     if not outcome.layers:
         raise UsageError("this model has no residual stream to read; take one with Transformer layers")
     return [Layer(name, _said(outcome, logits)) for name, logits in outcome.layers]
@@ -161,7 +161,7 @@ def calculation(task: Task, found: Prediction, name: str, head: int, query: int)
     hook = attention.register_forward_hook(keep, with_kwargs=True)
     try:
         with torch.no_grad():
-            task.replay(found)
+            task.rerun(found)
     finally:
         hook.remove()
     total = sum(x.shape[1] for x, _, _ in calls)
@@ -175,9 +175,9 @@ def calculation(task: Task, found: Prediction, name: str, head: int, query: int)
     raise AssertionError("the query is in one of the calls")
 
 
-def _off(task: Task, offs: Sequence[Off]) -> AbstractContextManager[None]:
+def _off(task: Task, offs: Sequence[Ablation]) -> AbstractContextManager[None]:
     try:
-        return switched_off(task.model, offs)
+        return ablated(task.model, offs)
     except ValueError as error:
         raise UsageError(str(error)) from error
 
@@ -189,7 +189,7 @@ def _fits(logits: Tensor, chosen: Sequence[int]) -> Tensor:
     return logits.log_softmax(-1)[torch.arange(len(logits)), list(chosen)]
 
 
-def _said(outcome: Outcome, logits: Tensor) -> tuple[Said, ...]:
+def _said(outcome: ForwardTrace, logits: Tensor) -> tuple[Said, ...]:
     """What logits (N, V) say at the places of an answer."""
     fits = _fits(logits.float(), outcome.chosen).tolist()
     if logits.shape[-1] == 1:

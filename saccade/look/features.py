@@ -19,10 +19,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from saccade.config import override
-from saccade.core.task import Advance, Split, Task, quiet
+from saccade.core.task import Progress, Split, Task, quiet
 from saccade.errors import UsageError, suggest
-from saccade.metrics import classification as agreement
-from saccade.metrics import tagging as entities
+from saccade.metrics import classification, tagging
 from saccade.models.text.bert import pool
 from saccade.pretrained import lora
 from saccade.pretrained.quantize import quantize
@@ -113,7 +112,7 @@ def word_distance(opened: EncoderTask, texts: tuple[str, str], word: str, layers
 
 
 def compare_layers(
-    opened: EncoderTask, data: Path, task: str = "", words: Sequence[str] = (), advance: Advance = quiet
+    opened: EncoderTask, data: Path, task: str = "", words: Sequence[str] = (), advance: Progress = quiet
 ) -> list[Choice]:
     """A small head over each choice of layers of the frozen encoder, on the user's own data; the best first."""
     task = task or ("tagging" if guess_task(data) == "tagging" else "text_classification")
@@ -147,13 +146,13 @@ class _Examples:
     def score(self, found: Tensor) -> float:
         said, wanted = ([self.names[one] for one in side.tolist()] for side in (found, self.labels))
         if not self.entities:
-            return agreement.accuracy(said, wanted).value
+            return classification.accuracy(said, wanted).value
         assert self.places is not None
         ends = list(accumulate(map(len, self.places)))
         sides = [
             [side[end - len(row) : end] for row, end in zip(self.places, ends, strict=True)] for side in (said, wanted)
         ]
-        return entities.score_entities(sides[0], sides[1]).f1.value
+        return tagging.score_entities(sides[0], sides[1]).f1.value
 
 
 def _examples(opened: EncoderTask, task: str, data: Path, split: Split, words: list[str]) -> _Examples:
@@ -161,12 +160,12 @@ def _examples(opened: EncoderTask, task: str, data: Path, split: Split, words: l
     if task not in ("tagging", "text_classification"):
         raise UsageError(f"layers are compared by tagging or text_classification, but the task is '{task}'")
     kind = load_task(task)
-    config = override(kind.Config(), [*words, f"longest={opened.frame.longest}", "vocabulary=30000"])
+    config = override(kind.Config(), [*words, f"max_length={opened.frame.max_length}", "vocabulary=30000"])
     with tempfile.TemporaryDirectory(prefix="saccade-") as place, torch.device("meta"):
         kind.prepare(config, data, Path(place))
         reader: Any = kind.open(config, Path(place))
         reader.tokenizer, reader.frame = opened.tokenizer, opened.frame
-        reader.attach(data)
+        reader.load_data(data)
     numbers = {name: at for at, name in enumerate(reader.names)}
     part = reader.parts[split]
     if task == "text_classification":

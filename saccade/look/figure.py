@@ -7,21 +7,23 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from saccade.core.task import AttentionRead, Prediction
+from saccade.core.task import AttentionMap, Prediction
 from saccade.errors import UsageError, suggest
 from saccade.look import draw, maps
 
 
 @dataclass(frozen=True)
-class Seen:
+class AttentionFigure:
     """A prediction and one attention of it, over words or the pieces that the model sees."""
 
     prediction: Prediction
-    read: AttentionRead
+    read: AttentionMap
     """(1, queries, keys)"""
 
     @classmethod
-    def of(cls, found: Prediction, layer: str = "", head: int | None = None, *, pieces: bool = False) -> Seen:
+    def of(
+        cls, found: Prediction, layer: str = "", head: int | None = None, *, pieces: bool = False
+    ) -> AttentionFigure:
         """The best aligned attention of a prediction, or that of a layer, or one head of it."""
         names = [read.name for read in found.maps]
         if layer and layer not in names:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from saccade.core.task import AttentionRead, Axis
+from saccade.core.task import AttentionMap, Axis
 from saccade.errors import DataError, UsageError
 
 # Shapes: H heads, Q queries, K keys.
@@ -16,7 +16,7 @@ from saccade.errors import DataError, UsageError
 PAIR = re.compile(r"([0-9]{1,9})-([0-9]{1,9})")
 
 
-def merge(read: AttentionRead) -> AttentionRead:
+def merge(read: AttentionMap) -> AttentionMap:
     """The map over words instead of pieces: the pieces of a key word are added, those of a query word averaged."""
     weights = read.weights
     queries, rows = word_axis(read.queries)
@@ -44,12 +44,12 @@ def word_axis(axis: Axis) -> tuple[Axis, Tensor | None]:
     return Axis(axis.kind, tuple(label.strip() for label in labels)), torch.tensor([place[word] for word in axis.words])
 
 
-def mean_heads(read: AttentionRead) -> AttentionRead:
+def mean_heads(read: AttentionMap) -> AttentionMap:
     """One map (1, Q, K): the mean over the heads."""
     return replace(read, source=read.weights.mean(0, keepdim=True))
 
 
-def one_head(read: AttentionRead, head: int) -> AttentionRead:
+def one_head(read: AttentionMap, head: int) -> AttentionMap:
     """One map (1, Q, K): that of a head, counted from 0."""
     heads = read.shape[0]
     if not 0 <= head < heads:
@@ -57,13 +57,13 @@ def one_head(read: AttentionRead, head: int) -> AttentionRead:
     return replace(read, source=read.weights[head : head + 1])
 
 
-def mean(reads: Sequence[AttentionRead]) -> AttentionRead:
+def mean(reads: Sequence[AttentionMap]) -> AttentionMap:
     """One map (1, Q, K): the mean over all heads of all layers."""
     _check_axes(reads)
     return mean_heads(replace(reads[0], name="mean", source=torch.cat([read.weights for read in reads])))
 
 
-def rollout(reads: Sequence[AttentionRead]) -> AttentionRead:
+def rollout(reads: Sequence[AttentionMap]) -> AttentionMap:
     """How much each input reaches each position through all layers, lowest layer first.
 
     Each layer is 0.5 A + 0.5 I, A the mean of its heads and I the residual way round it (Abnar & Zuidema 2020).
@@ -79,7 +79,7 @@ def rollout(reads: Sequence[AttentionRead]) -> AttentionRead:
     return replace(first, name="rollout", source=through[None])
 
 
-def _check_axes(reads: Sequence[AttentionRead]) -> None:
+def _check_axes(reads: Sequence[AttentionMap]) -> None:
     if not reads:
         raise UsageError("maps must be at least one, but there is none; choose a layer that the model has")
     first = reads[0]
@@ -91,7 +91,7 @@ def _check_axes(reads: Sequence[AttentionRead]) -> None:
             )
 
 
-def _size(read: AttentionRead) -> str:
+def _size(read: AttentionMap) -> str:
     return f"{len(read.queries.labels)} x {len(read.keys.labels)}"
 
 
@@ -101,21 +101,21 @@ def _bits(weights: Tensor) -> Tensor:
     return -torch.xlogy(share, share).sum(-1)
 
 
-def entropy(read: AttentionRead) -> list[float]:
+def entropy(read: AttentionMap) -> list[float]:
     """How flat each head looks: 0 at one key, 1 at all alike; the mean over its queries (nan if it has none)."""
     weights = read.weights.double()
     scale = math.log(max(weights.shape[-1], 2))  # a single key is always sharp
     return [float(_bits(head[head.sum(-1) > 0]).mean()) / scale for head in weights]
 
 
-def align(read: AttentionRead, *, threshold: float = 0.0) -> list[tuple[int, int]]:
+def align(read: AttentionMap, *, threshold: float = 0.0) -> list[tuple[int, int]]:
     """Word alignment (source, target) of one map: the key each query looks at most, if at least by `threshold`."""
     top, keys = only(read).max(-1)  # (Q,)
     pairs = zip(keys.tolist(), top.tolist(), strict=True)
     return sorted((key, query) for query, (key, weight) in enumerate(pairs) if weight > 0 and weight >= threshold)
 
 
-def only(read: AttentionRead) -> Tensor:
+def only(read: AttentionMap) -> Tensor:
     """The weights (Q, K) of a map that has one head."""
     if read.shape[0] != 1:
         raise ValueError(f"'{read.name}' must be one map, but has {read.shape[0]} heads; mean_heads or one_head")
@@ -149,7 +149,7 @@ class Choice:
     score: float
     by: str
 
-    def of(self, reads: Iterable[AttentionRead]) -> AttentionRead:
+    def of(self, reads: Iterable[AttentionMap]) -> AttentionMap:
         """The chosen map of one prediction, over words: (1, target words, source words)."""
         for read in reads:
             if read.name == self.name:
@@ -171,7 +171,7 @@ def information(weights: Tensor) -> float | None:
     return float(_bits(rows.mean(0)) - _bits(rows).mean()) / math.log(min(rows.shape))
 
 
-def choose(many: Sequence[Sequence[AttentionRead]], gold: Sequence[set[tuple[int, int]]] | None = None) -> Choice:
+def choose(many: Sequence[Sequence[AttentionMap]], gold: Sequence[set[tuple[int, int]]] | None = None) -> Choice:
     """The head, or the mean of a layer, to align words by, from the cross-attention of several sentences.
 
     With gold alignments the one with the lowest alignment error 1 - 2 hits / (found + gold) (Och & Ney 2003), else the
@@ -209,18 +209,18 @@ def _error(maps: Sequence[Tensor], gold: Sequence[set[tuple[int, int]]]) -> floa
     """The alignment error of maps (Q, K), all sentences counted together."""
     hits = both = 0
     for weights, right in zip(maps, gold, strict=True):
-        found = set(align(AttentionRead("", weights[None], Axis("words", ()), Axis("words", ()))))
+        found = set(align(AttentionMap("", weights[None], Axis("words", ()), Axis("words", ()))))
         hits += len(found & right)
         both += len(found) + len(right)
     return 1 - 2 * hits / both
 
 
-def crossing(reads: Sequence[AttentionRead]) -> list[AttentionRead]:
+def crossing(reads: Sequence[AttentionMap]) -> list[AttentionMap]:
     """How one text looks at another, among all maps."""
     return [read for read in reads if read.queries.kind != read.keys.kind]
 
 
-def inside(read: AttentionRead) -> AttentionRead:
+def inside(read: AttentionMap) -> AttentionMap:
     """A map without the marks at the ends of both texts, which align with nothing."""
     queries, keys = (Axis(axis.kind, axis.labels[:-1], axis.words[:-1]) for axis in (read.queries, read.keys))
-    return AttentionRead(read.name, read.weights[:, :-1, :-1], queries, keys)
+    return AttentionMap(read.name, read.weights[:, :-1, :-1], queries, keys)

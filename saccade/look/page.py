@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from saccade.core.task import AttentionRead, Prediction, Reading
+from saccade.core.task import AttentionMap, Prediction, TokenScores
 from saccade.errors import UsageError
 from saccade.look.labels import shown
 from saccade.look.maps import merge
@@ -24,7 +24,7 @@ MOST = 30_000_000  # weights; a browser opens the 80 MB they make, but not many 
 BAR = 28  # pixels of the highest bar
 
 
-def page(prediction: Prediction, reads: Sequence[AttentionRead], *, title: str) -> str:
+def page(prediction: Prediction, reads: Sequence[AttentionMap], *, title: str) -> str:
     """One HTML file with texts, scores, readings and the maps `reads`, the alignment of words first if there is one."""
     aligned = prediction.alignment
     ahead = [] if aligned is None else [replace(aligned, name=f"word alignment ({aligned.name})")]
@@ -70,7 +70,7 @@ def _data(maps: list[dict[str, Any]]) -> str:
     return json.dumps({"maps": maps}, separators=(",", ":")).replace("<", "\\u003c")
 
 
-def _map(read: AttentionRead) -> dict[str, Any]:
+def _map(read: AttentionMap) -> dict[str, Any]:
     split = bool(read.queries.words or read.keys.words)
     return {
         "name": read.name,
@@ -80,7 +80,7 @@ def _map(read: AttentionRead) -> dict[str, Any]:
     }
 
 
-def _labelled(read: AttentionRead) -> dict[str, Any]:
+def _labelled(read: AttentionMap) -> dict[str, Any]:
     rows, columns = ([shown(label) for label in axis.labels] for axis in (read.queries, read.keys))
     return {"rows": rows, "columns": columns, "weights": _packed(read.weights)}
 
@@ -107,7 +107,7 @@ def _others(others: Iterable[Prediction]) -> str:
     return f"<details><summary>Next best answers</summary><ol>{items}</ol></details>" if items else ""
 
 
-def _reading(reading: Reading) -> str:
+def _reading(reading: TokenScores) -> str:
     """A number for each token, as a small bar over it."""
     top = max((abs(value) for value in reading.values), default=0.0) or 1.0
     bars = []
@@ -121,7 +121,7 @@ def _reading(reading: Reading) -> str:
     return f'<section class="reading" aria-label="{name}"><h2>{name}</h2>{row}</section>'
 
 
-def _bare(maps: Sequence[AttentionRead]) -> str:
+def _bare(maps: Sequence[AttentionMap]) -> str:
     """What stands below the texts where there is no map to show, or no script to show it."""
     if not maps:
         return "<p>No attention was kept with this prediction.</p>"

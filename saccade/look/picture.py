@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from saccade.core.task import AttentionRead
+from saccade.core.task import AttentionMap
 from saccade.errors import UsageError
 from saccade.look.labels import clusters, cut, shown
 from saccade.look.maps import only
@@ -32,7 +32,7 @@ FONTS = (
 )
 
 
-def png(read: AttentionRead, title: str = "") -> bytes:
+def png(read: AttentionMap, title: str = "") -> bytes:
     """One map as a PNG: target words as rows, source words as columns."""
     try:
         from PIL import Image, ImageDraw

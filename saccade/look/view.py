@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from saccade.core.task import AttentionRead, Axis
+from saccade.core.task import AttentionMap, Axis
 from saccade.errors import UsageError
 from saccade.look.maps import word_axis
 
@@ -25,7 +25,7 @@ NEAR = 1e-12
 class View:
     """One attention, over the pieces the model sees or merged to words."""
 
-    read: AttentionRead
+    read: AttentionMap
     words: bool = True
 
     @cached_property
@@ -89,7 +89,7 @@ class View:
             raise UsageError(f"head must be 0 to {self.read.shape[0] - 1} in '{self.read.name}', but is {head}")
 
 
-def thumbnails(read: AttentionRead, size: int) -> Tensor:
+def thumbnails(read: AttentionMap, size: int) -> Tensor:
     """Every head as a small picture (H, at most size, at most size), the largest weight of each row 1."""
     heads, queries, keys = read.shape
     if not queries or not keys:
@@ -127,7 +127,7 @@ class Habits:
         return "broad" if self.entropy > 0.9 else "sharp" if self.entropy < 0.2 else ""
 
 
-def habits(read: AttentionRead) -> list[Habits]:
+def habits(read: AttentionMap) -> list[Habits]:
     """The habits of every head; of a long text an even sample of its queries speaks."""
     heads, queries, keys = read.shape
     step = max(1, -(-queries // SAMPLED))

@@ -252,7 +252,7 @@ def _places(words: Sequence[str]) -> dict[str, int]:
 
 
 def _lcs_rows(found: list[str], wanted: list[str]) -> Iterator[int]:
-    """The rows of the table of longest common subsequences, one a wanted word, each packed into one number.
+    """The rows of the table of max_length common subsequences, one a wanted word, each packed into one number.
 
     Bit j is 0 where the subsequence grows with found word j. H. Hyyro, Bit-parallel LCS-length computation
     revisited, AWOCA 2004.
@@ -273,7 +273,7 @@ def _lcs_length(found: list[str], wanted: list[str]) -> int:
 
 
 def _lcs_members(found: list[str], wanted: list[str]) -> set[int]:
-    """Places of one longest common subsequence in `wanted`; among equals the one that rouge_score takes."""
+    """Places of one max_length common subsequence in `wanted`; among equals the one that rouge_score takes."""
     rows = [(1 << len(found)) - 1, *_lcs_rows(found, wanted)]
     row, column = len(wanted), len(found)
 

@@ -21,17 +21,17 @@ _LLAMA: dict[str, Any] = {
 }
 
 GPT: dict[str, dict[str, Any]] = {
-    "demo": {"dim": 128, "depth": 4, "heads": 4, "hidden": 512, "capacity": 128},
-    "tiny": {"dim": 128, "depth": 4, "heads": 4, "hidden": 512, "capacity": 64},
-    "small": {"dim": 256, "depth": 6, "heads": 8, "hidden": 1024, "capacity": 256},
-    "medium": {"dim": 384, "depth": 6, "heads": 6, "hidden": 1536, "capacity": 256},
-    "llama-tiny": {"dim": 128, "depth": 4, "heads": 4, "kv_heads": 2, "hidden": 344, "capacity": 256, **_LLAMA},
-    "llama-small": {"dim": 384, "depth": 6, "heads": 6, "kv_heads": 2, "hidden": 1024, "capacity": 512, **_LLAMA},
-    "gpt2-tiny": {"dim": 128, "depth": 4, "heads": 4, "hidden": 512, "capacity": 64, **_GPT2},
-    "gpt2": {"dim": 768, "depth": 12, "heads": 12, "hidden": 3072, "capacity": 1024, **_GPT2},
-    "gpt2-medium": {"dim": 1024, "depth": 24, "heads": 16, "hidden": 4096, "capacity": 1024, **_GPT2},
-    "gpt2-large": {"dim": 1280, "depth": 36, "heads": 20, "hidden": 5120, "capacity": 1024, **_GPT2},
-    "gpt2-xl": {"dim": 1600, "depth": 48, "heads": 25, "hidden": 6400, "capacity": 1024, **_GPT2},
+    "demo": {"dim": 128, "depth": 4, "heads": 4, "hidden": 512, "max_positions": 128},
+    "tiny": {"dim": 128, "depth": 4, "heads": 4, "hidden": 512, "max_positions": 64},
+    "small": {"dim": 256, "depth": 6, "heads": 8, "hidden": 1024, "max_positions": 256},
+    "medium": {"dim": 384, "depth": 6, "heads": 6, "hidden": 1536, "max_positions": 256},
+    "llama-tiny": {"dim": 128, "depth": 4, "heads": 4, "kv_heads": 2, "hidden": 344, "max_positions": 256, **_LLAMA},
+    "llama-small": {"dim": 384, "depth": 6, "heads": 6, "kv_heads": 2, "hidden": 1024, "max_positions": 512, **_LLAMA},
+    "gpt2-tiny": {"dim": 128, "depth": 4, "heads": 4, "hidden": 512, "max_positions": 64, **_GPT2},
+    "gpt2": {"dim": 768, "depth": 12, "heads": 12, "hidden": 3072, "max_positions": 1024, **_GPT2},
+    "gpt2-medium": {"dim": 1024, "depth": 24, "heads": 16, "hidden": 4096, "max_positions": 1024, **_GPT2},
+    "gpt2-large": {"dim": 1280, "depth": 36, "heads": 20, "hidden": 5120, "max_positions": 1024, **_GPT2},
+    "gpt2-xl": {"dim": 1600, "depth": 48, "heads": 25, "hidden": 6400, "max_positions": 1024, **_GPT2},
 }
 
 _BERT: dict[str, Any] = {
@@ -48,10 +48,10 @@ _BERT: dict[str, Any] = {
 }
 
 BERT: dict[str, dict[str, Any]] = {  # the shapes of https://arxiv.org/abs/1810.04805 and its smaller ones
-    "bert-tiny": {"dim": 128, "depth": 2, "heads": 2, "hidden": 512, "capacity": 512, **_BERT},
-    "bert-mini": {"dim": 256, "depth": 4, "heads": 4, "hidden": 1024, "capacity": 512, **_BERT},
-    "bert-base": {"dim": 768, "depth": 12, "heads": 12, "hidden": 3072, "capacity": 512, **_BERT},
-    "bert-large": {"dim": 1024, "depth": 24, "heads": 16, "hidden": 4096, "capacity": 512, **_BERT},
+    "bert-tiny": {"dim": 128, "depth": 2, "heads": 2, "hidden": 512, "max_positions": 512, **_BERT},
+    "bert-mini": {"dim": 256, "depth": 4, "heads": 4, "hidden": 1024, "max_positions": 512, **_BERT},
+    "bert-base": {"dim": 768, "depth": 12, "heads": 12, "hidden": 3072, "max_positions": 512, **_BERT},
+    "bert-large": {"dim": 1024, "depth": 24, "heads": 16, "hidden": 4096, "max_positions": 512, **_BERT},
 }
 
 _PUBLISHED: dict[str, Any] = {

@@ -19,7 +19,7 @@ from saccade.nn.probe import Weighing
 
 
 @dataclass(frozen=True)
-class Off:
+class Ablation:
     """A head of an attention that says nothing; with a query and a key only that one look is forbidden."""
 
     attention: str
@@ -32,7 +32,7 @@ class Off:
 class Changes:
     """What is other than usual: looks and heads by the id of their attention, and what becomes of inputs."""
 
-    offs: Mapping[int, tuple[Off, ...]] = field(default_factory=dict)
+    offs: Mapping[int, tuple[Ablation, ...]] = field(default_factory=dict)
     enter: Callable[[Tensor], Tensor] | None = None
     turns: dict[int, int] = field(default_factory=dict)
     """queries so far of an attention that is called for one at a time, as recurrent decoders do"""
@@ -59,9 +59,9 @@ def _changed(changes: Changes) -> Iterator[None]:
             _open -= 1
 
 
-def switched_off(model: nn.Module, offs: Sequence[Off]) -> AbstractContextManager[None]:
+def ablated(model: nn.Module, offs: Sequence[Ablation]) -> AbstractContextManager[None]:
     """Run the model without some of its heads or looks; what cannot be switched off is refused at once."""
-    found: dict[int, tuple[Off, ...]] = {}
+    found: dict[int, tuple[Ablation, ...]] = {}
     modules = dict(model.named_modules())
     for off in offs:
         module = modules.get(off.attention)
@@ -75,12 +75,12 @@ def switched_off(model: nn.Module, offs: Sequence[Off]) -> AbstractContextManage
     return _changed(Changes(found, _changes.get().enter))
 
 
-def entering(change: Callable[[Tensor], Tensor]) -> AbstractContextManager[None]:
+def patched_embeddings(change: Callable[[Tensor], Tensor]) -> AbstractContextManager[None]:
     """Let `change` see and replace the vectors (B, T, D) of every text that enters a network."""
     return _changed(Changes(_changes.get().offs, change))
 
 
-def entered(x: Tensor) -> Tensor:
+def patch_embeddings(x: Tensor) -> Tensor:
     """The vectors of a text on their way into a network; called by every model for each text it reads."""
     if not _open:  # a plain number: torch.compile can see through it
         return x
@@ -88,7 +88,7 @@ def entered(x: Tensor) -> Tensor:
     return x if change is None else change(x)
 
 
-def silenced(attention: Weighing, q: Tensor, k: Tensor, v: Tensor, mask: Lowered | None, y: Tensor) -> Tensor:
+def apply_ablations(attention: Weighing, q: Tensor, k: Tensor, v: Tensor, mask: Lowered | None, y: Tensor) -> Tensor:
     """What the heads say (B, H, Q, E) without what is switched off; called by the attention itself."""
     if not _open:
         return y

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from saccade.nn.ablation import silenced
+from saccade.nn.ablation import apply_ablations
 from saccade.nn.cache import LayerCache
 from saccade.nn.kernels import level
 from saccade.nn.masks import Lowered, Mask, Near, Padding
@@ -161,7 +161,7 @@ class Attention(nn.Module):
         notify(self, q, k, lowered, cache)
         beams = q.shape[0] // k.shape[0]  # rows that share one memory
         y = split_beams(self._mix(join_beams(q, beams), k, v, lowered), beams)  # (B, H, Q, E)
-        y = silenced(self, q, k, v, lowered, y)
+        y = apply_ablations(self, q, k, v, lowered, y)
         result: Tensor = self.out(y.transpose(1, 2).flatten(2))  # (B, Q, D)
         return result
 

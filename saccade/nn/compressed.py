@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from saccade.nn.ablation import silenced
+from saccade.nn.ablation import apply_ablations
 from saccade.nn.attention import Attention, Score
 from saccade.nn.cache import LayerCache
 from saccade.nn.masks import Lowered, Mask, positions
@@ -68,7 +68,7 @@ class Compressed(Attention):
             k, v = self._go_on(x, cache)
         lowered = Shortened(self.stride).lower(q.shape[2], k.shape[2], start, x.device)
         notify(self, q, k, lowered, cache)
-        y = silenced(self, q, k, v, lowered, self._mix(q, k, v, lowered))
+        y = apply_ablations(self, q, k, v, lowered, self._mix(q, k, v, lowered))
         result: Tensor = self.out(y.transpose(1, 2).flatten(2))  # (B, T, D)
         return result
 

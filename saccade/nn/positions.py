@@ -35,9 +35,9 @@ class Sinusoidal(nn.Module):
 class Learned(nn.Module):
     """A table with one learned vector a position."""
 
-    def __init__(self, capacity: int, dim: int) -> None:
+    def __init__(self, max_positions: int, dim: int) -> None:
         super().__init__()
-        self.table = nn.Embedding(capacity, dim)
+        self.table = nn.Embedding(max_positions, dim)
 
     def forward(self, start: int | Tensor, count: int, device: torch.device) -> Tensor:
         last = count + (start if isinstance(start, int) else int(start.max()))

@@ -69,7 +69,7 @@ class Track:
         self.k = None if self.k is None else self.k[rows]
 
 
-class AttentionMap:
+class RecordedAttention:
     """The weights of one attention: nothing is computed until rows are asked for.
 
     Rows stand in the order of the calls. With a cache the keys are read from it, so they take no memory of their own.
@@ -158,10 +158,10 @@ class AttentionMap:
 
 
 @dataclass(frozen=True)
-class OneRow:
+class RecordedRow:
     """The map of one row of a batch, computed when it is asked for."""
 
-    map: AttentionMap
+    map: RecordedAttention
     row: int
 
     @property
@@ -174,14 +174,14 @@ class OneRow:
         return self.map.rows(first, last, step=step, head=head)[self.row].cpu()
 
 
-class Maps(Mapping[str, AttentionMap]):
+class Maps(Mapping[str, RecordedAttention]):
     """The watched attentions by name, in the order of the model."""
 
-    def __init__(self, maps: dict[int, tuple[str, AttentionMap]]) -> None:
+    def __init__(self, maps: dict[int, tuple[str, RecordedAttention]]) -> None:
         self._by_module = maps
         self._by_name = dict(maps.values())
 
-    def __getitem__(self, name: str) -> AttentionMap:
+    def __getitem__(self, name: str) -> RecordedAttention:
         if name not in self._by_name:
             raise KeyError(f"no watched attention '{name}'; watched: {', '.join(self._by_name)}")
         return self._by_name[name]
@@ -214,7 +214,7 @@ def watch(model: nn.Module, layers: str | Sequence[str] = "*", heads: Sequence[i
     chosen = {name: module for name, module in known.items() if any(fnmatchcase(name, p) for p in patterns)}
     if not chosen:
         raise ValueError(f"no attention matches {patterns}; the model has: {', '.join(known) or 'none'}")
-    maps = Maps({id(module): (name, AttentionMap(module, heads)) for name, module in chosen.items()})
+    maps = Maps({id(module): (name, RecordedAttention(module, heads)) for name, module in chosen.items()})
     global _open
     token = _watching.set((*_watching.get(), maps))
     with _counting:

@@ -41,8 +41,8 @@ class TransformerConfig:
     """pre-norm (stable at any depth) or, false, post-norm as published in 2017"""
     position: Literal["rotary", "learned", "sinusoidal", "none"] = "rotary"
     """how a token knows where it stands"""
-    capacity: int = 256
-    """longest sequence that learned positions can number; the context of a language model"""
+    max_positions: int = 256
+    """max_length sequence that learned positions can number; the context of a language model"""
     rotary_base: float = 10000.0
     """slowest wavelength of rotary positions, in positions"""
     score: Literal["scaled_dot", "cosine"] = "cosine"
@@ -61,7 +61,7 @@ class TransformerConfig:
     """share of attention weights dropped in training; slow where the fused kernel has no dropout, as on a CPU"""
 
     def __post_init__(self) -> None:
-        least = {"dim": 1, "depth": 0, "heads": 1, "kv_heads": 0, "hidden": 1, "capacity": 1, "window": 0}
+        least = {"dim": 1, "depth": 0, "heads": 1, "kv_heads": 0, "hidden": 1, "max_positions": 1, "window": 0}
         for name, limit in least.items():
             if getattr(self, name) < limit:
                 raise ValueError(f"{name} must be at least {limit}, but is {getattr(self, name)}")
@@ -91,10 +91,10 @@ class Layer(nn.Module):
         super().__init__()
         self.self = self._attention(config, None)
         self.self_residual = self._residual(config)
-        self.memory: Attention | None = None
+        self.cross: Attention | None = None
         if memory_dim is not None:
-            self.memory = self._attention(config, memory_dim)
-            self.memory_residual = self._residual(config)
+            self.cross = self._attention(config, memory_dim)
+            self.cross_residual = self._residual(config)
         inside = config.dropout if config.drop_inside else 0.0
         self.feed = FeedForward(config.dim, config.hidden, config.activation, bias=config.bias, dropout=inside)
         self.feed_residual = self._residual(config)
@@ -132,9 +132,9 @@ class Layer(nn.Module):
     ) -> Tensor:
         own = cache.layer(f"{name}.self") if cache else None
         x = self.self_residual(x, lambda y: self.self(y, mask=mask, cache=own))
-        if self.memory is not None:
-            look, fixed = self.memory, cache.layer(f"{name}.memory") if cache else None
-            x = self.memory_residual(x, lambda y: look(y, memory, mask=memory_mask, cache=fixed))
+        if self.cross is not None:
+            look, fixed = self.cross, cache.layer(f"{name}.cross") if cache else None
+            x = self.cross_residual(x, lambda y: look(y, memory, mask=memory_mask, cache=fixed))
         result: Tensor = self.feed_residual(x, self.feed)
         return result
 
@@ -160,7 +160,7 @@ class Transformer(nn.Module):
         self.config, self.depth = config, config.depth if depth is None else depth
         self.position: nn.Module | None = None
         if config.position == "learned":
-            self.position = Learned(config.capacity, config.dim)
+            self.position = Learned(config.max_positions, config.dim)
         elif config.position == "sinusoidal":
             self.position = Sinusoidal(config.dim)
         for index in range(self.depth):  # named "0", "1", ...: a map is called decoder.3.self

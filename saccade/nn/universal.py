@@ -46,7 +46,7 @@ class Universal(nn.Module):
         if config.position == "sinusoidal":
             self.place = Sinusoidal(config.dim)
         elif config.position == "learned":
-            self.place = Learned(config.capacity, config.dim)
+            self.place = Learned(config.max_positions, config.dim)
         self.time = Sinusoidal(config.dim)  # waves, not a table: steps cost no parameters
         self.halt = nn.Linear(config.dim, 1)
         self.norm: nn.Module = nn.Identity()

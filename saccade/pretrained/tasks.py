@@ -11,9 +11,9 @@ import torch
 from saccade.core.task import Task
 from saccade.data.formats.bitext import Sides
 from saccade.errors import UsageError
-from saccade.models.seq2seq.architectures import Shapes
+from saccade.models.seq2seq.architectures import Seq2SeqConfig
 from saccade.models.seq2seq.transformer import Translator
-from saccade.models.text.bert import Encoding, Masked
+from saccade.models.text.bert import BertForPreTraining, SentenceEncoder
 from saccade.models.text.gpt import GPT
 from saccade.pretrained.catalogue import CATALOGUE
 from saccade.pretrained.gguf import Opened
@@ -42,15 +42,19 @@ def open_task(word: str) -> Task:
             return language_model.Task(config, tokenizer, model, begin=opened.begin, end=opened.end)
         if isinstance(model, Translator):
             return _translator(opened)
-        if not isinstance(model, Masked):
+        if not isinstance(model, BertForPreTraining):
             raise UsageError(f"{word} is a {opened.foreign.family.name}, which no task here can run as it is")
         if model.words is not None:
-            masked = masked_language_model.MaskedConfig(longest=shape.capacity, following=model.next is not None)
+            masked = masked_language_model.MaskedConfig(
+                max_length=shape.max_positions, following=model.next is not None
+            )
             task = masked_language_model.Task(masked, tokenizer, shape)
             task.model = model
             return task
-        vectors = sentence_vectors.Task.of(sentence_vectors.VectorConfig(longest=shape.capacity), tokenizer, shape)
-    vectors.model = Encoding.around(model.bert)
+        vectors = sentence_vectors.Task.of(
+            sentence_vectors.VectorConfig(max_length=shape.max_positions), tokenizer, shape
+        )
+    vectors.model = SentenceEncoder.around(model.bert)
     return vectors
 
 
@@ -60,7 +64,7 @@ def _translator(opened: Opened) -> Task:
     tokenizer = opened.tokenizer
     if opened.begin is None or opened.end is None:
         raise UsageError("config.json must have decoder_start_token_id and eos_token_id, but has not both")
-    config = translation.TranslationConfig(model=Shapes(transformer=opened.foreign.config))
+    config = translation.TranslationConfig(model=Seq2SeqConfig(transformer=opened.foreign.config))
     sides = Sides(tokenizer, opened.target or tokenizer)
     task = translation.Task(config, sides, (opened.end, opened.begin, opened.end))
     if model.head.bias is not None:

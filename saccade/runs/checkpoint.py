@@ -15,7 +15,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from saccade import atomic_io as durable
+from saccade import atomic_io
 from saccade.atomic_io import dump, read_json, sync_folder, unsaved
 from saccade.errors import ModelFileError, ResourceError
 from saccade.tensor_files import read_header
@@ -45,9 +45,9 @@ def save(folder: Path, checkpoint: Checkpoint) -> Path:
         aside.mkdir()
         for name, tensors in checkpoint.parts.items():
             save_file({key: value.detach().cpu().contiguous() for key, value in tensors.items()}, _file(aside, name))
-        durable.write(aside / "state.json", dump(checkpoint.state))
+        atomic_io.write(aside / "state.json", dump(checkpoint.state))
         files = {path.name: _fingerprint(path, sync=True) for path in sorted(aside.iterdir())}
-        durable.write(aside / "manifest.json", _seal({"format": FORMAT, "step": checkpoint.step, "files": files}))
+        atomic_io.write(aside / "manifest.json", _seal({"format": FORMAT, "step": checkpoint.step, "files": files}))
         sync_folder(aside)
         if target.exists():  # a damaged one that a resumed run has passed again
             shutil.rmtree(target)

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any, TextIO
 
-from saccade import atomic_io as durable
+from saccade import atomic_io
 from saccade.errors import ResourceError
 
 
@@ -21,7 +21,7 @@ class Journal:
         self._path, aside = path, path.with_name(path.name + ".tmp")
         records = [record for record in read_journal(path) if record["step"] <= step]
         with self._told():
-            durable.write(aside, "".join(map(_line, records)).encode())
+            atomic_io.write(aside, "".join(map(_line, records)).encode())
             aside.replace(path)  # a kill now loses no line
             self._file: TextIO = path.open("a", encoding="utf-8")
         self._shown = time.monotonic()

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from saccade.atomic_io import write_json
-from saccade.core.task import AttentionRead, Prediction
+from saccade.core.task import AttentionMap, Prediction
 
-FOLDER = "seen"
+FOLDER = "attention"
 TOKENS = 48  # of a text, the first ones
 WEIGHTS = 1 << 20  # of an example; of a deeper model an even choice of its layers is kept
 
 
-def write_glimpses(folder: Path, step: int, examples: Sequence[dict[str, Any]]) -> None:
+def write_snapshot(folder: Path, step: int, examples: Sequence[dict[str, Any]]) -> None:
     """Keep what was looked at in a step; the same step always gives the same file."""
     if not any(one["maps"] for one in examples):
         return
@@ -35,7 +35,7 @@ def _example(found: Prediction) -> dict[str, Any]:
     return {"input": found.input, "output": found.output, "maps": [_map(read) for read in maps]}
 
 
-def _map(read: AttentionRead) -> dict[str, Any]:
+def _map(read: AttentionMap) -> dict[str, Any]:
     weights = read.rows(0, min(TOKENS, read.shape[1]))[:, :, :TOKENS].float()
     shades = (weights.clamp(0, 1) * 255).round().byte().contiguous()
     return {

@@ -17,11 +17,11 @@ Players = Mapping[str, nn.Module]
 Optimizers = Mapping[str, list[torch.optim.Optimizer]]
 
 
-def weights(players: Players) -> dict[str, Tensor]:
-    """Parameters and buffers by name; a tied weight once. With several players the name begins with the player."""
+def weights(networks: Players) -> dict[str, Tensor]:
+    """Parameters and buffers by name; a tied weight once. With several networks the name begins with the player."""
     found: dict[str, Tensor] = {}
-    for player, module in players.items():
-        prefix = "" if len(players) == 1 else f"{player}."
+    for player, module in networks.items():
+        prefix = "" if len(networks) == 1 else f"{player}."
         found |= {prefix + name: value.detach() for name, value in module.named_parameters()}
         kept = module.state_dict()
         found |= {prefix + name: value for name, value in module.named_buffers() if name in kept}
@@ -39,9 +39,9 @@ def check_settings(state: Mapping[str, Any], config: Any, where: str) -> None:
         raise ModelFileError(f"{where} was made with other settings than run.json holds now; undo that change")
 
 
-def check(players: Players, tensors: Mapping[str, Tensor], where: str) -> None:
+def check(networks: Players, tensors: Mapping[str, Tensor], where: str) -> None:
     """Refuse saved weights that are not of exactly the same names and shapes as the networks."""
-    own = weights(players)
+    own = weights(networks)
     missing, extra = sorted(own.keys() - tensors.keys()), sorted(tensors.keys() - own.keys())
     if missing or extra:
         raise ModelFileError(f"{where} does not fit the model: missing {missing[:3]}, not known {extra[:3]}")
@@ -53,17 +53,17 @@ def check(players: Players, tensors: Mapping[str, Tensor], where: str) -> None:
 
 
 @torch.no_grad()
-def restore(players: Players, tensors: Mapping[str, Tensor], where: str) -> None:
+def restore(networks: Players, tensors: Mapping[str, Tensor], where: str) -> None:
     """Copy saved weights into networks."""
-    check(players, tensors, where)
-    for name, value in weights(players).items():
+    check(networks, tensors, where)
+    for name, value in weights(networks).items():
         value.copy_(tensors[name])
 
 
-def optimizer_tensors(players: Players, optimizers: Optimizers) -> dict[str, Tensor]:
+def optimizer_tensors(networks: Players, optimizers: Optimizers) -> dict[str, Tensor]:
     """Every tensor the optimizers remember, as player/parameter/what."""
     found: dict[str, Tensor] = {}
-    for player, module in players.items():
+    for player, module in networks.items():
         for name, parameter in module.named_parameters():
             for optimizer in optimizers[player]:
                 for what, value in optimizer.state.get(parameter, {}).items():
@@ -71,7 +71,7 @@ def optimizer_tensors(players: Players, optimizers: Optimizers) -> dict[str, Ten
     return found
 
 
-def restore_optimizers(players: Players, optimizers: Optimizers, tensors: Mapping[str, Tensor]) -> None:
+def restore_optimizers(networks: Players, optimizers: Optimizers, tensors: Mapping[str, Tensor]) -> None:
     """Give the optimizers back what `optimizer_tensors` took."""
     owner = {
         (player, id(parameter)): optimizer
@@ -80,7 +80,7 @@ def restore_optimizers(players: Players, optimizers: Optimizers, tensors: Mappin
         for parameters in optimizer.param_groups
         for parameter in parameters["params"]
     }
-    by_name = {f"{player}/{name}": (player, p) for player, m in players.items() for name, p in m.named_parameters()}
+    by_name = {f"{player}/{name}": (player, p) for player, m in networks.items() for name, p in m.named_parameters()}
     for key, value in tensors.items():
         name, _, what = key.rpartition("/")
         if name not in by_name:

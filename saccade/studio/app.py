@@ -42,7 +42,7 @@ def make_app(sessions: Sessions, key: str, port: int) -> Guard:
         *_both("/steps", studio.steps_page),
         *_both("/lessons", studio.lessons),
         Route("/api/runs/{name}", studio.curves),
-        Route("/api/runs/{name}/seen/{step:int}", studio.glimpse),
+        Route("/api/runs/{name}/attention/{step:int}", studio.attention_snapshot),
         Route("/api/runs/{name}/{act}", studio.act, methods=["POST"]),
         Route("/api/models/{name:path}/options", studio.options),
         Route("/api/look", studio.ask, methods=["POST"]),
@@ -120,9 +120,9 @@ class Studio:
     async def curves(self, request: Request) -> Response:
         return JSONResponse(await run_in_threadpool(live.curves, self.root, request.path_params["name"]))
 
-    async def glimpse(self, request: Request) -> Response:
+    async def attention_snapshot(self, request: Request) -> Response:
         name, step = request.path_params["name"], request.path_params["step"]
-        return JSONResponse(await run_in_threadpool(live.glimpse, self.root, name, step))
+        return JSONResponse(await run_in_threadpool(live.attention_snapshot, self.root, name, step))
 
     async def act(self, request: Request) -> Response:
         acts = {"stop": live.stop, "resume": live.resume}

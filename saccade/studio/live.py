@@ -68,7 +68,7 @@ def seen(root: Path, name: str) -> list[int]:
     return sorted(int(match[1]) for match in found if match)
 
 
-def glimpse(root: Path, name: str, step: int) -> dict[str, Any]:
+def attention_snapshot(root: Path, name: str, step: int) -> dict[str, Any]:
     """What was looked at in a step."""
     if step not in seen(root, name):
         raise UsageError(f"run '{name}' kept no attention of step {step}")
@@ -80,7 +80,7 @@ def examples(root: Path, name: str) -> list[str]:
     if name not in {run.name for run in runs.list_runs(root)}:
         return [f"The animal didn't cross the street because it was too {why}." for why in ("tired", "wide")]
     steps = seen(root, name)
-    return [one["input"] for one in glimpse(root, name, steps[-1])["examples"]] if steps else []
+    return [one["input"] for one in attention_snapshot(root, name, steps[-1])["examples"]] if steps else []
 
 
 def stop(root: Path, name: str) -> None:

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from saccade.core.task import AttentionRead, Axis, Reading
+from saccade.core.task import AttentionMap, Axis, TokenScores
 from saccade.errors import UsageError
 from saccade.look import explain
-from saccade.look.explain import Calculation, Off
+from saccade.look.explain import Ablation, Calculation
 from saccade.look.labels import shown
 from saccade.look.maps import align, merge
 from saccade.look.view import Habits, habits, thumbnails
@@ -45,7 +45,7 @@ def describe(look: Look) -> dict[str, Any]:
     }
 
 
-def _map(read: AttentionRead) -> dict[str, Any]:
+def _map(read: AttentionMap) -> dict[str, Any]:
     same = read.queries == read.keys
     return {
         "name": read.name,
@@ -59,7 +59,7 @@ def _axis(axis: Axis) -> dict[str, Any]:
     return {"kind": axis.kind, "labels": [shown(label) for label in axis.labels], "words": list(axis.words)}
 
 
-def _reading(reading: Reading) -> dict[str, Any]:
+def _reading(reading: TokenScores) -> dict[str, Any]:
     return {"name": reading.name, "labels": [shown(one) for one in reading.axis.labels], "values": list(reading.values)}
 
 
@@ -96,7 +96,7 @@ def _habits(one: Habits) -> dict[str, Any]:
     return {**{name: round(value, 4) for name, value in asdict(one).items()}, "kind": one.kind}
 
 
-def offs_of(values: object) -> list[Off]:
+def offs_of(values: object) -> list[Ablation]:
     """What is to be switched off, from JSON."""
     if not isinstance(values, list) or len(values) > 1000:
         raise UsageError("offs must be a list of at most 1,000 heads or looks")
@@ -108,7 +108,7 @@ def offs_of(values: object) -> list[Off]:
             raise UsageError("what is switched off must have a map and a head, and may have a query and a key")
         if numbers[0] is None:
             raise UsageError("what is switched off must have a head, but has none")
-        found.append(Off(name, numbers[0], numbers[1], numbers[2]))
+        found.append(Ablation(name, numbers[0], numbers[1], numbers[2]))
     return found
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from saccade import api
-from saccade.core.task import AttentionRead, Prediction, Task
+from saccade.core.task import AttentionMap, Prediction, Task
 from saccade.errors import UsageError, suggest
 from saccade.look.maps import rollout
 from saccade.look.view import View
@@ -61,17 +61,17 @@ class Look:
     _views: dict[tuple[str, bool], View] = field(default_factory=dict)
 
     @cached_property
-    def rollout(self) -> AttentionRead:
+    def rollout(self) -> AttentionMap:
         """How much each input reaches each place through all layers of the text that is read first."""
         return rollout(self.layers)
 
     @property
-    def layers(self) -> list[AttentionRead]:
+    def layers(self) -> list[AttentionMap]:
         """The attentions of the text that is read first to itself, lowest layer first."""
         reads = [read for read in self.found.maps if read.queries == read.keys]
         return [read for read in reads if read.queries == reads[0].queries]
 
-    def read(self, name: str) -> AttentionRead:
+    def read(self, name: str) -> AttentionMap:
         """One of its maps; `alignment` shows which word comes from which, `rollout` all layers together."""
         if name == "alignment" and self.found.alignment is not None:
             return self.found.alignment

@@ -11,7 +11,7 @@ from saccade.data.formats.pairs import USUAL, find_pairs
 from saccade.data.formats.squad import is_squad
 from saccade.data.formats.tagged import is_tagged
 from saccade.data.tables.columns import labelled_with
-from saccade.data.tables.files import Found, find, rows, sniff
+from saccade.data.tables.files import DataFile, find, rows, sniff
 from saccade.data.tables.problems import Problems
 from saccade.errors import DataError, UsageError, suggest
 
@@ -65,7 +65,7 @@ def guess_task(data: Path, words: Sequence[str] = ()) -> str:
     return "translation"
 
 
-def _is_parallel(data: Path, found: Found) -> bool:
+def _is_parallel(data: Path, found: DataFile) -> bool:
     """Whether a table has two columns of texts by the usual names, or none but two columns of texts."""
     try:
         columns = find_pairs(data).columns

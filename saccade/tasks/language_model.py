@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from saccade.core.task import Advance, AttentionRead, Grown, Outcome, Prediction, Split, quiet
+from saccade.core.task import AttentionMap, ForwardTrace, GeneratedToken, Prediction, Progress, Split, quiet
 from saccade.core.task import Task as Contract
 from saccade.data import cache as text
 from saccade.data.batching import Windows
@@ -29,7 +29,7 @@ from saccade.decode.sampling import Sampling
 from saccade.errors import DataError
 from saccade.models import presets
 from saccade.models.text.gpt import GPT, GPTConfig
-from saccade.nn.probe import AttentionMap, OneRow, watch
+from saccade.nn.probe import RecordedAttention, RecordedRow, watch
 from saccade.nn.transformer import residuals
 
 CHARACTERS_BELOW = 5_000_000  # bytes; a smaller text is read by characters, where a vocabulary of words would be rare
@@ -166,7 +166,7 @@ class Task(Contract):
         self.shards: dict[Split, text.Shard] = {}
 
     @classmethod
-    def prepare(cls, config: TextConfig, data: Path, assets: Path, advance: Advance = quiet) -> list[str]:
+    def prepare(cls, config: TextConfig, data: Path, assets: Path, advance: Progress = quiet) -> list[str]:
         found, valid = config.data.find(data)
         every, settings = [*found, *(valid or ())], config.data.split()
         kind = config.data.tokenizer
@@ -189,7 +189,7 @@ class Task(Contract):
     def open(cls, config: TextConfig, assets: Path) -> Task:
         return cls(config, Tokenizer.load(assets / "tokenizer.json"))
 
-    def attach(self, data: Path, advance: Advance = quiet, *, whole: bool = False) -> list[str]:
+    def load_data(self, data: Path, advance: Progress = quiet, *, whole: bool = False) -> list[str]:
         found, valid = self.config.data.find(data)
         valid = found if whole else valid
         train, held = text.build_shards(
@@ -202,27 +202,28 @@ class Task(Contract):
         )
         self.shards = {Split.TRAIN: train, Split.VALID: held}
         self.fingerprint = train.source[:16]
-        needed = self.config.model.capacity + 2
+        needed = self.config.model.max_positions + 2
         for split, shard in self.shards.items():
             if shard.size < needed:
                 raise DataError(
                     f"{data}: the {split} part must have at least {needed} tokens for a context of "
-                    f"{self.config.model.capacity}, but has {shard.size}; give more text, or set model.capacity lower"
+                    f"{self.config.model.max_positions}, but has {shard.size}; "
+                    "give more text, or set model.max_positions lower"
                 )
         return [f"tokens: {train.size:,} to train on, {held.size:,} held back", *train.notes]
 
     def batches(self, split: Split, seed: int) -> TextBatches:
         shard, config = self.shards[split], self.config
-        return TextBatches(shard, Windows(shard.size, config.model.capacity, seed), config.batch, config.parts)
+        return TextBatches(shard, Windows(shard.size, config.model.max_positions, seed), config.batch, config.parts)
 
     def losses(self, batch: TextBatch) -> Iterator[tuple[str, Tensor]]:
         logits = self.model(batch.ids[:, :-1])  # (B, T, V)
         yield "model", F.cross_entropy(logits.flatten(0, 1), batch.ids[:, 1:].flatten())
 
     @torch.no_grad()
-    def evaluate(self, split: Split, *, quick: bool = False, advance: Advance = quiet) -> dict[str, float]:
+    def evaluate(self, split: Split, *, quick: bool = False, advance: Progress = quiet) -> dict[str, float]:
         """Every token of the split predicted once, in windows side by side; quick: an even sample of them."""
-        shard, width = self.shards[split], self.config.model.capacity
+        shard, width = self.shards[split], self.config.model.max_positions
         total, count = 0.0, 0
         with self._settled():
             for share, group in _windows(shard, width, quick):
@@ -240,7 +241,7 @@ class Task(Contract):
     def predict(self, input: str, options: TextOptions) -> Prediction:
         prompt = self._prompt(input)
         ids, pieces = [*prompt], []
-        watched: AbstractContextManager[Mapping[str, AttentionMap]] = (
+        watched: AbstractContextManager[Mapping[str, RecordedAttention]] = (
             watch(self.model) if options.maps else nullcontext({})
         )
         with watched as maps:
@@ -250,11 +251,11 @@ class Task(Contract):
         count = len(ids) - len(prompt)
         read = ids[:-1] if count == options.length else ids  # the last one is not read; one that stops is not in ids
         reads = tuple(self._map(name, found, read) for name, found in _rows(maps))
-        seen = reads[0].shape[2] if reads else min(len(read), self.config.model.capacity)
+        seen = reads[0].shape[2] if reads else min(len(read), self.config.model.max_positions)
         trace = Trace(ids, len(prompt), len(read) - seen, len(read))
         return Prediction(input, "".join(pieces), {"tokens": float(count)}, reads, trace=trace)
 
-    def replay(self, found: Prediction, *, layers: bool = False) -> Outcome:
+    def rerun(self, found: Prediction, *, layers: bool = False) -> ForwardTrace:
         trace: Trace = found.trace
         read, first = trace.ids[trace.begin : trace.end], max(0, trace.prompt - 1 - trace.begin)
         with self._settled(), residuals(self.model.decoder, layers) as states:
@@ -262,18 +263,20 @@ class Task(Contract):
             by_layer = tuple((f"decoder.{at}", self.model.head(x)[0, first:]) for at, x in enumerate(states))
         chosen = [*trace.ids[trace.begin + first + 1 :], int(logits[-1].argmax())][: len(logits)]
         places, words = (token_axis("words", self.tokenizer, part) for part in (chosen, read))
-        return Outcome(logits, tuple(chosen), places, (words,), lambda one: self.tokenizer.pieces([one])[0], by_layer)
+        return ForwardTrace(
+            logits, tuple(chosen), places, (words,), lambda one: self.tokenizer.pieces([one])[0], by_layer
+        )
 
-    def follow(self, input: str, options: TextOptions) -> Iterator[Grown]:
+    def follow(self, input: str, options: TextOptions) -> Iterator[GeneratedToken]:
         ids = self._prompt(input)
         prompt = tuple(self.tokenizer.pieces(ids))
         with watch(self.model) as maps:
-            reads = {name: OneRow(found, 0) for name, found in maps.items()}
+            reads = {name: RecordedRow(found, 0) for name, found in maps.items()}
             for number, piece in self._continue(ids, options):
-                yield Grown("" if number is None else self.tokenizer.pieces([number])[0], piece, reads, prompt)
+                yield GeneratedToken("" if number is None else self.tokenizer.pieces([number])[0], piece, reads, prompt)
 
-    def glimpse(self) -> list[Prediction]:
-        ids = self.shards[Split.VALID].ids[: min(GLIMPSE, self.config.model.capacity)].astype(np.int64).tolist()
+    def attention_snapshot(self) -> list[Prediction]:
+        ids = self.shards[Split.VALID].ids[: min(GLIMPSE, self.config.model.max_positions)].astype(np.int64).tolist()
         with self._settled(), torch.no_grad(), watch(self.model) as maps:
             self.model(torch.tensor([ids], device=self._device()))
         return [Prediction(self.tokenizer.decode(ids), "", {}, tuple(self._map(*one, ids) for one in _rows(maps)))]
@@ -289,7 +292,7 @@ class Task(Contract):
         """Ids and the text each one completes, until the length, the stop text or the end of the text."""
         ids = torch.tensor([prompt], device=self._device())
         decoded, held = Stream(self.tokenizer), ""
-        context = min(self.config.model.capacity, len(prompt) + options.length)
+        context = min(self.config.model.max_positions, len(prompt) + options.length)
         tokens = generate(self.model, ids, context, options, options.seed)
         with self._settled():
             for _, chosen in zip(range(options.length), tokens, strict=False):
@@ -312,15 +315,15 @@ class Task(Contract):
         ids = [*([] if self.begin is None else [self.begin]), *self.tokenizer.encode(input)]
         return ids or ([self.end] if self.end is not None else text.separator(self.tokenizer) or [0])
 
-    def _map(self, name: str, found: OneRow, read: list[int]) -> AttentionRead:
+    def _map(self, name: str, found: RecordedRow, read: list[int]) -> AttentionMap:
         """A map with its words; after a full context it covers the tokens that were read again."""
         words = token_axis("words", self.tokenizer, read[-found.shape[-1] :])
-        return AttentionRead(name, found, words, words)
+        return AttentionMap(name, found, words, words)
 
 
-def _rows(maps: Mapping[str, AttentionMap]) -> list[tuple[str, OneRow]]:
+def _rows(maps: Mapping[str, RecordedAttention]) -> list[tuple[str, RecordedRow]]:
     """The maps of the only row by their names, without those of attentions that have not run."""
-    return [(name, OneRow(found, 0)) for name, found in maps.items() if found.shape[2]]
+    return [(name, RecordedRow(found, 0)) for name, found in maps.items() if found.shape[2]]
 
 
 def _windows(shard: text.Shard, width: int, quick: bool) -> Iterator[tuple[float, Any]]:
@@ -340,7 +343,7 @@ def _windows(shard: text.Shard, width: int, quick: bool) -> Iterator[tuple[float
         yield 1.0, tail[None]
 
 
-def _texts(found: list[files.Found], settings: files.SplitSettings, advance: Advance) -> Iterator[str]:
+def _texts(found: list[files.DataFile], settings: files.SplitSettings, advance: Progress) -> Iterator[str]:
     """The texts of some files, one after the other."""
     read = _bytes_read(found, advance)
     for file in found:
@@ -348,7 +351,7 @@ def _texts(found: list[files.Found], settings: files.SplitSettings, advance: Adv
             yield document.text
 
 
-def _bytes_read(found: list[files.Found], advance: Advance) -> Callable[[files.Found, int], None]:
+def _bytes_read(found: list[files.DataFile], advance: Progress) -> Callable[[files.DataFile, int], None]:
     """Turns a place in one of the files into the share of all of them that is read."""
     before = dict(
         zip((file.path for file in found), accumulate((file.size for file in found), initial=0), strict=False)

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from saccade.core.task import Advance, Axis, Outcome, Prediction, Split, quiet
+from saccade.core.task import Axis, ForwardTrace, Prediction, Progress, Split, quiet
 from saccade.data.batching import key
 from saccade.data.masking import Example, Examples, Masker
 from saccade.data.settings import TextSettings
@@ -23,7 +23,7 @@ from saccade.data.text.sentences import Sentences
 from saccade.data.text.tokenizers import Tokenizer
 from saccade.errors import DataError, UsageError
 from saccade.models import presets
-from saccade.models.text.bert import BertConfig, Masked
+from saccade.models.text.bert import BertConfig, BertForPreTraining
 from saccade.tasks._encoder.task import EncoderConfig, EncoderTask, Rows
 
 QUICK, WHOLE = 256, 2000  # rows of a quick and of a full evaluation, at most
@@ -135,7 +135,7 @@ class Task(EncoderTask):
         super().__init__(config, tokenizer, shape)
         if self.frame.mask is None:
             raise UsageError("the tokenizer must have [MASK] or <mask>, but has neither; take another base")
-        self.model: Masked = Masked(shape, tokenizer.size, following=config.following)
+        self.model: BertForPreTraining = BertForPreTraining(shape, tokenizer.size, following=config.following)
         inside = None
         if config.words:
             inside = np.array([goes_on(tokenizer, number) for number in range(tokenizer.size)], dtype=np.bool_)
@@ -150,7 +150,7 @@ class Task(EncoderTask):
         self.sentences: dict[Split, Sentences] = {}
 
     @classmethod
-    def prepare(cls, config: MaskedConfig, data: Path, assets: Path, advance: Advance = quiet) -> list[str]:
+    def prepare(cls, config: MaskedConfig, data: Path, assets: Path, advance: Progress = quiet) -> list[str]:
         found, valid = config.data.find(data)
         texts = (text for part, _, text in _texts(found, valid, config.data) if part is Split.TRAIN)
         return [*(file.describe() for file in found[:3]), *cls.learn(config, texts, assets)]
@@ -161,7 +161,7 @@ class Task(EncoderTask):
         opened.begin(assets)
         return opened
 
-    def attach(self, data: Path, advance: Advance = quiet, *, whole: bool = False) -> list[str]:
+    def load_data(self, data: Path, advance: Progress = quiet, *, whole: bool = False) -> list[str]:
         found, valid = self.config.data.find(data)
         every = list(_texts(found, found if whole else valid, self.config.data))
         for split in (Split.TRAIN, Split.VALID):
@@ -178,7 +178,7 @@ class Task(EncoderTask):
 
     def batches(self, split: Split, seed: int) -> MaskedBatches:
         examples = Examples(self.sentences[split], self.frame, seed, pairs=self.config.following)
-        size = max(1, self.config.tokens // self.frame.longest)
+        size = max(1, self.config.tokens // self.frame.max_length)
         return MaskedBatches(examples, self.masker, size, self.config.parts, seed)
 
     def losses(self, batch: MaskedBatch) -> Iterator[tuple[str, Tensor]]:
@@ -199,7 +199,7 @@ class Task(EncoderTask):
         return logits, self.model.follows(features, rows.ids, rows.keep, rows.segments)
 
     @torch.no_grad()
-    def evaluate(self, split: Split, *, quick: bool = False, advance: Advance = quiet) -> dict[str, float]:
+    def evaluate(self, split: Split, *, quick: bool = False, advance: Progress = quiet) -> dict[str, float]:
         """Scores on rows that are the same each time, beside what the most frequent token alone would reach."""
         batches = self.batches(split, 0)
         most = min(QUICK if quick else WHOLE, batches.examples.per_epoch)
@@ -224,9 +224,9 @@ class Task(EncoderTask):
             scores["next_sentence"] = 100 * follows / most
         return {**scores, "hidden": count, "rows": most}
 
-    def glimpse(self) -> list[Prediction]:
+    def attention_snapshot(self) -> list[Prediction]:
         example = self.batches(Split.VALID, 0).examples.at(0)
-        return [self.glimpsed(self.tokenizer.decode(example.ids), (example.ids, example.second))]
+        return [self.snapshot_of(self.tokenizer.decode(example.ids), (example.ids, example.second))]
 
     @torch.no_grad()
     def predict(self, input: str, options: FillOptions) -> Prediction:
@@ -261,7 +261,7 @@ class Task(EncoderTask):
         output = self.tokenizer.decode(filled)
         return Prediction(input, output, scores, tuple(self.reads(framed)) if options.maps else (), trace=framed)
 
-    def replay(self, found: Prediction, *, layers: bool = False) -> Outcome:
+    def rerun(self, found: Prediction, *, layers: bool = False) -> ForwardTrace:
         assert self.model.words is not None
         hidden, guess = [at for at, token in enumerate(found.trace[0]) if token == self.frame.mask], self.model.words
         if not hidden:
@@ -274,7 +274,7 @@ class Task(EncoderTask):
         logits, words, by_layer = self.asked(found.trace, says, layers=layers)
         chosen = tuple(logits.argmax(-1).tolist())
         places = Axis("words", tuple(self.tokenizer.pieces(chosen)))
-        return Outcome(logits, chosen, places, (words,), lambda one: self.tokenizer.pieces([one])[0], by_layer)
+        return ForwardTrace(logits, chosen, places, (words,), lambda one: self.tokenizer.pieces([one])[0], by_layer)
 
 
 def goes_on(tokenizer: Tokenizer, number: int) -> bool:
@@ -286,7 +286,7 @@ def goes_on(tokenizer: Tokenizer, number: int) -> bool:
 
 
 def _texts(
-    found: list[files.Found], valid: list[files.Found] | None, settings: TextSettings
+    found: list[files.DataFile], valid: list[files.DataFile] | None, settings: TextSettings
 ) -> Iterator[tuple[Split, int, str]]:
     """Every text with its part and the number of its document: a file of text, or a row of a table."""
     if valid is None:

@@ -13,16 +13,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from saccade.core.task import Advance, Axis, Outcome, Prediction, Split, quiet
+from saccade.core.task import Axis, ForwardTrace, Prediction, Progress, Split, quiet
 from saccade.data.batching import Buckets
 from saccade.data.formats.squad import Question, Squad, read_squad
-from saccade.data.settings import HeldBack
+from saccade.data.settings import ValidationSplit
 from saccade.data.splitting import SplitSettings
 from saccade.data.text.tokenizers import Tokenizer
 from saccade.data.windows import Window, cut_windows
 from saccade.errors import UsageError
-from saccade.metrics import qa as answers
-from saccade.models.text.bert import BertConfig, Headed
+from saccade.metrics import qa
+from saccade.models.text.bert import BertConfig, BertWithHead
 from saccade.tasks._encoder.task import EncoderConfig, EncoderTask, Rows
 
 QUICK = 300  # questions of a quick evaluation
@@ -30,7 +30,7 @@ LONGEST = 30  # tokens of an answer
 
 
 @dataclass(frozen=True)
-class QuestionSettings(HeldBack):
+class QuestionSettings(ValidationSplit):
     """Where questions stand: JSON in the form of SQuAD 1.1 or 2.0."""
 
 
@@ -39,7 +39,7 @@ class AnswerConfig(EncoderConfig):
     """All settings of question answering but those of the training loop."""
 
     data: QuestionSettings = field(default_factory=QuestionSettings)
-    longest: int = 256
+    max_length: int = 256
     """most tokens of a row: the question and a stretch of its text"""
     tokens: int = 3000
     """positions of one step, with their padding"""
@@ -48,8 +48,8 @@ class AnswerConfig(EncoderConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 <= self.stride < self.longest // 2:
-            raise ValueError(f"stride must be at least 0 and below half of longest, but is {self.stride}")
+        if not 0 <= self.stride < self.max_length // 2:
+            raise ValueError(f"stride must be at least 0 and below half of max_length, but is {self.stride}")
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class AnswerBatches:
 
 
 @dataclass(frozen=True)
-class Found:
+class SpanCandidate:
     """The best words of a text for a question, and how much better they are than no answer."""
 
     text: str
@@ -131,11 +131,11 @@ class Task(EncoderTask):
 
     def __init__(self, config: AnswerConfig, tokenizer: Tokenizer, shape: BertConfig) -> None:
         super().__init__(config, tokenizer, shape)
-        self.model: Headed = Headed(shape, tokenizer.size, 2)
+        self.model: BertWithHead = BertWithHead(shape, tokenizer.size, 2)
         self.parts: dict[Split, Squad] = {}
 
     @classmethod
-    def prepare(cls, config: AnswerConfig, data: Path, assets: Path, advance: Advance = quiet) -> list[str]:
+    def prepare(cls, config: AnswerConfig, data: Path, assets: Path, advance: Progress = quiet) -> list[str]:
         found = read_squad(data)
         train = found if config.data.valid else found.split(SplitSettings(fraction=config.data.fraction))[0]
         contexts = dict.fromkeys(one.context for one in train.questions)
@@ -147,7 +147,7 @@ class Task(EncoderTask):
         opened.begin(assets)
         return opened
 
-    def attach(self, data: Path, advance: Advance = quiet, *, whole: bool = False) -> list[str]:
+    def load_data(self, data: Path, advance: Progress = quiet, *, whole: bool = False) -> list[str]:
         found = read_squad(data)
         if whole:
             self.parts = {Split.VALID: found}
@@ -177,16 +177,16 @@ class Task(EncoderTask):
         logits = logits.masked_fill(~batch.allowed[..., None], -1e4)
         yield "model", F.cross_entropy(logits, batch.places)  # over places, for the first and the last one
 
-    def evaluate(self, split: Split, *, quick: bool = False, advance: Advance = quiet) -> dict[str, float]:
+    def evaluate(self, split: Split, *, quick: bool = False, advance: Progress = quiet) -> dict[str, float]:
         part = self.parts[split]
         questions = part.questions[:: max(1, -(-len(part.questions) // QUICK)) if quick else 1]
         found = self._answer(questions, self._windows(questions), advance)
         said = {one.id: best.text if best.margin > 0 else "" for one, best in zip(questions, found, strict=True)}
         chance = {one.id: -best.margin for one, best in zip(questions, found, strict=True)}
         wanted = {one.id: [answer.text for answer in one.answers] for one in questions}
-        scores = answers.score_answers(said, wanted)
+        scores = qa.score_answers(said, wanted)
         free = {one.id: best.text for one, best in zip(questions, found, strict=True)}
-        best = answers.score_answers(free, wanted, no_answer=chance).best_f1
+        best = qa.score_answers(free, wanted, no_answer=chance).best_f1
         self.explained = {"exact": scores.exact.signature, "f1": scores.f1.signature}
         result = {"exact": scores.exact.value, "f1": scores.f1.value}
         if best is not None:
@@ -195,10 +195,10 @@ class Task(EncoderTask):
 
     @torch.no_grad()
     def _answer(
-        self, questions: Sequence[Question], windows: Sequence[Window], advance: Advance = quiet
-    ) -> list[Found]:
+        self, questions: Sequence[Question], windows: Sequence[Window], advance: Progress = quiet
+    ) -> list[SpanCandidate]:
         """The best answer to each question over all stretches of its text."""
-        best = [Found("", float("-inf"), -1)] * len(questions)
+        best = [SpanCandidate("", float("-inf"), -1)] * len(questions)
         none = [float("inf")] * len(questions)
         read = self.features([(one.ids, one.second) for one in windows])
         for done, (at, features) in enumerate(read, 1):
@@ -210,13 +210,15 @@ class Task(EncoderTask):
             score, first, last = _best_span(logits[stretch, 0], logits[stretch, 1])
             if score > best[number].margin:
                 start, end = window.spans[first][0], window.spans[last][1]
-                best[number] = Found(questions[number].context[start:end].strip(), score, at)
+                best[number] = SpanCandidate(questions[number].context[start:end].strip(), score, at)
             advance(done / len(windows))
-        return [Found(one.text, one.margin - nothing, one.window) for one, nothing in zip(best, none, strict=True)]
+        return [
+            SpanCandidate(one.text, one.margin - nothing, one.window) for one, nothing in zip(best, none, strict=True)
+        ]
 
-    def glimpse(self) -> list[Prediction]:
+    def attention_snapshot(self) -> list[Prediction]:
         (first, *_) = self._windows(self.parts[Split.VALID].questions[:1])
-        return [self.glimpsed(self.parts[Split.VALID].questions[0].question, (first.ids, first.second))]
+        return [self.snapshot_of(self.parts[Split.VALID].questions[0].question, (first.ids, first.second))]
 
     def predict(self, input: str, options: AnswerOptions) -> Prediction:
         """The words of the context that answer the question; nothing where none do."""
@@ -232,7 +234,7 @@ class Task(EncoderTask):
         trace = windows[found.window] if found.window >= 0 else None
         return Prediction(input, found.text if found.margin > 0 else "", {"answerable": sure}, maps, trace=trace)
 
-    def replay(self, found: Prediction, *, layers: bool = False) -> Outcome:
+    def rerun(self, found: Prediction, *, layers: bool = False) -> ForwardTrace:
         window: Window | None = found.trace
         if window is None:
             raise UsageError("the text must have words to ask why, but has none")
@@ -249,7 +251,7 @@ class Task(EncoderTask):
             chosen = (first + 1, last + 1)
         places = Axis("labels", ("first", "last"))
         names = ["no answer", *(words.labels[at] for at in inside[1:])]
-        return Outcome(logits, chosen, places, (words,), names.__getitem__, by_layer)
+        return ForwardTrace(logits, chosen, places, (words,), names.__getitem__, by_layer)
 
 
 def _best_span(starts: Tensor, ends: Tensor) -> tuple[float, int, int]:

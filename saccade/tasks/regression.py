@@ -11,10 +11,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from saccade.core.task import Advance, Axis, Outcome, Prediction, Split, quiet
+from saccade.core.task import Axis, ForwardTrace, Prediction, Progress, Split, quiet
 from saccade.data.formats.labelled import Labelled
-from saccade.metrics import classification as agreement
-from saccade.models.text.bert import Headed, pool
+from saccade.metrics import classification
+from saccade.models.text.bert import BertWithHead, pool
 from saccade.tasks._encoder.rows import RowBatch, RowConfig, RowTask
 
 
@@ -45,7 +45,7 @@ class Task(RowTask):
 
     def __init__(self, config: Any, tokenizer: Any, shape: Any, known: dict[str, Any]) -> None:
         super().__init__(config, tokenizer, shape, known)
-        self.model: Headed = Headed(shape, tokenizer.size, 1)
+        self.model: BertWithHead = BertWithHead(shape, tokenizer.size, 1)
         self.mean, self.deviation = float(known["mean"]), float(known["deviation"])
 
     @classmethod
@@ -61,16 +61,16 @@ class Task(RowTask):
         yield "model", F.mse_loss(self.model(self.pooled(batch.read[0]))[:, 0], batch.answers)
 
     @torch.no_grad()
-    def evaluate(self, split: Split, *, quick: bool = False, advance: Advance = quiet) -> dict[str, float]:
+    def evaluate(self, split: Split, *, quick: bool = False, advance: Progress = quiet) -> dict[str, float]:
         part, rows = self.parts[split], self.sampled(split, quick)
         found = self._numbers(self._framed(part, rows)[0], advance)
         wanted = [part.numbers[row] for row in rows]
-        scores = {"spearman": agreement.spearman(found, wanted), "pearson": agreement.pearson(found, wanted)}
+        scores = {"spearman": classification.spearman(found, wanted), "pearson": classification.pearson(found, wanted)}
         self.explained = {name: score.signature for name, score in scores.items()}
         error = float(np.sqrt(np.mean((np.array(found) - np.array(wanted)) ** 2)))
         return {**{name: score.value for name, score in scores.items()}, "error": error, "rows": len(rows)}
 
-    def _numbers(self, framed: Sequence[tuple[list[int], int]], advance: Advance = quiet) -> list[float]:
+    def _numbers(self, framed: Sequence[tuple[list[int], int]], advance: Progress = quiet) -> list[float]:
         vectors = self.vectors(framed, advance)
         with self._settled():
             found: list[float] = (self.model(vectors)[:, 0].float() * self.deviation + self.mean).tolist()
@@ -83,10 +83,10 @@ class Task(RowTask):
         maps = tuple(self.reads(framed)) if options.maps else ()
         return Prediction(input, f"{found:.4g}", {"number": found}, maps, trace=framed)
 
-    def replay(self, found: Prediction, *, layers: bool = False) -> Outcome:
+    def rerun(self, found: Prediction, *, layers: bool = False) -> ForwardTrace:
         def says(features: Tensor) -> Tensor:
             number: Tensor = self.model(pool(features[None], None, self.config.pool))  # (1, 1)
             return number * self.deviation + self.mean
 
         logits, words, by_layer = self.asked(found.trace, says, layers=layers)
-        return Outcome(logits, (0,), Axis("labels", ("number",)), (words,), lambda _: "number", by_layer)
+        return ForwardTrace(logits, (0,), Axis("labels", ("number",)), (words,), lambda _: "number", by_layer)

@@ -12,14 +12,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from saccade.core.task import Advance, Axis, Outcome, Prediction, Split, quiet
+from saccade.core.task import Axis, ForwardTrace, Prediction, Progress, Split, quiet
 from saccade.data.formats.labelled import Labelled
 from saccade.data.formats.pairs import PairFiles, Skipped, find_pairs, read_pairs
 from saccade.data.tables.columns import is_number
 from saccade.data.tables.problems import Strays
 from saccade.errors import DataError, UsageError
-from saccade.metrics import classification as agreement
-from saccade.models.text.bert import Encoding, pool
+from saccade.metrics import classification
+from saccade.models.text.bert import SentenceEncoder, pool
 from saccade.tasks._encoder.rows import LabelledSettings, RowBatch, RowConfig, RowTask
 
 
@@ -65,7 +65,7 @@ class Task(RowTask):
 
     def __init__(self, config: Any, tokenizer: Any, shape: Any, known: dict[str, Any]) -> None:
         super().__init__(config, tokenizer, shape, known)
-        self.model: Encoding = Encoding(shape, tokenizer.size)
+        self.model: SentenceEncoder = SentenceEncoder(shape, tokenizer.size)
         self.measured = "least" in known  # by numbers; otherwise each text of a pair is to find the other
         self.least, self.range = float(known.get("least", 0)), float(known.get("range", 1))
         if not self.measured:
@@ -138,14 +138,14 @@ class Task(RowTask):
         yield "model", loss
 
     @torch.no_grad()
-    def evaluate(self, split: Split, *, quick: bool = False, advance: Advance = quiet) -> dict[str, float]:
+    def evaluate(self, split: Split, *, quick: bool = False, advance: Progress = quiet) -> dict[str, float]:
         part, rows = self.parts[split], self.sampled(split, quick)
         one, other = (self.vectors(side, advance) for side in self._framed(part, rows))
         if not self.measured:
             return self._partners(one, other, [part.seconds[row] for row in rows])
         found = torch.cosine_similarity(one, other, dim=-1).tolist()
         wanted = [part.numbers[row] for row in rows]
-        scores = {"spearman": agreement.spearman(found, wanted), "pearson": agreement.pearson(found, wanted)}
+        scores = {"spearman": classification.spearman(found, wanted), "pearson": classification.pearson(found, wanted)}
         self.explained = {name: score.signature for name, score in scores.items()}
         return {**{name: score.value for name, score in scores.items()}, "rows": len(rows)}
 
@@ -153,7 +153,7 @@ class Task(RowTask):
         """How often the text nearest to the first of a pair is the second one, among those of all pairs."""
         sides = F.normalize(other, dim=-1).t()
         nearest = [int(row) for rows in F.normalize(one, dim=-1).split(1000) for row in (rows @ sides).argmax(-1)]
-        score = agreement.accuracy([texts[row] for row in nearest], texts)  # a copy of the partner will do
+        score = classification.accuracy([texts[row] for row in nearest], texts)  # a copy of the partner will do
         self.explained = {"found": score.signature}
         return {"found": score.value, "rows": len(texts)}
 
@@ -168,7 +168,7 @@ class Task(RowTask):
             return Prediction(input, f"{alike:.4f}", {"cosine": alike}, maps, trace=framed)
         return Prediction(input, json.dumps([round(value, 6) for value in vectors[0].tolist()]), {}, maps)
 
-    def replay(self, found: Prediction, *, layers: bool = False) -> Outcome:
+    def rerun(self, found: Prediction, *, layers: bool = False) -> ForwardTrace:
         if found.trace is None:
             raise UsageError("a vector has no reasons, but the likeness of two texts has; give second=TEXT")
 
@@ -180,7 +180,7 @@ class Task(RowTask):
         steps = zip(one[2], other[2], strict=True)
         by_layer = tuple((name, torch.cosine_similarity(x, y)[:, None]) for (name, x), (_, y) in steps)
         places = Axis("labels", ("cosine",))
-        return Outcome(alike, (0,), places, (one[1], other[1]), lambda _: "cosine", by_layer)
+        return ForwardTrace(alike, (0,), places, (one[1], other[1]), lambda _: "cosine", by_layer)
 
     @classmethod
     def of(cls, config: VectorConfig, tokenizer: Any, shape: Any) -> Task:

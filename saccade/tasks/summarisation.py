@@ -10,11 +10,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
 
-from saccade.core.task import Advance, quiet
+from saccade.core.task import Progress, quiet
 from saccade.data import lengths
 from saccade.data.formats.bitext import BitextSettings, Reader
 from saccade.decode.search import Search
-from saccade.metrics import generation as metrics
+from saccade.metrics import generation
 from saccade.tasks import translation
 
 MEASURED = 20_000  # pairs that say how long a summary is
@@ -24,7 +24,7 @@ MEASURED = 20_000  # pairs that say how long a summary is
 class DocumentSettings(BitextSettings):
     """Where documents and summaries stand, and how much of a document is read."""
 
-    longest: int = 1024
+    max_length: int = 1024
     """tokens of a document that are read; pairs with a summary of more are left out"""
     cut: bool = True
     """longer documents are cut at their end; false: they are left out"""
@@ -36,7 +36,7 @@ class SummarySearch(Search):
 
     beam: int = 4
     """beginnings that are followed at once; 1: greedy"""
-    no_repeat: int = 3
+    no_repeat_ngram_size: int = 3
     """never write the same this many tokens twice; 0: allow it"""
 
 
@@ -72,7 +72,7 @@ class Task(translation.Task):
         self.score, self.room = "rougeL", config.summary or room
 
     @classmethod
-    def prepare(cls, config: Any, data: Path, assets: Path, advance: Advance = quiet) -> list[str]:
+    def prepare(cls, config: Any, data: Path, assets: Path, advance: Progress = quiet) -> list[str]:
         notes = super().prepare(config, data, assets, advance)
         lengths.save_room(list(islice(Reader(config.data, assets).target_lengths(data), MEASURED)), assets)
         return notes
@@ -81,13 +81,13 @@ class Task(translation.Task):
     def open(cls, config: Any, assets: Path) -> Task:
         return cls(config, Reader(config.data, assets), lengths.load_room(assets))
 
-    def attach(self, data: Path, advance: Advance = quiet, *, whole: bool = False) -> list[str]:
-        notes = super().attach(data, advance, whole=whole)
+    def load_data(self, data: Path, advance: Progress = quiet, *, whole: bool = False) -> list[str]:
+        notes = super().load_data(data, advance, whole=whole)
         return [*notes, *([] if whole else lengths.table(self.reader.lengths))]
 
     def _longest(self, source: int) -> int:
         return self.room
 
-    def _scores(self, outputs: list[str], references: list[str]) -> dict[str, metrics.Score]:
-        found = metrics.rouge(outputs, references)
+    def _scores(self, outputs: list[str], references: list[str]) -> dict[str, generation.Score]:
+        found = generation.rouge(outputs, references)
         return {name: found[name] for name in ("rouge1", "rouge2", "rougeL")}

@@ -15,17 +15,16 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from saccade.atomic_io import read_json, write_json
-from saccade.core.task import Advance, Axis, Outcome, Prediction, Split, quiet
+from saccade.core.task import Axis, ForwardTrace, Prediction, Progress, Split, quiet
 from saccade.data.batching import Buckets
 from saccade.data.formats.tagged import Sentence, Tagged, read_tagged
-from saccade.data.settings import HeldBack
+from saccade.data.settings import ValidationSplit
 from saccade.data.splitting import SplitSettings
 from saccade.data.tables.problems import Strays
 from saccade.data.text.tokenizers import Tokenizer
 from saccade.decode.tags import best_tags
-from saccade.metrics import classification as agreement
-from saccade.metrics import tagging as entities
-from saccade.models.text.bert import BertConfig, Headed
+from saccade.metrics import classification, tagging
+from saccade.models.text.bert import BertConfig, BertWithHead
 from saccade.tasks._encoder.rows import LABELS
 from saccade.tasks._encoder.task import EncoderConfig, EncoderTask, Rows
 
@@ -34,7 +33,7 @@ Said = tuple[list[str], list[float]]  # the tag of each word, and how sure the m
 
 
 @dataclass(frozen=True)
-class TaggedSettings(HeldBack):
+class TaggedSettings(ValidationSplit):
     """Where tagged words stand: one a line, the word first and the tag last, an empty line between sentences."""
 
     encoding: str = ""
@@ -128,20 +127,20 @@ class Task(EncoderTask):
         tokenizer: Tokenizer,
         shape: BertConfig,
         names: Sequence[str],
-        scheme: entities.Scheme | None,
+        scheme: tagging.Scheme | None,
     ) -> None:
         super().__init__(config, tokenizer, shape)
         self.names = tuple(names)
-        self.model: Headed = Headed(shape, tokenizer.size, len(self.names))
+        self.model: BertWithHead = BertWithHead(shape, tokenizer.size, len(self.names))
         self.parts: dict[Split, Tagged] = {}
-        self.score = "f1" if all(map(entities.is_entity_tag, self.names)) else "accuracy"
+        self.score = "f1" if all(map(tagging.is_entity_tag, self.names)) else "accuracy"
         all_tags = (*self.names, "O")  # what stands before the first word and after the last counts as O
         self._joins = torch.tensor(
-            [[scheme is None or entities.may_follow(a, b, scheme) for b in all_tags] for a in all_tags]
+            [[scheme is None or tagging.may_follow(a, b, scheme) for b in all_tags] for a in all_tags]
         )
 
     @classmethod
-    def prepare(cls, config: TagConfig, data: Path, assets: Path, advance: Advance = quiet) -> list[str]:
+    def prepare(cls, config: TagConfig, data: Path, assets: Path, advance: Progress = quiet) -> list[str]:
         found = read_tagged(data, encoding=config.data.encoding or None)
         train = found if config.data.valid else found.split(SplitSettings(fraction=config.data.fraction))[0]
         write_json(assets / LABELS, {"names": list(found.names), "scheme": _scheme(train)})
@@ -155,7 +154,7 @@ class Task(EncoderTask):
         opened.begin(assets)
         return opened
 
-    def attach(self, data: Path, advance: Advance = quiet, *, whole: bool = False) -> list[str]:
+    def load_data(self, data: Path, advance: Progress = quiet, *, whole: bool = False) -> list[str]:
         encoding = self.config.data.encoding or None
         like = Tagged((), self.names, (), 0, Strays())
         found = read_tagged(data, encoding=encoding, like=like)
@@ -170,7 +169,9 @@ class Task(EncoderTask):
         content = "\n".join(" ".join((*one.words, *one.tags)) for one in train.sentences)
         self.fingerprint = hashlib.sha256(content.encode()).hexdigest()[:16]
         cut = sum(len(self._frame(one.words).places) < len(one.words) for one in train.sentences)
-        long = [f"{cut:,} sentences have more than {self.frame.longest} tokens: their ends are not read"] if cut else []
+        long = (
+            [f"{cut:,} sentences have more than {self.frame.max_length} tokens: their ends are not read"] if cut else []
+        )
         return [f"sentences: {len(train.sentences):,} to train on, {len(valid.sentences):,} held back", *long]
 
     def _frame(self, words: Sequence[str]) -> Framed:
@@ -180,8 +181,8 @@ class Task(EncoderTask):
         for pieces in self.tokenizer.encode_batch(spaced):
             kept = pieces or [self.tokenizer.specials.get("[UNK]", self.frame.end)]  # a word of signs the rules remove
             if not places:  # a row has at least one word
-                kept = kept[: self.frame.longest - 2]
-            if len(ids) + len(kept) + 1 > self.frame.longest:
+                kept = kept[: self.frame.max_length - 2]
+            if len(ids) + len(kept) + 1 > self.frame.max_length:
                 break
             places.append(len(ids))
             ids += kept
@@ -200,7 +201,7 @@ class Task(EncoderTask):
         yield "model", F.cross_entropy(self.model(features), batch.tags[real])
 
     @torch.no_grad()
-    def _tags(self, sentences: Sequence[Sequence[str]], advance: Advance = quiet) -> list[Said]:
+    def _tags(self, sentences: Sequence[Sequence[str]], advance: Progress = quiet) -> list[Said]:
         """The tag of each word, and how sure the model is; words beyond the longest row are O."""
         framed = [self._frame(words) for words in sentences]
         found: dict[int, Said] = {}
@@ -215,26 +216,26 @@ class Task(EncoderTask):
             advance(len(found) / len(framed))
         return [found[at] for at in range(len(framed))]
 
-    def evaluate(self, split: Split, *, quick: bool = False, advance: Advance = quiet) -> dict[str, float]:
+    def evaluate(self, split: Split, *, quick: bool = False, advance: Progress = quiet) -> dict[str, float]:
         sentences = self.parts[split].sentences
         sentences = sentences[:: max(1, -(-len(sentences) // QUICK)) if quick else 1]
         found = [tags for tags, _ in self._tags([one.words for one in sentences], advance)]
         wanted = [list(one.tags) for one in sentences]
         flat = [[tag for tags in side for tag in tags] for side in (found, wanted)]
-        scores = {"accuracy": agreement.accuracy(*flat)}
+        scores = {"accuracy": classification.accuracy(*flat)}
         result: dict[str, float] = {}
         if self.score == "f1":
-            counted = entities.score_entities(found, wanted)
+            counted = tagging.score_entities(found, wanted)
             scores["f1"] = counted.f1
             result = {"precision": counted.all.precision, "recall": counted.all.recall}
         self.explained = {name: score.signature for name, score in scores.items()}
         return {**{name: score.value for name, score in scores.items()}, **result, "sentences": len(sentences)}
 
-    def glimpse(self) -> list[Prediction]:
+    def attention_snapshot(self) -> list[Prediction]:
         sentences = self.parts[Split.VALID].sentences
         chosen = [sentences[row].words for row in dict.fromkeys((0, len(sentences) // 2))]
         framed = [self._frame(words).ids for words in chosen]
-        return [self.glimpsed(" ".join(words), (ids, len(ids))) for words, ids in zip(chosen, framed, strict=True)]
+        return [self.snapshot_of(" ".join(words), (ids, len(ids))) for words, ids in zip(chosen, framed, strict=True)]
 
     def predict(self, input: str, options: TagOptions) -> Prediction:
         """Every word with its tag; the scores say how sure the model is of the entities."""
@@ -242,26 +243,26 @@ class Task(EncoderTask):
         ((tags, sure),) = self._tags([words])
         scores = {
             f"{' '.join(words[one.start : one.end])} ({one.type})": min(sure[one.start : one.end])
-            for one in (entities.entities(tags) if self.score == "f1" else ())
+            for one in (tagging.entities(tags) if self.score == "f1" else ())
         }
         framed = self._frame(words)
         maps = tuple(self.reads((framed.ids, len(framed.ids)))) if options.maps else ()
         output = " ".join(f"{word}/{tag}" for word, tag in zip(words, tags, strict=True))
         return Prediction(input, output, scores, maps, trace=framed)
 
-    def replay(self, found: Prediction, *, layers: bool = False) -> Outcome:
+    def rerun(self, found: Prediction, *, layers: bool = False) -> ForwardTrace:
         framed: Framed = found.trace
         row = (framed.ids, len(framed.ids))
         logits, words, by_layer = self.asked(row, lambda x: self.model(x[framed.places]), layers=layers)
         places = Axis("words", tuple(found.input.split()[: len(framed.places)]))
         best = best_tags(logits.detach().log_softmax(-1).cpu(), self._joins).tolist()
-        return Outcome(logits, tuple(best), places, (words,), self.names.__getitem__, by_layer)
+        return ForwardTrace(logits, tuple(best), places, (words,), self.names.__getitem__, by_layer)
 
 
-def _scheme(tagged: Tagged) -> entities.Scheme | None:
+def _scheme(tagged: Tagged) -> tagging.Scheme | None:
     """The scheme that all sentences keep to; None: tags that are no entities, or that follow no scheme."""
-    if not all(map(entities.is_entity_tag, tagged.names)):
+    if not all(map(tagging.is_entity_tag, tagged.names)):
         return None
-    found = entities.find_scheme(one.tags for one in tagged.sentences)
+    found = tagging.find_scheme(one.tags for one in tagged.sentences)
     pairs = {pair for one in tagged.sentences for pair in pairwise(("O", *one.tags, "O"))}
-    return found if all(entities.may_follow(*pair, found) for pair in pairs) else None
+    return found if all(tagging.may_follow(*pair, found) for pair in pairs) else None

@@ -12,10 +12,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from saccade.core.task import Advance, Axis, Outcome, Prediction, Split, quiet
+from saccade.core.task import Axis, ForwardTrace, Prediction, Progress, Split, quiet
 from saccade.data.formats.labelled import Labelled
-from saccade.metrics import classification as agreement
-from saccade.models.text.bert import Headed, pool
+from saccade.metrics import classification
+from saccade.models.text.bert import BertWithHead, pool
 from saccade.tasks._encoder.rows import RowBatch, RowConfig, RowTask
 
 SHOWN = 12  # labels of a table of mistakes
@@ -58,7 +58,7 @@ class Task(RowTask):
     def __init__(self, config: Any, tokenizer: Any, shape: Any, known: dict[str, Any]) -> None:
         super().__init__(config, tokenizer, shape, known)
         self.names, self.several = tuple(known["names"]), bool(known["several"])
-        self.model: Headed = Headed(shape, tokenizer.size, len(self.names))
+        self.model: BertWithHead = BertWithHead(shape, tokenizer.size, len(self.names))
         counts = torch.tensor([float(known["counts"][name]) for name in self.names])
         self.weights = counts.sum() / (len(counts) * counts.clamp_min(1)) if config.balanced else None
 
@@ -87,13 +87,13 @@ class Task(RowTask):
         return loss / len(answers)  # by rows, not by their weights: parts of a batch then add up to the whole
 
     @torch.no_grad()
-    def evaluate(self, split: Split, *, quick: bool = False, advance: Advance = quiet) -> dict[str, float]:
+    def evaluate(self, split: Split, *, quick: bool = False, advance: Progress = quiet) -> dict[str, float]:
         part, rows = self.parts[split], self.sampled(split, quick)
         logits = self._logits(part, rows, advance)
         found = [self._labels(chances) for chances in self._chances(logits)]
         wanted = [part.labels[row] for row in rows]
-        labels = agreement.score_labels(found, wanted)
-        scores = {"accuracy": agreement.accuracy([frozenset(x) for x in found], [frozenset(x) for x in wanted])}
+        labels = classification.score_labels(found, wanted)
+        scores = {"accuracy": classification.accuracy([frozenset(x) for x in found], [frozenset(x) for x in wanted])}
         scores["f1"] = labels.micro if self.several else self._rare(labels)
         scores["macro_f1"] = labels.macro
         if not self.several:
@@ -102,13 +102,13 @@ class Task(RowTask):
         loss = float(self._loss(logits, self.answers(part, rows)))
         return {**{name: score.value for name, score in scores.items()}, "loss": loss, "rows": len(rows)}
 
-    def _rare(self, labels: agreement.LabelScores) -> Any:
+    def _rare(self, labels: classification.LabelScores) -> Any:
         """F1 of the label that is the rarer of two in training, or of all labels together."""
         if len(self.names) != 2:
             return labels.micro
         return labels.of(min(self.names, key=lambda name: int(self.known["counts"][name])))
 
-    def _logits(self, part: Labelled, rows: Sequence[int], advance: Advance) -> Tensor:
+    def _logits(self, part: Labelled, rows: Sequence[int], advance: Progress) -> Tensor:
         vectors = self.vectors(self._framed(part, rows)[0], advance)
         with self._settled():
             logits: Tensor = self.model(vectors).float().cpu()
@@ -133,7 +133,7 @@ class Task(RowTask):
         maps = tuple(self.reads(framed)) if options.maps else ()
         return Prediction(input, "|".join(self._labels(chances)), dict(ranked), maps, trace=framed)
 
-    def replay(self, found: Prediction, *, layers: bool = False) -> Outcome:
+    def rerun(self, found: Prediction, *, layers: bool = False) -> ForwardTrace:
         def says(features: Tensor) -> Tensor:
             logits: Tensor = self.model(pool(features[None], None, self.config.pool))  # (1, labels)
             return torch.stack((torch.zeros_like(logits[0]), logits[0]), dim=-1) if self.several else logits
@@ -141,9 +141,9 @@ class Task(RowTask):
         logits, words, by_layer = self.asked(found.trace, says, layers=layers)
         names = ("no", "yes") if self.several else self.names  # each of several labels is a question of its own
         places = Axis("labels", self.names if self.several else ("label",))
-        return Outcome(logits, tuple(logits.argmax(-1).tolist()), places, (words,), names.__getitem__, by_layer)
+        return ForwardTrace(logits, tuple(logits.argmax(-1).tolist()), places, (words,), names.__getitem__, by_layer)
 
-    def study(self) -> dict[str, Any]:
+    def analyse(self) -> dict[str, Any]:
         """How often each label was taken for which, on all validation rows."""
         if self.several:
             return {}
@@ -153,11 +153,11 @@ class Task(RowTask):
         table = self._confusion(found, part.labels)
         return {"confusion": {"labels": list(table.labels), "wanted_by_found": table.table.tolist()}}
 
-    def _confusion(self, found: Sequence[Sequence[str]], wanted: Sequence[Sequence[str]]) -> agreement.Confusion:
-        return agreement.confusion([one for (one,) in found], [one for (one,) in wanted], self.names)
+    def _confusion(self, found: Sequence[Sequence[str]], wanted: Sequence[Sequence[str]]) -> classification.Confusion:
+        return classification.confusion([one for (one,) in found], [one for (one,) in wanted], self.names)
 
 
-def _table(confusion: agreement.Confusion) -> list[str]:
+def _table(confusion: classification.Confusion) -> list[str]:
     """How often each label was taken for which, as Markdown; of many labels only the most frequent mistakes."""
     names = [name.replace("|", "\\|") for name in confusion.labels]
     if len(names) <= SHOWN:

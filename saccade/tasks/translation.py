@@ -14,7 +14,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from saccade.core.task import Advance, AttentionRead, Grown, Outcome, Prediction, Reading, Split, quiet
+from saccade.core.task import (
+    AttentionMap,
+    ForwardTrace,
+    GeneratedToken,
+    Prediction,
+    Progress,
+    Split,
+    TokenScores,
+    quiet,
+)
 from saccade.core.task import Task as Contract
 from saccade.data.batching import Buckets, groups
 from saccade.data.formats.bitext import Bitext, BitextSettings, Reader, Sides, learn_vocabularies
@@ -24,14 +33,14 @@ from saccade.data.text.tokenizers import BEGIN, END, Stream
 from saccade.decode.search import Hypothesis, Search, search
 from saccade.errors import DataError
 from saccade.look import maps as looks
-from saccade.metrics import generation as metrics
+from saccade.metrics import generation
 from saccade.models import presets
-from saccade.models.seq2seq.architectures import Shapes, build
+from saccade.models.seq2seq.architectures import Seq2SeqConfig, build
 from saccade.models.seq2seq.decoder_only import DecoderOnly
-from saccade.models.seq2seq.interface import Seq2Seq, Vocabularies, Writing
+from saccade.models.seq2seq.interface import DecoderState, Seq2Seq, Vocabularies
 from saccade.nn.kernels import consistent_loss, token_loss
 from saccade.nn.packed import packed
-from saccade.nn.probe import OneRow, watch
+from saccade.nn.probe import RecordedRow, watch
 from saccade.nn.transformer import residuals
 
 QUICK = 500  # pairs of a quick evaluation
@@ -45,7 +54,7 @@ PACKED = 8  # sentences for which packing the weights pays
 class TranslationConfig:
     """All settings of a translator but those of the training loop."""
 
-    model: Shapes = field(default_factory=Shapes)
+    model: Seq2SeqConfig = field(default_factory=Seq2SeqConfig)
     data: BitextSettings = field(default_factory=BitextSettings)
     search: Search = field(default_factory=Search)
     tokens: int = 3000
@@ -69,11 +78,11 @@ class TranslationConfig:
         if self.consistency < 0:
             raise ValueError(f"consistency must be 0 or more, but is {self.consistency}")
         for name in ("transformer", "universal"):
-            shape, longest = getattr(self.model, name), self.data.longest
-            if shape.position == "learned" and shape.capacity <= longest:
+            shape, max_length = getattr(self.model, name), self.data.max_length
+            if shape.position == "learned" and shape.max_positions <= max_length:
                 raise ValueError(
-                    f"model.{name}.capacity must be above data.longest ({longest}) for learned positions, "
-                    f"but is {shape.capacity}"
+                    f"model.{name}.max_positions must be above data.max_length ({max_length}) for learned positions, "
+                    f"but is {shape.max_positions}"
                 )
 
 
@@ -110,14 +119,14 @@ class Task(Contract):
             self.score = "exact"
 
     @classmethod
-    def prepare(cls, config: Any, data: Path, assets: Path, advance: Advance = quiet) -> list[str]:
+    def prepare(cls, config: Any, data: Path, assets: Path, advance: Progress = quiet) -> list[str]:
         return learn_vocabularies(config.data, data, assets, advance)
 
     @classmethod
     def open(cls, config: Any, assets: Path) -> Task:
         return cls(config, Reader(config.data, assets))
 
-    def attach(self, data: Path, advance: Advance = quiet, *, whole: bool = False) -> list[str]:
+    def load_data(self, data: Path, advance: Progress = quiet, *, whole: bool = False) -> list[str]:
         if whole:
             self.parts = {Split.VALID: self.reader.whole(data, advance)}
             return [f"pairs: {len(self.parts[Split.VALID]):,}"]
@@ -159,7 +168,7 @@ class Task(Contract):
         return token_loss(features, head.weight, labels, smoothing, head.bias), memory
 
     @torch.no_grad()
-    def evaluate(self, split: Split, *, quick: bool = False, advance: Advance = quiet) -> dict[str, float]:
+    def evaluate(self, split: Split, *, quick: bool = False, advance: Progress = quiet) -> dict[str, float]:
         """Scores of translations made by the search; quick: greedy, on an even sample of the pairs."""
         pairs = self.parts[split]
         rows = np.arange(len(pairs))[:: max(1, -(-len(pairs) // QUICK))] if quick else np.arange(len(pairs))
@@ -178,15 +187,15 @@ class Task(Contract):
         """The true target of a pair; made of its tokens where the text was not kept, as for training pairs."""
         return pairs.texts[row][1] if pairs.texts else self.reader.target.decode(pairs.target[row].tolist()).strip()
 
-    def _scores(self, outputs: list[str], references: list[str]) -> dict[str, metrics.Score]:
+    def _scores(self, outputs: list[str], references: list[str]) -> dict[str, generation.Score]:
         """What the outputs are worth; for spellings and the like the share of wrong tokens takes the place of BLEU."""
-        exact = metrics.exact(outputs, references)
+        exact = generation.exact(outputs, references)
         if self.score == "exact":
-            return {"exact": exact, "token_error": metrics.token_error(outputs, references)}
+            return {"exact": exact, "token_error": generation.token_error(outputs, references)}
         return {
-            "bleu": metrics.bleu(outputs, references),
-            "bleu_lowercase": metrics.bleu(outputs, references, lowercase=True),
-            "chrf": metrics.chrf(outputs, references),
+            "bleu": generation.bleu(outputs, references),
+            "bleu_lowercase": generation.bleu(outputs, references, lowercase=True),
+            "chrf": generation.chrf(outputs, references),
             "exact": exact,
         }
 
@@ -226,30 +235,30 @@ class Task(Contract):
         return "\n".join(f"{source} -> {text}" for source, text in zip(sources, texts, strict=True))
 
     @torch.no_grad()
-    def follow(self, input: str, options: TranslationOptions) -> Iterator[Grown]:
+    def follow(self, input: str, options: TranslationOptions) -> Iterator[GeneratedToken]:
         """The most likely target token by token, with how each looked at the source."""
         (source,) = self.reader.encode([input])
         stop, begin, end = self.marks
         prompt = tuple(self.reader.source.pieces([*source, stop]))
-        decoded, longest = Stream(self.reader.target), self._longest(len(source) + 1)
+        decoded, max_length = Stream(self.reader.target), self._longest(len(source) + 1)
         with self._settled(), self._watched() as maps:
-            writing = Writing(self.model, self.model.encode(*self._source(source)), longest + 1)
-            reads = {name: OneRow(found, 0) for name, found in maps.items() if _crosses(name)}
+            writing = DecoderState(self.model, self.model.encode(*self._source(source)), max_length + 1)
+            reads = {name: RecordedRow(found, 0) for name, found in maps.items() if _crosses(name)}
             token = begin
-            for _ in range(longest):
+            for _ in range(max_length):
                 token = int(writing.step(torch.tensor([[token]])).argmax())
                 if token == end:
                     break
-                yield Grown(self.reader.target.pieces([token])[0], decoded.feed(token), reads, prompt)
+                yield GeneratedToken(self.reader.target.pieces([token])[0], decoded.feed(token), reads, prompt)
 
-    def glimpse(self) -> list[Prediction]:
+    def attention_snapshot(self) -> list[Prediction]:
         pairs = self.parts[Split.VALID]
         rows = dict.fromkeys((0, len(pairs) // 2))
         ids = ((pairs.texts[row][0], pairs.source[row].tolist(), pairs.target[row].tolist()) for row in rows)
         return [self._forced(*one, TranslationOptions()) for one in ids]
 
     @torch.no_grad()
-    def study(self) -> dict[str, Any]:
+    def analyse(self) -> dict[str, Any]:
         """Which head aligns words best, judged on the validation pairs."""
         pairs = self.parts[Split.VALID]
         rows = range(0, len(pairs), max(1, len(pairs) // STUDIED))
@@ -276,7 +285,7 @@ class Task(Contract):
         return [looks.parse(line) for line in lines]
 
     def _search(
-        self, sources: Sequence[list[int]], settings: Search, prefix: Sequence[int] = (), advance: Advance = quiet
+        self, sources: Sequence[list[int]], settings: Search, prefix: Sequence[int] = (), advance: Progress = quiet
     ) -> list[list[Hypothesis]]:
         """The best targets of each source; sources of like length are searched together."""
         found: dict[int, list[Hypothesis]] = {}
@@ -289,10 +298,10 @@ class Task(Contract):
                 width = max(map(len, read))
                 ids = torch.tensor([[*row, *[0] * (width - len(row))] for row in read], device=self._device())
                 keep = torch.tensor([[True] * len(row) + [False] * (width - len(row)) for row in read])
-                longest = [len(prefix) + self._longest(len(row)) for row in read]
-                writing = Writing(self.model, self.model.encode(ids, keep.to(ids.device)), max(longest) + 1)
+                max_length = [len(prefix) + self._longest(len(row)) for row in read]
+                writing = DecoderState(self.model, self.model.encode(ids, keep.to(ids.device)), max(max_length) + 1)
                 hypotheses = search(
-                    writing, longest, begin=begin, end=end, settings=settings, prefixes=[prefix] * len(group)
+                    writing, max_length, begin=begin, end=end, settings=settings, prefixes=[prefix] * len(group)
                 )
                 found.update(zip(group, hypotheses, strict=True))
                 advance(len(found) / len(sources))
@@ -311,7 +320,7 @@ class Task(Contract):
         reads, readings = self._reads(*trace)
         return Prediction(text, output, scores, tuple(reads), tuple(readings), self._alignment(reads), trace=trace)
 
-    def replay(self, found: Prediction, *, layers: bool = False) -> Outcome:
+    def rerun(self, found: Prediction, *, layers: bool = False) -> ForwardTrace:
         source, target = found.trace
         stop, begin, end = self.marks
         reader = self.reader
@@ -325,7 +334,7 @@ class Task(Contract):
             token_axis("target", reader.target, [begin, *target]),
         )
         places = token_axis("target", reader.target, [*target, end])
-        return Outcome(logits, (*target, end), places, axes, lambda one: reader.target.pieces([one])[0], by_layer)
+        return ForwardTrace(logits, (*target, end), places, axes, lambda one: reader.target.pieces([one])[0], by_layer)
 
     def _forced(self, text: str, source: list[int], target: list[int], options: TranslationOptions) -> Prediction:
         """What the model says after each beginning of a given translation, and how likely that translation is."""
@@ -342,7 +351,7 @@ class Task(Contract):
         output, trace = self.reader.target.decode(said).strip(), (source, target)
         return Prediction(text, output, scores, tuple(reads), tuple(readings), self._alignment(reads), trace=trace)
 
-    def _reads(self, source: list[int], target: list[int]) -> tuple[list[AttentionRead], list[Reading]]:
+    def _reads(self, source: list[int], target: list[int]) -> tuple[list[AttentionMap], list[TokenScores]]:
         """Every attention of reading the source and writing the target, and the steps of tokens that may halt."""
         stop, begin, end = self.marks
         read = token_axis("source", self.reader.source, [*source, stop])
@@ -356,15 +365,15 @@ class Task(Contract):
             for name, found in maps.items():
                 if isinstance(self.model, DecoderOnly):  # source and target in one row
                     seen = self.model.on_source(name, found.rows(len(read.labels))[0], len(read.labels))
-                    reads.append(AttentionRead(name, seen.cpu(), written, read))
+                    reads.append(AttentionMap(name, seen.cpu(), written, read))
                     continue
                 crossing = _crosses(name)
                 own = read if name.startswith("encoder") else given
                 axes = (written, read) if crossing else (own, own)
-                reads.append(AttentionRead(name, OneRow(found, 0), *axes))
+                reads.append(AttentionMap(name, RecordedRow(found, 0), *axes))
         axes = (read, given)
         steps = [halting.steps[0].tolist() for halting in memory.halting]
-        return reads, [Reading("steps", axis, tuple(values)) for axis, values in zip(axes, steps, strict=False)]
+        return reads, [TokenScores("steps", axis, tuple(values)) for axis, values in zip(axes, steps, strict=False)]
 
     @contextmanager
     def _watched(self) -> Iterator[Any]:
@@ -375,12 +384,12 @@ class Task(Contract):
         with watch(self.model) as maps:
             yield maps
 
-    def _alignment(self, reads: Sequence[AttentionRead]) -> AttentionRead | None:
+    def _alignment(self, reads: Sequence[AttentionMap]) -> AttentionMap | None:
         """The cross-attention that shows best which source words an output word comes from."""
         crossing = looks.crossing(reads)
         if not crossing:
             return None
-        choice = self.findings.get("alignment", {})
+        choice = self.analysis.get("alignment", {})
         read = next((read for read in crossing if read.name == choice.get("name")), crossing[-1])
         head = choice.get("head")
         return looks.inside(looks.mean_heads(read) if head is None else looks.one_head(read, head))
@@ -395,4 +404,4 @@ class Task(Contract):
 
 def _crosses(name: str) -> bool:
     """Whether an attention of this name looks from the target at the source."""
-    return name.endswith("memory") or name == "attention"
+    return name.endswith("cross") or name == "attention"

@@ -19,7 +19,7 @@ from saccade.errors import Interrupted, ModelFileError, ResourceError, SaccadeEr
 from saccade.runs import checkpoint as checkpoints
 from saccade.runs.checkpoint import Checkpoint
 from saccade.runs.journal import Journal
-from saccade.runs.snapshots import pack, write_glimpses
+from saccade.runs.snapshots import pack, write_snapshot
 from saccade.runs.weights import check_settings, optimizer_tensors, restore, restore_optimizers, settings_hash, weights
 from saccade.training.budget import Budget
 from saccade.training.device import busy, choose_device, choose_precision, describe_device, out_of_memory, stop_signals
@@ -71,7 +71,7 @@ class TrainConfig:
             raise ValueError(f"average must be at least 0 and below 1, but is {self.average}")
 
 
-class Report(Protocol):
+class Callback(Protocol):
     """Who is told how it goes."""
 
     def say(self, message: str) -> None: ...
@@ -83,7 +83,7 @@ class Report(Protocol):
     def evaluated(self, record: dict[str, Any], sample: str) -> None: ...
 
 
-class Silent:
+class NullCallback:
     """Tells nobody."""
 
     def say(self, message: str) -> None: ...
@@ -98,17 +98,17 @@ class Silent:
 class Trainer:
     """One run of one task in one folder, new or resumed."""
 
-    def __init__(self, task: Task, config: TrainConfig, folder: Path, report: Report) -> None:
+    def __init__(self, task: Task, config: TrainConfig, folder: Path, report: Callback) -> None:
         self.task, self.config, self.folder, self.report = task, config, folder, report
         self.device = choose_device(config.device)
         self.precision = choose_precision(config.precision, self.device)
         report.say(f"device: {describe_device(self.device)}, {self.precision}")
         if advice := busy(self.device):
             report.say(advice)
-        self.players = {name: player.to(self.device) for name, player in task.players().items()}
-        self.optimizers = {name: build(config.optim, player) for name, player in self.players.items()}
+        self.networks = {name: player.to(self.device) for name, player in task.networks().items()}
+        self.optimizers = {name: build(config.optim, player) for name, player in self.networks.items()}
         self.batches = task.batches(Split.TRAIN, config.seed)
-        self.average = {name: value.clone() for name, value in weights(self.players).items()} if config.average else {}
+        self.average = {name: value.clone() for name, value in weights(self.networks).items()} if config.average else {}
         self.step, self.elapsed = 0, 0.0
         self.best: dict[str, float] = {}
         self.stale = 0  # evaluations since the best one
@@ -168,7 +168,7 @@ class Trainer:
         record: dict[str, Any] = {"step": self.step + 1}
         rounds = [self.task.losses(part) for part in parts]
         for player, loss in self._play(parts, rounds, total):
-            suffix = "" if len(self.players) == 1 else f"_{player}"
+            suffix = "" if len(self.networks) == 1 else f"_{player}"
             record[f"loss{suffix}"] = loss
             if self.config.optim.clip:
                 record[f"norm{suffix}"] = self._clip(player, parts)
@@ -177,7 +177,7 @@ class Trainer:
         if self.average:
             # Early on the mean is short, so that it does not remember the first weights.
             decay = min(self.config.average, self.step / (self.step + 10))
-            torch._foreach_lerp_(list(self.average.values()), list(weights(self.players).values()), 1 - decay)
+            torch._foreach_lerp_(list(self.average.values()), list(weights(self.networks).values()), 1 - decay)
         return record | {"rate": factor, "tokens": total}
 
     def _play(
@@ -193,7 +193,7 @@ class Trainer:
                     return
                 player, loss = found
                 share = loss * (part.count / total) if len(parts) > 1 else loss
-                share.backward(inputs=list(self.players[player].parameters()) if len(self.players) > 1 else None)
+                share.backward(inputs=list(self.networks[player].parameters()) if len(self.networks) > 1 else None)
                 value += float(share.detach())
             if not math.isfinite(value):
                 raise self._broken(f"loss is {value}", player, parts)
@@ -201,7 +201,7 @@ class Trainer:
 
     def _clip(self, player: str, parts: Sequence[Batch]) -> float:
         """Shorten the gradient of a player where it is too long; the norm it had."""
-        norm = float(nn.utils.clip_grad_norm_(self.players[player].parameters(), self.config.optim.clip))
+        norm = float(nn.utils.clip_grad_norm_(self.networks[player].parameters(), self.config.optim.clip))
         if not math.isfinite(norm):
             raise self._broken(f"the norm of the gradient is {norm}", player, parts)
         return norm
@@ -216,7 +216,7 @@ class Trainer:
 
     def _broken(self, what: str, player: str, parts: Sequence[Batch]) -> SaccadeError:
         """The error for a number that is not finite: step, rows and the first parameter that shows it."""
-        named = self.players[player].named_parameters()
+        named = self.networks[player].named_parameters()
         bad = "none of the parameters or gradients"
         for name, value in named:
             if not torch.isfinite(value).all():
@@ -239,9 +239,11 @@ class Trainer:
             scores = self.task.evaluate(Split.VALID, quick=True)
             score = scores[self.task.score]
             if not math.isfinite(score):
-                raise self._broken(f"{self.task.score} on the validation data is {score}", next(iter(self.players)), [])
+                raise self._broken(
+                    f"{self.task.score} on the validation data is {score}", next(iter(self.networks)), []
+                )
             sample = self.task.sample()
-            seen = pack(self.task.glimpse())
+            seen = pack(self.task.attention_snapshot())
         worse = self.task.score.endswith("loss")
         if not self.best or (score < self.best["score"] if worse else score > self.best["score"]):
             self.best, self.stale = {"step": self.step, "score": score, **scores}, 0
@@ -253,7 +255,7 @@ class Trainer:
             self.samples.write({"step": self.step, "text": sample})
         self.metrics.flush()
         self.samples.flush()
-        write_glimpses(self.folder, self.step, seen)
+        write_snapshot(self.folder, self.step, seen)
         self.report.evaluated(record, sample)
         if self.config.patience and self.stale >= self.config.patience:
             self.report.say(f"no better {self.task.score} in {self.stale} evaluations: stopping at step {self.step}")
@@ -277,12 +279,12 @@ class Trainer:
         """Write a checkpoint of this step, unless it is there already."""
         if self.saved == self.step:
             return
-        for name, player in self.players.items():  # never a checkpoint that cannot be trained on
+        for name, player in self.networks.items():  # never a checkpoint that cannot be trained on
             if not all(bool(torch.isfinite(value).all()) for value in player.parameters()):
                 raise self._broken("a weight is not finite", name, ())
         self.metrics.flush()
         self.samples.flush()
-        parts = {"model": weights(self.players), "optimizer": optimizer_tensors(self.players, self.optimizers)}
+        parts = {"model": weights(self.networks), "optimizer": optimizer_tensors(self.networks, self.optimizers)}
         if self.average:
             parts["average"] = self.average
         state = {"elapsed": self.elapsed, "best": self.best, "stale": self.stale, "made_with": self._made_with()}
@@ -302,8 +304,8 @@ class Trainer:
         check_settings(found.state, self.task.config, where)
         if self.average and "average" not in found.parts:
             raise ModelFileError(f"{where} must hold the averaged weights for train.average, but does not")
-        restore(self.players, found.parts["model"], where)
-        restore_optimizers(self.players, self.optimizers, found.parts["optimizer"])
+        restore(self.networks, found.parts["model"], where)
+        restore_optimizers(self.networks, self.optimizers, found.parts["optimizer"])
         for name, value in self.average.items():
             value.copy_(found.parts["average"][name])
         self.step, self.saved = found.step, found.step
@@ -334,15 +336,15 @@ class Trainer:
         if not self.config.compile:
             return
         try:
-            for player in self.players.values():
+            for player in self.networks.values():
                 player.compile()
             for _, loss in self.task.losses(self.batches.at(self.step)[0].to(self.device)):
                 loss.backward()
         except Exception as error:  # noqa: BLE001 - the compiler may fail in any way; the plain form always works
-            for player in self.players.values():
+            for player in self.networks.values():
                 player._compiled_call_impl = None
             self.report.say(f"torch.compile does not work here ({type(error).__name__}); going on without it")
-        for player in self.players.values():
+        for player in self.networks.values():
             player.zero_grad(set_to_none=True)
 
     def _autocast(self) -> contextlib.AbstractContextManager[Any]:
@@ -356,16 +358,16 @@ class Trainer:
         if not self.average:
             yield
             return
-        kept = {name: value.clone() for name, value in weights(self.players).items()}
-        restore(self.players, self.average, "average")
+        kept = {name: value.clone() for name, value in weights(self.networks).items()}
+        restore(self.networks, self.average, "average")
         try:
             yield
         finally:
-            restore(self.players, kept, "weights")
+            restore(self.networks, kept, "weights")
 
     def _bytes(self) -> int:
         """Size of a checkpoint: the weights, two moments and the mean."""
-        size = sum(value.numel() * value.element_size() for value in weights(self.players).values())
+        size = sum(value.numel() * value.element_size() for value in weights(self.networks).values())
         return size * (4 if self.average else 3)
 
 

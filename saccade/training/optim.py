@@ -21,11 +21,11 @@ class OptimConfig:
     """peak learning rate of Muon"""
     embedding_lr: float = 0.15
     """peak learning rate of embeddings, beside Muon"""
-    head_lr: float = 0.02
+    output_lr: float = 0.02
     """peak learning rate of an output layer 128 wide, beside Muon; it falls as the width grows"""
     lr: float = 0.001
     """peak learning rate of AdamW for everything else"""
-    top_lr: float = 0.0
+    new_head_lr: float = 0.0
     """with adamw: peak learning rate of a fresh output layer on top of a pretrained network; 0: lr"""
     beta1: float = 0.9
     """decay of AdamW's mean of gradients"""
@@ -47,7 +47,7 @@ class OptimConfig:
     """learning rate at the end, as a share of the peak"""
 
     def __post_init__(self) -> None:
-        for name in ("matrix_lr", "embedding_lr", "head_lr", "lr", "top_lr", "weight_decay", "clip", "warmup"):
+        for name in ("matrix_lr", "embedding_lr", "output_lr", "lr", "new_head_lr", "weight_decay", "clip", "warmup"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must be 0 or more, but is {getattr(self, name)}")
         for name in ("beta1", "beta2", "momentum"):
@@ -88,11 +88,11 @@ def build(config: OptimConfig, player: nn.Module) -> list[torch.optim.Optimizer]
         if role == "matrix":
             matrices.append(weight)
             continue
-        lr = {"embedding": config.embedding_lr, "head": config.head_lr * 128 / weight.shape[-1]}.get(
+        lr = {"embedding": config.embedding_lr, "head": config.output_lr * 128 / weight.shape[-1]}.get(
             role or "", config.lr
         )
-        if config.kind == "adamw" and config.top_lr and name.startswith("head."):
-            lr = config.top_lr
+        if config.kind == "adamw" and config.new_head_lr and name.startswith("head."):
+            lr = config.new_head_lr
         groups.setdefault((lr, config.weight_decay if weight.dim() > 1 else 0.0), []).append(weight)
     optimizers: list[torch.optim.Optimizer] = []
     if groups:

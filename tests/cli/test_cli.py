@@ -17,7 +17,7 @@ from click.testing import CliRunner, Result
 from saccade.cli import main
 
 ROOT = Path(__file__).parents[2]
-TINY = ["model.dim=16", "model.depth=1", "model.heads=2", "model.hidden=32", "model.capacity=16", "batch=4"]
+TINY = ["model.dim=16", "model.depth=1", "model.heads=2", "model.hidden=32", "model.max_positions=16", "batch=4"]
 TINY += ["train.device=cpu", "train.evaluate_every=4"]
 VERBS = sorted(main.commands)
 
@@ -82,7 +82,7 @@ def process(place: Path, *words: str, **environment: str) -> subprocess.Complete
         ),
         (["train", "book.txt", "--steps", "0"], 2, r"--steps.*0 is not in the range x>=1"),
         (["train", "book.txt", "--device", "gpu", "--steps", "2"], 2, r"device must be auto, .* but is 'gpu'"),
-        (["train", "book.txt", "model.capacity=9999", "--steps", "2"], 3, r"at least 10001 tokens .* but has \d+"),
+        (["train", "book.txt", "model.max_positions=9999", "--steps", "2"], 3, r"at least 10001 tokens .* but has \d+"),
         (["train", "book.txt", "--encoding", "utf-99"], 2, r"utf-99"),
         (["resume", "dne"], 2, r"no run 'dne' in runs; did you mean 'done'\?"),
         (["evaluate", "dne"], 2, r"no run 'dne' in runs; did you mean 'done'\?"),

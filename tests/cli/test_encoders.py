@@ -15,7 +15,7 @@ from saccade.pretrained import quantize
 
 transformers = pytest.importorskip("transformers", reason="the oracle; installed with the [test] extra")
 
-LOOP = ["train.device=cpu", "train.evaluate_every=4", "longest=32", "tokens=200"]
+LOOP = ["train.device=cpu", "train.evaluate_every=4", "max_length=32", "tokens=200"]
 TEXTS = ["the cat sat on the red mat.", "a dog", "the blue dog ran"]
 
 
@@ -154,7 +154,7 @@ def test_features_says_what_is_wrong(place, bert_folder, words, code, says):
 
 
 def test_features_need_an_encoder(place):
-    shape = ["model.dim=16", "model.depth=1", "model.heads=2", "model.hidden=32", "model.capacity=16", "batch=4"]
+    shape = ["model.dim=16", "model.depth=1", "model.heads=2", "model.hidden=32", "model.max_positions=16", "batch=4"]
     Path("book.txt").write_text("".join(f"line {number * 37 % 101} says so\n" for number in range(200)))
     made = call("train", "book.txt", "--name", "book", "--steps", "2", *shape, "train.device=cpu")
     assert made.exit_code == 0, made.stderr

@@ -9,7 +9,7 @@ LENGTHS = (10, 100, 1000)
 def trained(name, score, last):
     classes = [{"from": 0, "to": 8, "count": 40, "value": score}, {"from": 8, "to": 31, "count": 9, "value": last}]
     seen = {
-        "name": "decoder.0.memory",
+        "name": "decoder.0.cross",
         "rows": ["le", EVIL],
         "columns": ["the", "cat"],
         "weights": [[0.9, 0.1], [0, 1]],

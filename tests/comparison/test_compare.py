@@ -138,7 +138,7 @@ def test_classes_of_lengths_have_the_score_that_evaluate_gives(killed, data):
     from saccade.comparison import measure
 
     opened = api.load(killed["folder"] / "transformer")
-    opened.attach(data)
+    opened.load_data(data)
     found = measure._translated(opened, [], lambda what, share: None)["by_length"]["bleu"]
     assert [row["value"] for row in found] == [killed["json"]["models"][1]["scores"]["bleu"]]
 

@@ -11,7 +11,7 @@ from saccade.comparison import measure, probe
 from saccade.comparison.probe import ProbeConfig, draw
 from saccade.config import override
 from saccade.core.task import Split
-from saccade.models.seq2seq.architectures import Shapes, build
+from saccade.models.seq2seq.architectures import Seq2SeqConfig, build
 from saccade.models.seq2seq.interface import Vocabularies
 
 SMALL = ["rnn.dim=8", "rnn.state=8", "convolution.dim=8", "convolution.depth=3", "transformer.dim=16"]
@@ -19,7 +19,7 @@ SMALL += ["transformer.hidden=16", "universal.dim=16", "universal.hidden=16"]
 
 
 def model(architecture):
-    shapes = override(Shapes(), [*SMALL, f"architecture={architecture}"])
+    shapes = override(Seq2SeqConfig(), [*SMALL, f"architecture={architecture}"])
     found = build(shapes, Vocabularies(50, 50))
     for weight in found.parameters():  # blocks that begin silent would see nothing
         torch.nn.init.normal_(weight, std=0.3)
@@ -47,8 +47,8 @@ def test_only_the_rnn_waits_longer_for_a_longer_source():
 
 
 def test_sequential_steps_are_tokens_or_layers():
-    assert measure.sequential(Shapes(architecture="rnn"))["steps"] == "n"
-    assert measure.sequential(Shapes(architecture="transformer"))["at"] == Shapes().transformer.depth
+    assert measure.sequential(Seq2SeqConfig(architecture="rnn"))["steps"] == "n"
+    assert measure.sequential(Seq2SeqConfig(architecture="transformer"))["at"] == Seq2SeqConfig().transformer.depth
 
 
 def test_plain_attention_keeps_four_times_as_much_for_twice_the_tokens_and_the_fused_kernel_twice():
@@ -83,7 +83,7 @@ def test_sequences_hold_no_symbol_twice_and_the_answer_is_the_source(kind):
 
 
 def test_lengths_grow_with_the_steps_up_to_the_longest():
-    draws = probe.Draws(ProbeConfig(doubling=10, longest=200, tokens=500), seed=1)
+    draws = probe.Draws(ProbeConfig(doubling=10, max_length=200, tokens=500), seed=1)
     lengths = [draws.at(step)[0].source.shape[1] - 2 for step in range(0, 200)]
     assert max(lengths[:5]) <= 14
     assert 100 < max(lengths) <= 200

@@ -193,7 +193,7 @@ def test_long_and_empty_pairs_are_left_out_and_told(tmp_path: Path) -> None:
     rows = spellings(200)
     rows[5], rows[9] = ("", "K"), ("abc", " ")
     rows[20], rows[30], rows[31] = ("a" * 12, "K"), ("b", "K " * 12), ("c" * 12, "K " * 12)
-    reader, train, valid = split(tmp_path, rows, longest=11)
+    reader, train, valid = split(tmp_path, rows, max_length=11)
     assert len(train) + len(valid) == 195
     assert max(*train.source.lengths, *train.target.lengths, *valid.source.lengths, *valid.target.lengths) <= 11
     assert reader.notes() == [
@@ -205,7 +205,7 @@ def test_long_and_empty_pairs_are_left_out_and_told(tmp_path: Path) -> None:
 def test_long_sources_are_cut_where_asked(tmp_path: Path) -> None:
     rows = spellings(200)
     rows[20], rows[30] = ("a" * 12, "K"), ("b", "K " * 12)
-    reader, train, valid = split(tmp_path, rows, longest=11, cut=True)
+    reader, train, valid = split(tmp_path, rows, max_length=11, cut=True)
     assert len(train) + len(valid) == 199
     place = [*train.lines].index(21) if 21 in train.lines else None
     found = train.source[place] if place is not None else valid.source[[*valid.lines].index(21)]
@@ -248,7 +248,7 @@ def test_paths_are_kept_whole_so_that_a_run_can_go_on_from_anywhere(tmp_path: Pa
     [
         ({"fraction": 1.0}, "fraction must be at least 0 and below 1, but is 1.0"),
         ({"vocabulary": -1}, "vocabulary must be at least 0, but is -1"),
-        ({"longest": 0}, "longest must be at least 1, but is 0"),
+        ({"max_length": 0}, "max_length must be at least 1, but is 0"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(wrong: dict[str, Any], says: str) -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from saccade.data.formats import documents as documents_module
 from saccade.data.tables import rows as rows_module
 from saccade.data.tables.encodings import explain
-from saccade.data.tables.files import BadRows, Found, Problems, documents, find, rows, sniff
+from saccade.data.tables.files import BadRows, DataFile, Problems, documents, find, rows, sniff
 from saccade.errors import DataError, UsageError
 
 
@@ -332,7 +332,7 @@ def test_any_bytes_are_read_or_refused_with_a_place(
 # real files
 
 
-def real(name: str) -> Found:
+def real(name: str) -> DataFile:
     path = data_folder() / name
     if not path.exists():
         pytest.skip(f"no {name} in the real data")

@@ -21,7 +21,7 @@ def test_orders_of_magnitude(median, most, order):
 
 def test_the_table_in_full():
     assert table([(120, 9)] * 9 + [(3456, 40)]) == [
-        "tokens            median       90%   longest",
+        "tokens            median       90%   max_length",
         "source               120       120     3,456",
         "target                 9         9        40",
         "your data     in 10^2, out 10^0, 10^1 examples",

@@ -6,10 +6,10 @@ import pytest
 from saccade.data.masking import Examples, Masker
 from saccade.data.sequences import Sequences
 from saccade.data.text.sentences import Sentences, cut_sentences
-from saccade.data.text.templates import Frame
+from saccade.data.text.templates import InputTemplate
 
 BEGIN, END, MASK = 1, 2, 3
-FRAME = Frame(BEGIN, END, (END,), MASK, 32)
+FRAME = InputTemplate(BEGIN, END, (END,), MASK, 32)
 
 
 def sentences(documents=5, each=40):

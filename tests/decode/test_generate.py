@@ -17,7 +17,7 @@ GREEDY = Sampling(temperature=0)
 @pytest.fixture(scope="module")
 def model() -> GPT:
     torch.manual_seed(0)
-    net = GPT(GPTConfig(dim=16, depth=2, heads=2, hidden=32, capacity=CONTEXT), 11)
+    net = GPT(GPTConfig(dim=16, depth=2, heads=2, hidden=32, max_positions=CONTEXT), 11)
     for parameter in net.parameters():
         torch.nn.init.normal_(parameter, std=0.5)
     return net.eval()
@@ -78,6 +78,6 @@ def test_no_gradient_is_kept(model: GPT) -> None:
 
 def test_a_context_of_one_token() -> None:
     torch.manual_seed(0)
-    net = GPT(GPTConfig(dim=8, depth=1, heads=1, hidden=8, capacity=1), 5).eval()
+    net = GPT(GPTConfig(dim=8, depth=1, heads=1, hidden=8, max_positions=1), 5).eval()
     made = list(islice(generate(net, torch.tensor([[1, 2]]), 1, GREEDY, 1), 4))
     assert len(made) == 4

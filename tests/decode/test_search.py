@@ -47,25 +47,25 @@ class Table:
         )
 
 
-def run(table, longest, settings, prefixes=()):
-    return search(table, longest, begin=BEGIN, end=END, settings=settings, prefixes=prefixes)
+def run(table, max_length, settings, prefixes=()):
+    return search(table, max_length, begin=BEGIN, end=END, settings=settings, prefixes=prefixes)
 
 
-def outputs(vocabulary, longest):
+def outputs(vocabulary, max_length):
     """All outputs: those that end before the longest length, and those that are cut there."""
     others = [token for token in range(vocabulary) if token != END]
-    for length in range(longest):
+    for length in range(max_length):
         yield from ((ids, True) for ids in itertools.product(others, repeat=length))
-    yield from ((ids, False) for ids in itertools.product(others, repeat=longest))
+    yield from ((ids, False) for ids in itertools.product(others, repeat=max_length))
 
 
 @given(st.integers(2, 4), st.integers(1, 4), st.integers(0, 10_000), st.sampled_from([0.0, 0.6, 1.0, 2.0]))
-def test_a_beam_wide_enough_finds_what_brute_force_finds(vocabulary, longest, seed, penalty):
+def test_a_beam_wide_enough_finds_what_brute_force_finds(vocabulary, max_length, seed, penalty):
     table = Table(1, vocabulary, seed)
     wide = Search(beam=200, best=200, length_penalty=penalty)
-    (found,) = run(table, [longest], wide)
+    (found,) = run(table, [max_length], wide)
     by_hand = {}
-    for ids, ended in outputs(vocabulary, longest):
+    for ids, ended in outputs(vocabulary, max_length):
         value = table.chance(0, ids, ended)
         by_hand[ids, ended] = (value, value / (len(ids) + ended) ** penalty)
     assert {(one.ids, one.ended) for one in found} == set(by_hand)
@@ -89,10 +89,10 @@ def test_one_beam_is_the_loop_of_the_likeliest(seed, vocabulary):
 
 
 @given(st.integers(0, 10_000), st.integers(1, 7), st.lists(st.integers(1, 6), min_size=1, max_size=5))
-def test_many_sentences_at_once_equal_each_alone(seed, beam, longest):
+def test_many_sentences_at_once_equal_each_alone(seed, beam, max_length):
     settings = Search(beam=beam, best=beam)
-    together = run(Table(len(longest), 5, seed), longest, settings)
-    for sentence, most in enumerate(longest):
+    together = run(Table(len(max_length), 5, seed), max_length, settings)
+    for sentence, most in enumerate(max_length):
         table = Table(1, 5, seed)
         table.sentences = [sentence]
         assert run(table, [most], settings) == [together[sentence]]
@@ -179,7 +179,7 @@ def test_the_length_penalty_decides_between_short_and_long():
 @given(st.integers(0, 10_000), st.integers(1, 4), st.integers(1, 5))
 def test_no_run_of_tokens_comes_twice(seed, size, beam):
     table = Table(2, 4, seed, sharpness=0.3)
-    for sentence, found in enumerate(run(table, [12, 9], Search(beam=beam, best=beam, no_repeat=size))):
+    for sentence, found in enumerate(run(table, [12, 9], Search(beam=beam, best=beam, no_repeat_ngram_size=size))):
         for one in found:
             grams = [one.ids[at : at + size] for at in range(len(one.ids) - size + 1)]
             assert len(set(grams)) == len(grams)
@@ -189,11 +189,11 @@ def test_no_run_of_tokens_comes_twice(seed, size, beam):
 def test_without_the_rule_a_model_that_repeats_itself_repeats_itself():
     loop = Certain([2] * 10)
     assert run(loop, [8], Search(beam=2))[0][0].ids == (2,) * 8
-    assert run(Certain([2] * 10), [8], Search(beam=2, no_repeat=2))[0][0].ids != (2,) * 8
+    assert run(Certain([2] * 10), [8], Search(beam=2, no_repeat_ngram_size=2))[0][0].ids != (2,) * 8
 
 
 def test_where_everything_is_a_repetition_it_ends():
-    ((found,),) = run(Table(1, 4, sharpness=0.0), [50], Search(beam=1, no_repeat=1))
+    ((found,),) = run(Table(1, 4, sharpness=0.0), [50], Search(beam=1, no_repeat_ngram_size=1))
     assert found.ended
     assert len(found.ids) <= 3
 
@@ -283,7 +283,7 @@ def test_nothing_to_search_for():
         ({"beam": 1001}, "beam must be at most 1000, but is 1001"),
         ({"best": 6}, r"best must be at most beam \(5\), but is 6"),
         ({"best": 0}, "best must be at least 1, but is 0"),
-        ({"no_repeat": -1}, "no_repeat must be at least 0, but is -1"),
+        ({"no_repeat_ngram_size": -1}, "no_repeat_ngram_size must be at least 0, but is -1"),
         ({"length_penalty": -0.5}, "length_penalty must be from 0 to 10, but is -0.5"),
         ({"length_penalty": math.nan}, "length_penalty must be from 0 to 10, but is nan"),
     ],

@@ -9,7 +9,7 @@ from saccade import api
 from saccade.runs.journal import read_journal
 
 FILE = Path(__file__).parent / "losses.json"
-GPT = ["model.dim=32", "model.depth=2", "model.heads=2", "model.hidden=64", "model.capacity=16", "batch=4"]
+GPT = ["model.dim=32", "model.depth=2", "model.heads=2", "model.hidden=64", "model.max_positions=16", "batch=4"]
 GPT += ["data.tokenizer=characters"]
 BERT = ["model.dim=32", "model.depth=2", "model.heads=2", "model.hidden=64", "vocabulary=60", "tokens=400"]
 PAIRS = ["tokens=400", "data.vocabulary=300", "data.tokenizer=bpe"]
@@ -35,13 +35,13 @@ CASES = {  # name: task, settings
         f"translation, {name}": ("translation", [*PAIRS, f"model.architecture={name}"])
         for name in ("rnn", "rnn+attention", "convolution", "universal", "decoder")
     },
-    "summarisation": ("summarisation", [*PAIRS, "search.no_repeat=0"]),
-    "masked_language_model": ("masked_language_model", [*BERT, "longest=32", "parts=2"]),
+    "summarisation": ("summarisation", [*PAIRS, "search.no_repeat_ngram_size=0"]),
+    "masked_language_model": ("masked_language_model", [*BERT, "max_length=32", "parts=2"]),
     "text_classification": ("text_classification", [*BERT, "balanced=true", "parts=2"]),
     "regression": ("regression", BERT),
     "sentence_vectors": ("sentence_vectors", BERT),
     "tagging": ("tagging", [*BERT, "parts=2"]),
-    "question_answering": ("question_answering", [*BERT, "longest=64", "stride=8"]),
+    "question_answering": ("question_answering", [*BERT, "max_length=64", "stride=8"]),
 }
 
 

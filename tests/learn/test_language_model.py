@@ -23,7 +23,7 @@ def text(tmp_path_factory):
     ("preset", "words", "reached"),
     [
         ("tiny", [], 0.10),
-        ("llama-tiny", ["model.capacity=64"], 0.12),
+        ("llama-tiny", ["model.max_positions=64"], 0.12),
         ("gpt2-tiny", ["train.optim.kind=adamw", "train.optim.lr=3e-3", "train.optim.schedule=cosine"], 0.25),
     ],
 )

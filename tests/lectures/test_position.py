@@ -52,7 +52,9 @@ class Appended(nn.Module):
 
 def loss_after_training(position, before=None, steps=60, tokens=6, dim=16):
     """Every input vector is the same; the answer is its position, which only a position can tell."""
-    stack = Transformer(TransformerConfig(dim=dim, depth=1, heads=2, hidden=32, position=position, capacity=tokens))
+    stack = Transformer(
+        TransformerConfig(dim=dim, depth=1, heads=2, hidden=32, position=position, max_positions=tokens)
+    )
     before, head = before or nn.Identity(), nn.Linear(dim, tokens)
     modules = nn.ModuleList((stack, before, head))
     optimizer = torch.optim.Adam(modules.parameters(), lr=0.01)

@@ -147,12 +147,12 @@ def test_r34_cross_attention_takes_q_from_the_decoder_and_k_and_v_from_the_encod
     target_length, source_length = 3, 7
     decoder = Transformer(TransformerConfig(dim=16, depth=2, heads=4), memory_dim=10)
     x, memory = torch.randn(1, target_length, 16), torch.randn(1, source_length, 10)
-    with watch(decoder, "*.memory") as maps:
+    with watch(decoder, "*.cross") as maps:
         decoder(x, memory, mask=Causal())
     for attention_map in maps.values():
         matrix = attention_map.rows()[0, 0]
         assert matrix.shape == (target_length, source_length)
         torch.testing.assert_close(matrix.sum(-1), torch.ones(target_length))
-    cross = decoder.get_submodule("0.memory")
+    cross = decoder.get_submodule("0.cross")
     assert cross.q.in_features == 16
     assert cross.kv.in_features == 10

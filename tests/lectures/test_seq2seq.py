@@ -8,8 +8,8 @@ import torch
 from saccade import api
 from saccade.decode.search import Search, search
 from saccade.models.presets import TRANSLATION
-from saccade.models.seq2seq.architectures import Shapes, build
-from saccade.models.seq2seq.interface import Vocabularies, Writing
+from saccade.models.seq2seq.architectures import Seq2SeqConfig, build
+from saccade.models.seq2seq.interface import DecoderState, Vocabularies
 from saccade.models.seq2seq.recurrent import RecurrentConfig
 from saccade.models.seq2seq.transformer import Translator, TranslatorConfig
 from saccade.models.seq2seq.universal import UniversalConfig, UniversalTranslator
@@ -82,11 +82,11 @@ def test_r05_unrolled_equals_looped(cell):
 @torch.no_grad()
 def test_r05_teacher_forced_and_free_running_outputs_differ_and_can_be_printed(cell, capsys):
     config = RecurrentConfig(dim=8, state=10, cell=cell)
-    model = lively(build(Shapes(architecture="rnn", rnn=config), Vocabularies(9, 9)))
+    model = lively(build(Seq2SeqConfig(architecture="rnn", rnn=config), Vocabularies(9, 9)))
     source, keep = torch.randint(2, 9, (1, 5)), torch.ones(1, 5, dtype=torch.bool)
     given = torch.tensor([[0, 3, 7, 2, 5, 4]])
     forced = model(source, keep, given).argmax(-1)[0].tolist()
-    writing = Writing(model, model.encode(source, keep), 7)
+    writing = DecoderState(model, model.encode(source, keep), 7)
     ((found,),) = search(writing, [6], begin=0, end=1, settings=Search(beam=1))
     print("teacher-forced", *forced)
     print("free-running", *found.ids)
@@ -106,7 +106,7 @@ def test_r08_an_rnn_with_one_vector_translates_and_stops(tmp_path, monkeypatch):
 
 def test_r10_additive_weights_are_a_distribution_and_are_learnt_without_being_told():
     config = RecurrentConfig(dim=8, state=10, score="additive")
-    model = lively(build(Shapes(architecture="rnn+attention", rnn=config), Vocabularies(9, 9)))
+    model = lively(build(Seq2SeqConfig(architecture="rnn+attention", rnn=config), Vocabularies(9, 9)))
     source, keep, ids = torch.randint(2, 9, (2, 5)), torch.ones(2, 5, dtype=torch.bool), torch.randint(2, 9, (2, 4))
     with watch(model) as maps:
         logits = model(source, keep, ids)
@@ -123,10 +123,10 @@ def test_r10_additive_weights_are_a_distribution_and_are_learnt_without_being_to
 def test_r34_cross_attention_is_a_matrix_of_target_by_source():
     config = TranslatorConfig(dim=8, depth=1, decoder_depth=2, heads=2, hidden=12)
     model = lively(Translator(config, Vocabularies(9, 9)))
-    with watch(model, "*.memory") as maps:
+    with watch(model, "*.cross") as maps:
         model(torch.randint(9, (1, 7)), torch.ones(1, 7, dtype=torch.bool), torch.randint(9, (1, 4)))
         shapes = {name: found.shape for name, found in maps.items()}
-    assert shapes == {"decoder.0.memory": (1, 2, 4, 7), "decoder.1.memory": (1, 2, 4, 7)}
+    assert shapes == {"decoder.0.cross": (1, 2, 4, 7), "decoder.1.cross": (1, 2, 4, 7)}
 
 
 def test_r40_r41_base_has_six_encoder_and_six_decoder_blocks_of_two_and_three_sub_blocks():

@@ -35,7 +35,7 @@ def test_r48_what_can_translate_can_summarise(tmp_path):
     Task.prepare(SummaryConfig(), data, tmp_path)
     for architecture in Architecture.__args__:
         task = Task.open(override(SummaryConfig(), [f"model.architecture={architecture}", "summary=4"]), tmp_path)
-        said = task.attach(data)
+        said = task.load_data(data)
         assert "your data     in 10^1, out 10^0, 10^1 examples" in said
         assert "Gigaword      in 10^1, out 10^1, 10^6 examples" in said
         found = task.predict(" ".join(rows[0]), task.Options(prefix="red cat", maps=False))

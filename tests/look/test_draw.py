@@ -11,7 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from saccade.core.task import AttentionRead, Axis, Prediction, Reading
+from saccade.core.task import AttentionMap, Axis, Prediction, TokenScores
 from saccade.errors import UsageError
 from saccade.look import draw
 from saccade.look.labels import cells, clusters, cut, shown
@@ -24,7 +24,7 @@ def one_map(rows, columns, weights=None):
     if weights is None:
         weights = torch.rand(len(rows), len(columns)).softmax(-1)
     weights = torch.as_tensor(weights)[None]
-    return AttentionRead("cross", weights, Axis("words", tuple(rows)), Axis("words", tuple(columns)))
+    return AttentionMap("cross", weights, Axis("words", tuple(rows)), Axis("words", tuple(columns)))
 
 
 SMALL = one_map(["le", "chat"], ["the", "cat", "!"], [[0.84, 0.16, 0.0], [0.3, 0.62, 0.08]])
@@ -110,7 +110,7 @@ def test_no_line_is_wider_than_the_terminal(rows, columns, width, colour):
 
 @pytest.mark.parametrize("drawing", [lambda read: draw.terminal(read, width=80, colour=False), draw.svg, draw.png])
 def test_only_one_map_can_be_drawn(drawing):
-    two = AttentionRead("cross", torch.rand(2, 1, 1), Axis("words", ("a",)), Axis("words", ("b",)))
+    two = AttentionMap("cross", torch.rand(2, 1, 1), Axis("words", ("a",)), Axis("words", ("b",)))
     with pytest.raises(ValueError, match="'cross' must be one map, but has 2 heads"):
         drawing(two)
 
@@ -183,10 +183,10 @@ def test_a_png_without_pillow_says_what_to_install(monkeypatch):
 
 def test_a_prediction_as_json():
     axis = Axis("words", (" ca", "t"), (0, 0))
-    read = AttentionRead("cross", torch.tensor([[[0.123456789, 0.876543211]]]), Axis("words", ("chat",)), axis)
+    read = AttentionMap("cross", torch.tensor([[[0.123456789, 0.876543211]]]), Axis("words", ("chat",)), axis)
     best = Prediction(
         *("cat", "chat", {"log probability": float("-inf"), "length": 1.0}, (read,)),
-        readings=(Reading("steps", axis, (2.0, 3.5)),),
+        readings=(TokenScores("steps", axis, (2.0, 3.5)),),
         alignment=SMALL,
         others=(Prediction("cat", "chatte"),),
     )

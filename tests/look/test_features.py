@@ -10,7 +10,7 @@ from saccade import api
 from saccade.errors import UsageError
 from saccade.look import features
 from saccade.tasks._encoder.layers import LAYERS, combine
-from saccade.tasks._encoder.parallel import spread
+from saccade.tasks._encoder.parallel import parallel_map
 
 SMALL = [
     "model.dim=16",
@@ -18,7 +18,7 @@ SMALL = [
     "model.heads=2",
     "model.hidden=24",
     "vocabulary=80",
-    "longest=32",
+    "max_length=32",
     "tokens=256",
 ]
 TEXTS = ["the cat sat on a mat .", "a dog", "the dog ran to the cat and sat ."]
@@ -109,13 +109,13 @@ def test_work_is_spread_over_the_cores_and_keeps_its_order(cores):
     before = torch.get_num_threads()
     torch.set_num_threads(cores)
     try:
-        found = list(spread(lambda number: (number * number, torch.get_num_threads()), range(50)))
+        found = list(parallel_map(lambda number: (number * number, torch.get_num_threads()), range(50)))
         assert found == [(number * number, 1) for number in range(50)]
         assert torch.get_num_threads() == cores
-        assert list(spread(lambda _: torch.get_num_threads(), range(2))) == [cores] * 2  # too few to be spread
+        assert list(parallel_map(lambda _: torch.get_num_threads(), range(2))) == [cores] * 2  # too few to be spread
         with pytest.raises(ZeroDivisionError):
-            list(spread(lambda number: 1 // (number - 7), range(50)))
-        half = spread(str, range(50))
+            list(parallel_map(lambda number: 1 // (number - 7), range(50)))
+        half = parallel_map(str, range(50))
         assert next(half) == "0"
         half.close()
         assert torch.get_num_threads() == cores

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from saccade.core.task import AttentionRead, Axis
+from saccade.core.task import AttentionMap, Axis
 from saccade.errors import DataError, UsageError
 from saccade.look import maps
 
@@ -19,7 +19,7 @@ def axis(count, words=()):
 def read(weights, name="cross", queries=None, keys=None):
     weights = torch.as_tensor(weights, dtype=torch.float32)
     weights = weights if weights.dim() == 3 else weights[None]
-    return AttentionRead(name, weights, queries or axis(weights.shape[1]), keys or axis(weights.shape[2]))
+    return AttentionMap(name, weights, queries or axis(weights.shape[1]), keys or axis(weights.shape[2]))
 
 
 def random_read(heads, rows, columns, **more):

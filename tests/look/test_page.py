@@ -5,7 +5,7 @@ import re
 import pytest
 import torch
 
-from saccade.core.task import AttentionRead, Axis, Prediction, Reading
+from saccade.core.task import AttentionMap, Axis, Prediction, TokenScores
 from saccade.errors import UsageError
 from saccade.look import draw, page
 
@@ -16,11 +16,11 @@ TARGET = Axis("words", (" le", " chat", " no", "ir", "\"<b>'&"), (0, 1, 2, 2, 3)
 
 def reads(layers=2, heads=3, queries=TARGET, keys=SOURCE):
     shape = heads, len(queries.labels), len(keys.labels)
-    return [AttentionRead(f"decoder.{n}", (3 * torch.randn(shape)).softmax(-1), queries, keys) for n in range(layers)]
+    return [AttentionMap(f"decoder.{n}", (3 * torch.randn(shape)).softmax(-1), queries, keys) for n in range(layers)]
 
 
 def prediction(**more):
-    steps = Reading("steps per token", SOURCE, (2.0, 3.0, 4.0, 1.0, 1.0, 6.0))
+    steps = TokenScores("steps per token", SOURCE, (2.0, 3.0, 4.0, 1.0, 1.0, 6.0))
     return Prediction(f"the black cat {EVIL}", "le chat noir", {"log probability": -1.25}, readings=(steps,), **more)
 
 
@@ -109,7 +109,7 @@ def test_words_and_pieces_can_be_switched(visit):
 
 def test_pointing_at_a_word_tells_what_it_looks_at(visit):
     weights = torch.tensor([[[0.75, 0.25, 0.0], [0.1, 0.0, 0.9]]])
-    whole = AttentionRead("cross", weights, Axis("words", ("le", "chat")), Axis("words", ("the", "black", "cat")))
+    whole = AttentionMap("cross", weights, Axis("words", ("le", "chat")), Axis("words", ("the", "black", "cat")))
     tab = visit(draw.page(Prediction("", ""), [whole], title="A cat"))
     tab.locator("#rows .token").nth(0).hover()
     assert tab.locator("#told").text_content() == "le ← the 0.75, black 0.25"
@@ -141,7 +141,7 @@ def test_the_keyboard_goes_everywhere(visit):
 
 def test_a_large_map_is_painted(visit):
     many = Axis("words", tuple(f"w{number}" for number in range(120)))
-    large = AttentionRead("self", torch.eye(120)[None], many, many)
+    large = AttentionMap("self", torch.eye(120)[None], many, many)
     tab = visit(draw.page(Prediction("", ""), [large], title="large"))
     assert tab.locator("#body rect").count() == 0
     row = """() => {
@@ -168,7 +168,7 @@ def test_the_page_fits_a_phone_and_both_schemes(visit, scheme, width):
 
 def test_the_alignment_comes_first_and_pages_without_maps_say_so(visit):
     maps = reads()
-    aligned = AttentionRead("decoder.1", maps[1].weights[:1], TARGET, SOURCE)
+    aligned = AttentionMap("decoder.1", maps[1].weights[:1], TARGET, SOURCE)
     tab = visit(draw.page(prediction(alignment=aligned), maps, title="A cat"))
     assert tab.locator("#layer option").all_text_contents() == ["word alignment (decoder.1)", "decoder.0", "decoder.1"]
     assert not tab.locator("#heads").is_visible()

@@ -5,14 +5,14 @@ import re
 
 import torch
 
-from saccade.core.task import AttentionRead, Axis, Prediction
-from saccade.look.figure import Seen
+from saccade.core.task import AttentionMap, Axis, Prediction
+from saccade.look.figure import AttentionFigure
 
 
 def test_a_notebook_gets_the_page_in_a_frame_of_its_own():
     axis = Axis("words", ("a", '"><script>alert(1)</script>'))
-    read = AttentionRead("self", torch.rand(2, 2, 2).softmax(-1), axis, axis)
-    seen = Seen.of(Prediction('in "quotes" <b>', "out", {}, (read,)))
+    read = AttentionMap("self", torch.rand(2, 2, 2).softmax(-1), axis, axis)
+    seen = AttentionFigure.of(Prediction('in "quotes" <b>', "out", {}, (read,)))
     shown = seen._repr_html_()
     frame = re.fullmatch(
         r'<iframe title="([^"]*)" sandbox="allow-scripts" style="[^"]*" srcdoc="([^"]*)"></iframe>', shown

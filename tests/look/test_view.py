@@ -5,13 +5,13 @@ import math
 import pytest
 import torch
 
-from saccade.core.task import AttentionRead, Axis
+from saccade.core.task import AttentionMap, Axis
 from saccade.errors import UsageError
 from saccade.look.maps import merge
 from saccade.look.view import View, habits, thumbnails
 from saccade.nn.attention import Attention
 from saccade.nn.masks import Causal
-from saccade.nn.probe import OneRow, watch
+from saccade.nn.probe import RecordedRow, watch
 
 TOKENS = 11
 PIECES = Axis("words", tuple(f" {n}" if n % 3 else f"x{n}" for n in range(TOKENS)), (0, 0, 1, 1, 1, 2, 3, 4, 4, 5, 5))
@@ -23,7 +23,7 @@ def read():
     attention = Attention(12, 3).eval()
     with torch.no_grad(), watch(attention) as maps:
         attention(3 * torch.randn(1, TOKENS, 12), mask=Causal())
-    return AttentionRead("self", OneRow(maps[""], 0), PIECES, PIECES)
+    return AttentionMap("self", RecordedRow(maps[""], 0), PIECES, PIECES)
 
 
 @pytest.mark.parametrize("words", [False, True])
@@ -71,7 +71,7 @@ def test_habits_of_heads_made_by_hand():
     first[:, 0] = 1
     flat = torch.full((6, 6), 1 / 6)
     axis = Axis("words", tuple("abcdef"))
-    found = habits(AttentionRead("self", torch.stack((eye, before, first, flat)), axis, axis))
+    found = habits(AttentionMap("self", torch.stack((eye, before, first, flat)), axis, axis))
     assert [one.kind for one in found] == ["itself", "previous token", "first token", "broad"]
     assert found[0].entropy == 0 and found[0].distance == 0 and found[0].itself == 1
     assert found[1].previous == 1 and found[1].distance == pytest.approx(5 / 6)

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from saccade import __version__
-from saccade.metrics import generation as metrics
+from saccade.metrics import generation
 
 spec = importlib.util.spec_from_file_location("regenerate", Path(__file__).parent / "fixtures" / "regenerate.py")
 regenerate = importlib.util.module_from_spec(spec)
@@ -26,7 +26,7 @@ ENGLISH = (
     ["the cat sat on a mat.", "It is 3.5 km, he said!", "Yes.", "A dog"],
 )
 CHINESE = (["我爱北京天安门", "今天天气很好。"], ["我爱北京故宫", "今天的天气很好。"])
-PAIRED = [metrics.bleu, metrics.chrf, metrics.rouge, metrics.exact, metrics.token_error]
+PAIRED = [generation.bleu, generation.chrf, generation.rouge, generation.exact, generation.token_error]
 
 
 def by_command_line(folder, pairs, *words):
@@ -49,7 +49,7 @@ def by_command_line(folder, pairs, *words):
 )
 def test_bleu_is_that_of_the_command_line(tmp_path, pairs, options, words):
     said = by_command_line(tmp_path, pairs, "-m", "bleu", *words)
-    ours = metrics.bleu(*pairs, **options)
+    ours = generation.bleu(*pairs, **options)
     assert 0 < ours.value < 100
     assert ours.value == pytest.approx(said["score"], abs=1e-8)
     assert ours.signature == said["signature"]
@@ -58,23 +58,23 @@ def test_bleu_is_that_of_the_command_line(tmp_path, pairs, options, words):
 @pytest.mark.parametrize("pairs", [ENGLISH, CHINESE])
 def test_chrf_is_that_of_the_command_line(tmp_path, pairs):
     said = by_command_line(tmp_path, pairs, "-m", "chrf")
-    ours = metrics.chrf(*pairs)
+    ours = generation.chrf(*pairs)
     assert said["name"] == "chrF2" and 0 < ours.value < 100
-    assert ours == metrics.Score(pytest.approx(said["score"], abs=1e-8), said["signature"])
+    assert ours == generation.Score(pytest.approx(said["score"], abs=1e-8), said["signature"])
 
 
 def test_bleu_by_hand():
     # 5 of 6 words ('the' counts once), 3 of 5 pairs, 2 of 4 triples, 1 of 3 fours: (1/12) ** (1/4).
-    assert metrics.bleu(["the cat sat on the mat"], ["the cat sat on a mat"]).value == pytest.approx(100 * 12**-0.25)
+    assert generation.bleu(["the cat sat on the mat"], ["the cat sat on a mat"]).value == pytest.approx(100 * 12**-0.25)
     # All that is there is right, but 4 words stand for 6: exp(1 - 6/4).
-    assert metrics.bleu(["the cat sat on"], ["the cat sat on a mat"]).value == pytest.approx(100 * math.exp(-0.5))
+    assert generation.bleu(["the cat sat on"], ["the cat sat on a mat"]).value == pytest.approx(100 * math.exp(-0.5))
 
 
 def test_the_signature_of_bleu_says_how():
     from sacrebleu import __version__ as theirs
 
-    assert metrics.bleu(*ENGLISH).signature == f"nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:{theirs}"
-    assert metrics.bleu(*ENGLISH, lowercase=True).signature.startswith("nrefs:1|case:lc|eff:no|tok:13a|")
+    assert generation.bleu(*ENGLISH).signature == f"nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:{theirs}"
+    assert generation.bleu(*ENGLISH, lowercase=True).signature.startswith("nrefs:1|case:lc|eff:no|tok:13a|")
 
 
 @pytest.mark.parametrize(
@@ -95,12 +95,12 @@ def test_the_signature_of_bleu_says_how():
     ],
 )
 def test_the_tokenizer_of_bleu_follows_the_script(reference, tokenizer):
-    assert f"|tok:{tokenizer}|" in metrics.bleu([reference], [reference]).signature
+    assert f"|tok:{tokenizer}|" in generation.bleu([reference], [reference]).signature
 
 
 def test_sacrebleu_does_not_talk_to_the_user(caplog, capfd):
     lines = ["This line looks tokenized ."] * 200
-    assert metrics.bleu(lines, lines).value == pytest.approx(100)
+    assert generation.bleu(lines, lines).value == pytest.approx(100)
     assert not caplog.records
     assert capfd.readouterr() == ("", "")
 
@@ -115,7 +115,7 @@ def test_sacrebleu_is_loaded_only_when_used():
 @pytest.mark.parametrize("name", ["moses", "spm"])
 def test_an_unknown_tokenizer_is_refused(name):
     with pytest.raises(ValueError, match=rf"tokenize must be one of none, zh, 13a, .*, but is '{name}'"):
-        metrics.bleu(*ENGLISH, tokenize=name)
+        generation.bleu(*ENGLISH, tokenize=name)
 
 
 @pytest.mark.parametrize("score", PAIRED)
@@ -130,7 +130,7 @@ def test_outputs_and_references_must_be_as_many(score):
 @pytest.mark.parametrize("pair", PAIRS)
 def test_rouge_is_the_stored_one(pair, stem):
     stored = pair["stemmed" if stem else "plain"]
-    ours = metrics.rouge([pair["output"]], [pair["reference"]], stem=stem)
+    ours = generation.rouge([pair["output"]], [pair["reference"]], stem=stem)
     assert {name: score.value for name, score in ours.items()} == {name: 100 * f for name, f in stored.items()}
 
 
@@ -150,27 +150,27 @@ WRITING = st.text("abcé \nAB1.-我", max_size=60) | st.text(max_size=30)
 )
 def test_rouge_is_that_of_rouge_score(output, reference, stem):
     pytest.importorskip("rouge_score")
-    ours = metrics.rouge([output], [reference], stem=stem)
+    ours = generation.rouge([output], [reference], stem=stem)
     theirs = regenerate.rouge_of(output, reference, stem)
     assert {name: score.value for name, score in ours.items()} == {name: 100 * f for name, f in theirs.items()}
 
 
 def test_rouge_by_hand():
-    scores = metrics.rouge(["the cat sat", "the the the"], ["the cat sat on the mat", "the cat"])
+    scores = generation.rouge(["the cat sat", "the the the"], ["the cat sat on the mat", "the cat"])
     # F of (3/3, 3/6) and of (1/3, 1/2); F of (2/2, 2/5) and 0.
     assert scores["rouge1"].value == pytest.approx(100 * (2 / 3 + 2 / 5) / 2)
     assert scores["rouge2"].value == pytest.approx(100 * (4 / 7 + 0) / 2)
     assert scores["rougeL"].value == scores["rouge1"].value
     # In another order, line by line: only the sum over lines forgives it.
-    swapped = metrics.rouge(["c d\na b"], ["a b\nc d"])
+    swapped = generation.rouge(["c d\na b"], ["a b\nc d"])
     assert (swapped["rougeL"].value, swapped["rougeLsum"].value) == (50, 100)
 
 
 def test_the_signature_of_rouge_says_how():
-    plain, stemmed = metrics.rouge(["Cats"], ["cat"]), metrics.rouge(["Cats"], ["cat"], stem=True)
-    assert plain["rouge1"] == metrics.Score(0, f"rouge:F|stem:no|tok:ascii|version:saccade-{__version__}")
-    assert stemmed["rougeL"] == metrics.Score(100, f"rouge:F|stem:yes|tok:ascii|version:saccade-{__version__}")
-    assert metrics.rouge(["gas"], ["ga"], stem=True)["rouge1"].value == 0  # three letters are not stemmed
+    plain, stemmed = generation.rouge(["Cats"], ["cat"]), generation.rouge(["Cats"], ["cat"], stem=True)
+    assert plain["rouge1"] == generation.Score(0, f"rouge:F|stem:no|tok:ascii|version:saccade-{__version__}")
+    assert stemmed["rougeL"] == generation.Score(100, f"rouge:F|stem:yes|tok:ascii|version:saccade-{__version__}")
+    assert generation.rouge(["gas"], ["ga"], stem=True)["rouge1"].value == 0  # three letters are not stemmed
 
 
 @pytest.mark.parametrize(
@@ -189,14 +189,14 @@ def test_the_signature_of_rouge_says_how():
     ],
 )
 def test_rouge_of_other_scripts(output, reference, rouge1):
-    score = metrics.rouge([output], [reference])["rouge1"]
+    score = generation.rouge([output], [reference])["rouge1"]
     assert score.value == pytest.approx(rouge1)
     assert "|tok:unicode|" in score.signature
 
 
 def test_one_foreign_line_does_not_change_the_others():
-    english = metrics.rouge(["a cat", "a dog"], ["a cat", "the dog"])["rouge1"]
-    mixed = metrics.rouge(["a cat", "a dog", "Мир"], ["a cat", "the dog", "Мир"])["rouge1"]
+    english = generation.rouge(["a cat", "a dog"], ["a cat", "the dog"])["rouge1"]
+    mixed = generation.rouge(["a cat", "a dog", "Мир"], ["a cat", "the dog", "Мир"])["rouge1"]
     assert mixed.signature == english.signature
     assert mixed.value == pytest.approx(english.value * 2 / 3)  # rouge_score finds nothing in the third
 
@@ -209,14 +209,14 @@ def test_rouge_of_long_documents_is_fast(lines):
         "\n".join(" ".join(half[start::lines]) for start in range(lines)) for half in (common[:2000], common[2000:])
     ]
     start = time.process_time()
-    scores = metrics.rouge(texts[:1], texts[1:])
+    scores = generation.rouge(texts[:1], texts[1:])
     assert time.process_time() - start < 1
     assert 0 < scores["rougeL"].value < scores["rouge1"].value
 
 
 def test_exact():
-    score = metrics.exact([" a b\n", "a  b", "A b", ""], ["a b", "a b", "a b", ""])
-    assert score == metrics.Score(50, f"exact|strip:yes|version:saccade-{__version__}")
+    score = generation.exact([" a b\n", "a  b", "A b", ""], ["a b", "a b", "a b", ""])
+    assert score == generation.Score(50, f"exact|strip:yes|version:saccade-{__version__}")
 
 
 def test_token_error_is_that_of_jiwer():
@@ -227,43 +227,45 @@ def test_token_error_is_that_of_jiwer():
         count = generator.randint(1, 5)
         references = [" ".join(generator.choices("abcd", k=generator.randint(1, 90))) for _ in range(count)]
         outputs = [" ".join(generator.choices("abcd", k=generator.choice([0, 1, 8, 90]))) for _ in range(count)]
-        assert metrics.token_error(outputs, references).value == pytest.approx(100 * jiwer.wer(references, outputs))
+        assert generation.token_error(outputs, references).value == pytest.approx(100 * jiwer.wer(references, outputs))
 
 
 def test_token_error_by_hand():
     # A substitution, a deletion and an insertion in 3 + 2 + 1 tokens; then nothing said at all.
-    score = metrics.token_error(["HH AH  L", "W", "K\tK"], ["HH EH L", "W ER", "K"])
-    assert score == metrics.Score(50, f"error:edits|tok:space|version:saccade-{__version__}")
-    assert metrics.token_error(["", " "], ["a b", "c"]).value == 100
-    assert metrics.token_error(["a b c", "x"], ["z", ""]).value == 400
+    score = generation.token_error(["HH AH  L", "W", "K\tK"], ["HH EH L", "W ER", "K"])
+    assert score == generation.Score(50, f"error:edits|tok:space|version:saccade-{__version__}")
+    assert generation.token_error(["", " "], ["a b", "c"]).value == 100
+    assert generation.token_error(["a b c", "x"], ["z", ""]).value == 400
     with pytest.raises(ValueError, match="references must hold at least one token, but all are empty"):
-        metrics.token_error(["a"], [" "])
+        generation.token_error(["a"], [" "])
 
 
 def test_alignment_error_by_hand():
     found, sure = {(0, 0), (1, 1), (2, 2)}, {(0, 0), (1, 2)}
-    assert metrics.alignment_error([found], [sure]) == pytest.approx(1 - 2 * 1 / 5)
-    assert metrics.alignment_error([found, {(0, 0)}], [sure, {(0, 0)}]) == pytest.approx(1 - 2 * 2 / 7)
-    assert metrics.alignment_error([sure], [sure]) == 0
-    assert metrics.alignment_error([set()], [sure]) == 1
+    assert generation.alignment_error([found], [sure]) == pytest.approx(1 - 2 * 1 / 5)
+    assert generation.alignment_error([found, {(0, 0)}], [sure, {(0, 0)}]) == pytest.approx(1 - 2 * 2 / 7)
+    assert generation.alignment_error([sure], [sure]) == 0
+    assert generation.alignment_error([set()], [sure]) == 1
     with pytest.raises(ValueError, match="found and sure must be as many, but are 1 and 2"):
-        metrics.alignment_error([found], [sure, sure])
+        generation.alignment_error([found], [sure, sure])
     with pytest.raises(ValueError, match="sure must hold at least one link, but none of its 1 sets does"):
-        metrics.alignment_error([found], [set()])
+        generation.alignment_error([found], [set()])
 
 
 def test_scores_by_length_cover_every_pair():
     lengths = [3, 9, 10, 19, 45, 5]
     outputs, references = list("abxdxf"), list("abcdef")
-    found = metrics.by_length(lengths, outputs, references, [5, 10, 20, 30], lambda o, r: metrics.exact(o, r).value)
+    found = generation.by_length(
+        lengths, outputs, references, [5, 10, 20, 30], lambda o, r: generation.exact(o, r).value
+    )
     assert found == [(0, 5, 1, 100), (5, 10, 2, 100), (10, 20, 2, 50), (30, 46, 1, 0)]
-    assert metrics.by_length([1, 7], ["a", "b"], ["a", "c"], [], lambda o, r: metrics.exact(o, r).value) == [
+    assert generation.by_length([1, 7], ["a", "b"], ["a", "c"], [], lambda o, r: generation.exact(o, r).value) == [
         (0, 8, 2, 50)
     ]
 
 
 def test_lengths_and_edges_must_fit():
     with pytest.raises(ValueError, match="lengths and outputs must be as many, but are 1 and 2"):
-        metrics.by_length([1], ["a", "b"], ["a", "b"], [], lambda o, r: 0.0)
+        generation.by_length([1], ["a", "b"], ["a", "b"], [], lambda o, r: 0.0)
     with pytest.raises(ValueError, match=r"edges must ascend, but are \[10, 10\]"):
-        metrics.by_length([1], ["a"], ["a"], [10, 10], lambda o, r: 0.0)
+        generation.by_length([1], ["a"], ["a"], [10, 10], lambda o, r: 0.0)

@@ -77,7 +77,7 @@ NO_ANSWER = {"q1": 0.1, "q2": 0.3, "q3": 0.9, "q4": 0.6, "q5": 0.5}
 
 def test_above_the_threshold_an_answer_is_none():
     scores = score_answers(FOUND, WANTED, no_answer=NO_ANSWER, threshold=0.5)
-    # q3 and q4 are silenced and right; q5 is not above 0.5 and keeps its point
+    # q3 and q4 are apply_ablations and right; q5 is not above 0.5 and keeps its point
     assert scores.exact.value == pytest.approx(80)
     assert scores.f1.value == pytest.approx(100 * (1 + 2 / 3 + 1 + 1 + 1) / 5)
     assert scores.unanswered == AnswerPart(100, 100, 2)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from saccade.models.seq2seq.decoder_only import DecoderConfig, DecoderOnly
-from saccade.models.seq2seq.interface import Vocabularies, Writing
+from saccade.models.seq2seq.interface import DecoderState, Vocabularies
 from saccade.nn.cache import KVCache
 from saccade.nn.compressed import Compressed
 from saccade.nn.probe import watch
@@ -70,7 +70,7 @@ def test_beams_that_begin_together_share_a_source():
     together = model.decode(ids, memory)
     apart = model.decode(ids, memory.select(torch.tensor([0, 0, 1, 1, 2, 2])))
     torch.testing.assert_close(together, apart)
-    writing = Writing(model, memory, 3)
+    writing = DecoderState(model, memory, 3)
     torch.testing.assert_close(writing.step(ids), model.head(together[:, -1]))
 
 

@@ -22,7 +22,7 @@ def test_gpt2_gives_the_logits_of_transformers():
             n_layer=3, n_embd=24, n_head=4, n_positions=16, vocab_size=50, bos_token_id=None, eos_token_id=None
         )
     ).eval()
-    shape = {**PRESETS["gpt2"], "dim": 24, "depth": 3, "heads": 4, "hidden": 96, "capacity": 16}
+    shape = {**PRESETS["gpt2"], "dim": 24, "depth": 3, "heads": 4, "hidden": 96, "max_positions": 16}
     ours = GPT(GPTConfig(**shape), 50).eval()
     for parameter in theirs.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
@@ -72,7 +72,15 @@ def test_llama_gives_the_logits_of_transformers():
             eos_token_id=None,
         )
     ).eval()
-    shape = {**PRESETS["llama-tiny"], "dim": 24, "depth": 2, "heads": 4, "kv_heads": 2, "hidden": 40, "capacity": 32}
+    shape = {
+        **PRESETS["llama-tiny"],
+        "dim": 24,
+        "depth": 2,
+        "heads": 4,
+        "kv_heads": 2,
+        "hidden": 40,
+        "max_positions": 32,
+    }
     ours = GPT(GPTConfig(**shape), 50).eval()
     for parameter in theirs.parameters():
         torch.nn.init.normal_(parameter, std=0.3)

@@ -9,7 +9,7 @@ import torch
 
 from saccade.decode.search import Search, search
 from saccade.models.presets import TRANSLATION
-from saccade.models.seq2seq.interface import Vocabularies, Writing
+from saccade.models.seq2seq.interface import DecoderState, Vocabularies
 from saccade.models.seq2seq.transformer import Translator, TranslatorConfig
 
 transformers = pytest.importorskip("transformers", reason="the oracle; installed with the [test] extra")
@@ -72,12 +72,12 @@ def translator(theirs, activation):
             stacked(layer.self.qkv, own.q_proj, own.k_proj, own.v_proj)
             copy(layer.self.out, own.out_proj)
             copy(layer.self_residual.norm, block.self_attn_layer_norm)
-            if layer.memory is not None:
+            if layer.cross is not None:
                 across = block.encoder_attn
-                copy(layer.memory.q, across.q_proj)
-                stacked(layer.memory.kv, across.k_proj, across.v_proj)
-                copy(layer.memory.out, across.out_proj)
-                copy(layer.memory_residual.norm, block.encoder_attn_layer_norm)
+                copy(layer.cross.q, across.q_proj)
+                stacked(layer.cross.kv, across.k_proj, across.v_proj)
+                copy(layer.cross.out, across.out_proj)
+                copy(layer.cross_residual.norm, block.encoder_attn_layer_norm)
             copy(layer.feed.up, block.fc1)
             copy(layer.feed.down, block.fc2)
             copy(layer.feed_residual.norm, block.final_layer_norm)
@@ -129,7 +129,7 @@ def generated(reference, **settings):
 
 def searched(model, settings):
     memory = model.encode(SOURCE, KEEP)
-    writing = Writing(model, memory, LONGEST + 1)
+    writing = DecoderState(model, memory, LONGEST + 1)
     return search(writing, [LONGEST] * len(SOURCE), begin=PAD, end=END, settings=settings)
 
 

@@ -6,10 +6,10 @@ from torch import nn
 
 from saccade.decode.search import Search, search
 from saccade.models.presets import TRANSLATION
-from saccade.models.seq2seq.architectures import Shapes, build
+from saccade.models.seq2seq.architectures import Seq2SeqConfig, build
 from saccade.models.seq2seq.convolution import ConvolutionConfig
 from saccade.models.seq2seq.decoder_only import DecoderConfig
-from saccade.models.seq2seq.interface import Memory, Vocabularies, Writing
+from saccade.models.seq2seq.interface import DecoderState, Memory, Vocabularies
 from saccade.models.seq2seq.recurrent import RecurrentConfig
 from saccade.models.seq2seq.transformer import Translator, TranslatorConfig
 from saccade.models.seq2seq.universal import UniversalConfig
@@ -22,22 +22,22 @@ BEGIN, END = 0, 1
 
 
 def rnn(architecture, **shape):
-    return Shapes(architecture=architecture, rnn=RecurrentConfig(dim=8, state=6, **shape))
+    return Seq2SeqConfig(architecture=architecture, rnn=RecurrentConfig(dim=8, state=6, **shape))
 
 
 def transformer(**shape):
     small = {"dim": 8, "depth": 2, "decoder_depth": 2, "heads": 2, "hidden": 12}
-    return Shapes(architecture="transformer", transformer=TranslatorConfig(**{**shape, **small}))
+    return Seq2SeqConfig(architecture="transformer", transformer=TranslatorConfig(**{**shape, **small}))
 
 
 def universal(**shape):
     small = {"dim": 8, "depth": 3, "decoder_depth": 3, "heads": 2, "hidden": 12}
-    return Shapes(architecture="universal", universal=UniversalConfig(**{**small, **shape}))
+    return Seq2SeqConfig(architecture="universal", universal=UniversalConfig(**{**small, **shape}))
 
 
 def decoder(**shape):
     small = {"dim": 8, "depth": 4, "heads": 2, "hidden": 12, "near": 3}
-    return Shapes(architecture="decoder", decoder=DecoderConfig(**{**small, **shape}))
+    return Seq2SeqConfig(architecture="decoder", decoder=DecoderConfig(**{**small, **shape}))
 
 
 CASES = {
@@ -47,8 +47,10 @@ CASES = {
     "additive": rnn("rnn+attention", score="additive", cell="gru", depth=2),
     "dot": rnn("rnn+attention", score="dot", cell="rnn", both_ways=False),
     "bilinear": rnn("rnn+attention", score="bilinear", cell="lstm", depth=2),
-    "convolution": Shapes(architecture="convolution", convolution=ConvolutionConfig(dim=8, depth=3, decoder_depth=2)),
-    "one-wide": Shapes(architecture="convolution", convolution=ConvolutionConfig(dim=8, width=1)),
+    "convolution": Seq2SeqConfig(
+        architecture="convolution", convolution=ConvolutionConfig(dim=8, depth=3, decoder_depth=2)
+    ),
+    "one-wide": Seq2SeqConfig(architecture="convolution", convolution=ConvolutionConfig(dim=8, width=1)),
     "transformer": transformer(),
     "post-norm": transformer(norm_first=False, norm="layer", bias=True),
     "tied": transformer(tied=True),
@@ -180,7 +182,7 @@ MOVES = [
 
 def write(model, memory, moves, seen=None):
     """Step by step along the moves: the logits must be those of the whole target and a memory of its own."""
-    writing, sentences = Writing(model, memory, 9), list(range(len(memory.keep)))
+    writing, sentences = DecoderState(model, memory, 9), list(range(len(memory.keep)))
     ids = torch.randint(2, 9, (len(sentences), 1))
     written = ids
     for rows, kept in [*moves, (None, None)]:
@@ -213,7 +215,7 @@ def test_the_ids_go_to_where_the_model_is():
     memory = Memory(torch.zeros(2, 4, 8, device="meta"), torch.ones(2, 4, dtype=torch.bool, device="meta"))
     seen = []
     model.target.register_forward_pre_hook(lambda _, args: seen.append(args[0].device.type))
-    Writing(model, memory, 5).step(torch.zeros(2, 1, dtype=torch.long))
+    DecoderState(model, memory, 5).step(torch.zeros(2, 1, dtype=torch.long))
     assert seen == ["meta"]
 
 
@@ -226,7 +228,7 @@ def test_the_probe_follows_the_beams(name):
     """Rows grow token by token, sum to 1, and are those of the targets that were left at the end."""
     model, (source, keep, _) = make(name), some()
     memory = model.encode(source, keep)
-    writing, ids = Writing(model, memory, 9), torch.randint(2, 9, (3, 1))
+    writing, ids = DecoderState(model, memory, 9), torch.randint(2, 9, (3, 1))
     written, sentences = ids, torch.arange(3)
     with watch(model, ["decoder*", "attention"]) as maps:
         for step, (rows, kept) in enumerate([*MOVES, (None, None)], 1):
@@ -278,11 +280,11 @@ def test_the_weights_of_the_loop_are_those_of_the_formula(name):
 # --- the search over every architecture ---
 
 
-def searched(model, source, keep, settings, longest=8, prefixes=()):
+def searched(model, source, keep, settings, max_length=8, prefixes=()):
     memory = model.encode(source, keep)
     return search(
-        Writing(model, memory, longest + 1),
-        [longest] * len(source),
+        DecoderState(model, memory, max_length + 1),
+        [max_length] * len(source),
         begin=BEGIN,
         end=END,
         settings=settings,
@@ -304,7 +306,7 @@ def test_log_probabilities_are_those_of_teacher_forcing_and_batch_equals_single(
     model, (source, keep, _) = make(name), some()
     with torch.no_grad():
         model.head.weight *= 0.3  # so that some outputs end and some do not
-    settings = Search(beam=4, best=4, no_repeat=2)
+    settings = Search(beam=4, best=4, no_repeat_ngram_size=2)
     together = searched(model, source, keep, settings)
     for row, length in enumerate(keep.sum(1).tolist()):
         mine, real = source[row : row + 1, :length], keep[row : row + 1, :length]

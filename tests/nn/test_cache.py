@@ -42,7 +42,7 @@ def randomised(model):
 
 
 def make_gpt(shape):
-    return randomised(GPT(GPTConfig(dim=16, depth=2, heads=4, hidden=24, capacity=16, **shape), VOCABULARY))
+    return randomised(GPT(GPTConfig(dim=16, depth=2, heads=4, hidden=24, max_positions=16, **shape), VOCABULARY))
 
 
 def assert_same(a, b):
@@ -110,7 +110,7 @@ def test_after_reorder_each_row_goes_on_as_the_row_it_became(shape, apart):
 
 @pytest.mark.parametrize("shape", FEW, ids=name)
 def test_a_decoder_with_memory_equals_all_at_once_and_projects_the_memory_once(shape):
-    config = TransformerConfig(dim=16, depth=2, heads=4, hidden=24, capacity=16, **shape)
+    config = TransformerConfig(dim=16, depth=2, heads=4, hidden=24, max_positions=16, **shape)
     decoder = randomised(Transformer(config, memory_dim=6))
     x, memory = torch.randn(2, TOKENS, 16).double(), torch.randn(2, 4, 6).double()
     keep = Padding(torch.tensor([[True, True, True, True], [True, True, False, False]]))
@@ -122,7 +122,7 @@ def test_a_decoder_with_memory_equals_all_at_once_and_projects_the_memory_once(s
     cache = KVCache(TOKENS)
     parts = [decoder(t, memory, mask=Causal(), memory_mask=keep, cache=cache) for t in x.split([3] + [1] * 6, dim=1)]
     assert_same(torch.cat(parts, dim=1), whole)
-    assert projected == {"0.memory.kv": 1, "1.memory.kv": 1}
+    assert projected == {"0.cross.kv": 1, "1.cross.kv": 1}
 
 
 def test_reorder_moves_the_memory_too():
@@ -170,7 +170,7 @@ def test_a_full_cache_says_its_size_and_what_was_asked():
 
 @pytest.mark.parametrize("shape", FEW, ids=name)
 def test_rows_that_share_a_memory_equal_rows_that_have_copies_of_it(shape):
-    config = TransformerConfig(dim=16, depth=2, heads=4, hidden=24, capacity=16, **shape)
+    config = TransformerConfig(dim=16, depth=2, heads=4, hidden=24, max_positions=16, **shape)
     decoder = randomised(Transformer(config, memory_dim=6))
     x, memory = torch.randn(6, 4, 16).double(), torch.randn(2, 5, 6).double()
     real = torch.tensor([[True] * 5, [True, True, False, False, False]])
@@ -189,11 +189,11 @@ def test_a_shared_memory_stays_while_its_rows_move_and_goes_with_its_sentence():
     cache = KVCache(4)
     decoder(x[:, :2], memory, mask=Causal(), cache=cache)
     cache.reorder(torch.tensor([1, 1, 2, 3, 5, 4]), shared=True)
-    assert len(cache.layer("0.memory").fixed[0]) == 3
+    assert len(cache.layer("0.cross").fixed[0]) == 3
     moved = x[[1, 1, 2, 3, 5, 4]]
     decoder(moved[:, 2:3], memory, mask=Causal(), cache=cache)
     cache.reorder(torch.tensor([4, 4]), torch.tensor([2]), shared=True)
-    assert len(cache.layer("0.memory").fixed[0]) == 1
+    assert len(cache.layer("0.cross").fixed[0]) == 1
     last = decoder(moved[[4, 4], 3:], memory[2:], mask=Causal(), cache=cache)
     assert_same(last[:, 0], decoder(moved[[4, 4]], memory[[2, 2]], mask=Causal())[:, 3])
 

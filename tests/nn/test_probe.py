@@ -35,7 +35,7 @@ def randomised(model):
 
 def make_gpt(shape="default"):
     return randomised(
-        GPT(GPTConfig(dim=DIM, depth=3, heads=HEADS, hidden=24, capacity=16, **SHAPES[shape]), VOCABULARY)
+        GPT(GPTConfig(dim=DIM, depth=3, heads=HEADS, hidden=24, max_positions=16, **SHAPES[shape]), VOCABULARY)
     )
 
 
@@ -111,11 +111,11 @@ def test_cross_attention_and_padding_equal_the_eager_softmax(kv_heads):
             memory_mask=Padding(memory_keep),
         )
     rules = {"self": lambda b, q, k: k <= q and keep[b, k], "memory": lambda b, q, k: memory_keep[b, k]}
-    for name in ("0.self", "0.memory", "1.self", "1.memory"):
+    for name in ("0.self", "0.cross", "1.self", "1.cross"):
         memory = seen[name][1] if name.endswith("memory") else None
         expected = eager_weights(decoder.get_submodule(name), seen[name][0], memory, rules[name[2:]])
         torch.testing.assert_close(maps[name].rows(), expected, atol=1e-6, rtol=0)
-    assert maps["0.memory"].shape == (2, HEADS, 5, 4)
+    assert maps["0.cross"].shape == (2, HEADS, 5, 4)
 
 
 @pytest.mark.parametrize("score", [Dot, lambda: Dot(1.0), Cosine, lambda: Additive(DIM // HEADS)])
@@ -182,10 +182,10 @@ def test_only_the_heads_asked_for(shape, heads):
 @pytest.mark.parametrize(
     ("layers", "found"),
     [
-        ("*", ["0.self", "0.memory", "1.self", "1.memory"]),
-        ("*.memory", ["0.memory", "1.memory"]),
-        ("1.*", ["1.self", "1.memory"]),
-        (["0.self", "1.memory"], ["0.self", "1.memory"]),
+        ("*", ["0.self", "0.cross", "1.self", "1.cross"]),
+        ("*.cross", ["0.cross", "1.cross"]),
+        ("1.*", ["1.self", "1.cross"]),
+        (["0.self", "1.cross"], ["0.self", "1.cross"]),
         (["[!0].self", "nothing"], ["1.self"]),
     ],
 )
@@ -309,7 +309,7 @@ def test_a_map_follows_a_padded_memory_when_rows_move():
     with torch.no_grad(), watch(decoder) as maps:
         decoder(x[:, :2], memory, mask=Causal(), memory_mask=padding, cache=cache)
         cache.reorder(rows)
-    torch.testing.assert_close(maps["0.memory"].rows(), whole["0.memory"].rows(0, 2)[rows], atol=1e-10, rtol=0)
+    torch.testing.assert_close(maps["0.cross"].rows(), whole["0.cross"].rows(0, 2)[rows], atol=1e-10, rtol=0)
 
 
 # --- who watches ---

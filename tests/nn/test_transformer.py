@@ -55,11 +55,11 @@ def names(memory):
 def torch_layer_weights(layer):
     """The weights of one of our layers under the names of torch."""
     weights = {}
-    for ours, theirs in names(layer.memory is not None).items():
+    for ours, theirs in names(layer.cross is not None).items():
         weights |= {theirs + p: layer.get_parameter(ours + p) for p in ("weight", "bias")}
-    if layer.memory is not None:
+    if layer.cross is not None:
         for part in ("weight", "bias"):
-            joined = torch.cat([layer.memory.q.get_parameter(part), layer.memory.kv.get_parameter(part)])
+            joined = torch.cat([layer.cross.q.get_parameter(part), layer.cross.kv.get_parameter(part)])
             weights["multihead_attn.in_proj_" + part] = joined
     return weights
 
@@ -142,7 +142,7 @@ SHAPES = {
 
 
 def make_gpt(shape):
-    model = GPT(GPTConfig(dim=16, depth=2, heads=4, hidden=24, capacity=12, **SHAPES[shape]), vocabulary=11)
+    model = GPT(GPTConfig(dim=16, depth=2, heads=4, hidden=24, max_positions=12, **SHAPES[shape]), vocabulary=11)
     for parameter in model.parameters():
         nn.init.normal_(parameter, std=0.4)
     return model
@@ -230,7 +230,7 @@ def test_half_precision_stays_half(position):
 def test_every_attention_has_a_name_that_says_layer_and_role():
     stack = make("relu", True, depth=2, memory_dim=7)
     attentions = [name for name, module in stack.named_modules() if hasattr(module, "weights")]
-    assert attentions == ["0.self", "0.memory", "1.self", "1.memory"]
+    assert attentions == ["0.self", "0.cross", "1.self", "1.cross"]
 
 
 def test_a_config_that_does_not_divide_is_named():

@@ -28,7 +28,7 @@ def text(tmp_path, monkeypatch):
 @pytest.mark.parametrize("preset", ["gpt2-tiny", "llama-tiny"])
 def test_a_language_model_goes_to_transformers(preset, text, tmp_path):
     heads = ["model.kv_heads=1"] if preset == "llama-tiny" else []
-    words = [*SMALL, *heads, *LOOP, "model.capacity=32", "data.tokenizer=bpe", "data.vocabulary=300", "batch=4"]
+    words = [*SMALL, *heads, *LOOP, "model.max_positions=32", "data.tokenizer=bpe", "data.vocabulary=300", "batch=4"]
     trained = api.train(text, words, task="language_model", preset=preset, root=tmp_path / "runs")
     opened = api.load(trained.run.folder, device="cpu")
     exporting.export(opened, tmp_path / "out")
@@ -43,7 +43,7 @@ def test_a_language_model_goes_to_transformers(preset, text, tmp_path):
 
 
 def test_an_encoder_goes_to_transformers(text, tmp_path):
-    words = [*SMALL, *LOOP, "model.capacity=64", "vocabulary=120", "longest=48", "tokens=256"]
+    words = [*SMALL, *LOOP, "model.max_positions=64", "vocabulary=120", "max_length=48", "tokens=256"]
     trained = api.train(text, words, task="masked_language_model", preset="bert-tiny", root=tmp_path / "runs")
     opened = api.load(trained.run.folder, device="cpu")
     exporting.export(opened, tmp_path / "out")
@@ -99,7 +99,7 @@ def test_a_roberta_comes_and_goes_with_its_marks(tmp_path):
 
 
 def test_a_shape_without_a_class_and_a_folder_in_use_are_refused(text, tmp_path):
-    words = [*SMALL, *LOOP, "model.capacity=32", "batch=4"]
+    words = [*SMALL, *LOOP, "model.max_positions=32", "batch=4"]
     trained = api.train(text, words, task="language_model", root=tmp_path / "runs")
     opened = api.load(trained.run.folder, device="cpu")
     with pytest.raises(UsageError, match="transformers has no class for this shape; train one of the presets"):

@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 
 from saccade.data.text.alphabets import BYTES
 from saccade.data.text.tokenizers import train_tokenizer
-from saccade.models.text.bert import Masked
+from saccade.models.text.bert import BertForPreTraining
 from saccade.pretrained.huggingface import FAMILIES, write
 
 pytest.importorskip("gguf", reason="reads GGUF files; installed with the [export] extra")
@@ -52,7 +52,14 @@ def good(folder):
     sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
     schema = family.schema(vocab_size=tokenizer.size, max_position_embeddings=16, **sizes)
     config = family.shape(schema, frozenset())
-    write(Masked(config, tokenizer.size, words=False, following=False), config, tokenizer.size, family, folder, {})
+    write(
+        BertForPreTraining(config, tokenizer.size, words=False, following=False),
+        config,
+        tokenizer.size,
+        family,
+        folder,
+        {},
+    )
     tokenizer.save(folder / "tokenizer.json")
     return folder
 

@@ -21,7 +21,7 @@ from saccade.training.loop import Trainer
 transformers = pytest.importorskip("transformers", reason="the oracle; installed with the [test] extra")
 
 TEXTS = ["the cat sat on the red mat.", "a dog", "the blue dog ran, did he?"]
-LOOP = ["train.device=cpu", "train.steps=6", "train.evaluate_every=3", "longest=32", "tokens=200"]
+LOOP = ["train.device=cpu", "train.steps=6", "train.evaluate_every=3", "max_length=32", "tokens=200"]
 
 
 @pytest.fixture
@@ -121,7 +121,7 @@ def test_a_model_that_no_task_can_run_is_refused(monkeypatch):
 @pytest.mark.parametrize("tune", ["all", "lora", "head"])
 def test_a_base_is_taken_over_before_anything_is_trained(rows, bert_folder, tmp_path, tune):
     kind = load_task("text_classification")
-    config = override(kind.Config(), ["longest=32", f"base={bert_folder}", f"tune={tune}"])
+    config = override(kind.Config(), ["max_length=32", f"base={bert_folder}", f"tune={tune}"])
     assets = tmp_path / "assets"
     assets.mkdir()
     notes = kind.prepare(config, rows, assets)
@@ -140,7 +140,7 @@ def test_a_base_brings_its_guesses_to_a_masked_language_model(bert_folder, tmp_p
     book = tmp_path / "book.txt"
     book.write_text("".join(f"the cat sat {at}. The dog ran {at}.\n" for at in range(40)))
     config = [
-        "longest=32",
+        "max_length=32",
         f"base={bert_folder}",
         "train.steps=1",
         "train.optim.lr=0",
@@ -258,6 +258,6 @@ def test_a_marian_translates_as_transformers_does(marian_folder):
     theirs = model.generate(torch.tensor([ids]), **how)[0].tolist()[1:]
     theirs = theirs[: theirs.index(0)] if 0 in theirs else theirs
     assert found.trace[1][: len(theirs)] == theirs[: len(found.trace[1])]
-    assert {read.name for read in found.maps} >= {"encoder.0.self", "decoder.1.memory"}
-    source = next(read for read in found.maps if read.name == "decoder.1.memory").keys
+    assert {read.name for read in found.maps} >= {"encoder.0.self", "decoder.1.cross"}
+    source = next(read for read in found.maps if read.name == "decoder.1.cross").keys
     assert "".join(source.labels[:-1]) == " The cat sat."

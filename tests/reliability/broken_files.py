@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SUBPROCESSES = 8  # of the files, how many go through a process of their own: it is slow, and the code is the same
-Outcome = tuple[int, str]
+ForwardTrace = tuple[int, str]
 GOOD = [f"line {number} of a text with enough words to learn from" for number in range(1, 60)]
 NEWLINE = b"\n"
 TEXT = ("\n".join(GOOD) + "\n").encode()
@@ -237,7 +237,7 @@ def every_file() -> list[Broken]:
     return [*encodings(), *characters(), *emptiness(), *tables(), *json_lines(), *foreign()]
 
 
-def run_reader(path: Path, runs: Path) -> Outcome:
+def run_reader(path: Path, runs: Path) -> ForwardTrace:
     """Read a file to its end with the functions that the command uses."""
     from saccade.data.tables.files import documents, find, sniff
     from saccade.errors import SaccadeError
@@ -256,7 +256,7 @@ def train(path: Path, runs: Path) -> list[str]:
     return ["train", str(path), "--task", "language_model", "--steps", "1", "--runs", str(runs)]
 
 
-def run_command(path: Path, runs: Path) -> Outcome:
+def run_command(path: Path, runs: Path) -> ForwardTrace:
     """Train on a file with the command line, in this process."""
     from click.testing import CliRunner
 
@@ -266,14 +266,14 @@ def run_command(path: Path, runs: Path) -> Outcome:
     return result.exit_code, result.stderr + trace
 
 
-def run_process(path: Path, runs: Path) -> Outcome:
+def run_process(path: Path, runs: Path) -> ForwardTrace:
     """Train on a file with the command line, in a process of its own."""
     command = [sys.executable, "-m", "saccade", *train(path, runs)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     return done.returncode, done.stderr
 
 
-def complaint(broken: Broken, path: Path, outcome: Outcome) -> str | None:
+def complaint(broken: Broken, path: Path, outcome: ForwardTrace) -> str | None:
     """What is wrong with what a person was told, or None."""
     code, told = outcome
     if code != 3:
@@ -289,7 +289,7 @@ def complaint(broken: Broken, path: Path, outcome: Outcome) -> str | None:
     return None if broken.says in plain else f"no '{broken.says}' in: {told[:300]}"
 
 
-def check_all(run: Callable[[Path, Path], Outcome], processes: int = 0) -> tuple[int, int, list[str]]:
+def check_all(run: Callable[[Path, Path], ForwardTrace], processes: int = 0) -> tuple[int, int, list[str]]:
     """Run every file; how many were named rightly, of how many, and the complaints."""
     files = every_file()
     complaints = []

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from saccade import atomic_io as durable
+from saccade import atomic_io
 from saccade.cli import main
 from saccade.runs import checkpoint, journal
 from saccade.tasks import language_model
@@ -26,7 +26,7 @@ def slowly(act: Callable[..., Any]) -> Callable[..., Any]:
 
 for name in ("save_file", "_fingerprint", "sync_folder"):
     setattr(checkpoint, name, slowly(getattr(checkpoint, name)))
-durable.write = slowly(durable.write)
+atomic_io.write = slowly(atomic_io.write)
 shutil.rmtree = slowly(shutil.rmtree)  # type: ignore[assignment]
 journal.read_journal = slowly(journal.read_journal)
 language_model.train_tokenizer = slowly(slowly(slowly(language_model.train_tokenizer)))

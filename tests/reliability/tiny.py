@@ -16,7 +16,7 @@ LOOP = ["train.device=cpu", "train.optim.lr=0.003", "train.optim.matrix_lr=0.01"
 LOOP += ["train.optim.warmup=2"]
 SMALL = ["dim=32", "depth=2", "heads=2", "hidden=64", "dropout=0.1"]
 TASKS = {  # the file, where the tiny shape goes, and what else a task needs
-    "language_model": ("text.txt", "model", ["model.capacity=32", "batch=4"]),
+    "language_model": ("text.txt", "model", ["model.max_positions=32", "batch=4"]),
     "translation": ("pairs.tsv", "model.transformer", ["tokens=300", "search.beam=2"]),
 }
 CLOCKS = ("seconds", "elapsed")  # what may differ between two equal runs

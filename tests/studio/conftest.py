@@ -15,7 +15,7 @@ from saccade import api
 SHOTS = Path(os.environ.get("SACCADE_SHOTS", Path(__file__).parents[2] / ".shots"))
 SMALL = ["model.dim=32", "model.depth=2", "model.heads=2", "model.hidden=32"]
 PAIRS = [f"model.transformer.{word}" for word in ("dim=32", "depth=1", "decoder_depth=1", "heads=2", "hidden=32")]
-ENCODER = [*SMALL, "vocabulary=80", "tokens=400", "longest=32"]
+ENCODER = [*SMALL, "vocabulary=80", "tokens=400", "max_length=32"]
 
 
 @pytest.fixture(scope="session")
@@ -34,7 +34,7 @@ def place(tmp_path_factory, bert_folder):
         (folder / name).write_text("".join(f"{line}\n" for line in content))
     runs = folder / "runs"
     loop = ["train.device=cpu", "train.steps=30", "train.evaluate_every=10"]
-    text = ["model.capacity=64", "batch=4"]
+    text = ["model.max_positions=64", "batch=4"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SACCADE_CACHE", str(folder / "cache"))
         api.train(folder / "text.txt", [*SMALL, *text, *loop], task="language_model", name="prose", root=runs)

@@ -282,7 +282,7 @@ def test_a_training_is_followed_to_its_end(visit, place):
     words += ["--runs", str(place / "runs"), "train.evaluate_every=100", "model.dim=32", "model.depth=1", "batch=4"]
     environment = {**os.environ, "SACCADE_CACHE": str(place / "cache"), "OMP_NUM_THREADS": "1"}
     with subprocess.Popen(
-        [sys.executable, "-m", "saccade", *words, "model.capacity=64"],
+        [sys.executable, "-m", "saccade", *words, "model.max_positions=64"],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         env=environment,

@@ -159,7 +159,7 @@ def test_a_long_text_is_seen_in_steps(client, gpt2_folder):
 @pytest.mark.parametrize("kind", ["svg", "png", "html", "json"])
 def test_the_picture_can_be_taken_along(client, kind):
     look = asked(client, "pairs", "the cat")
-    answer = client.get(f"/api/look/{look['id']}/export.{kind}", params={"map": "decoder.0.memory", "head": 1})
+    answer = client.get(f"/api/look/{look['id']}/export.{kind}", params={"map": "decoder.0.cross", "head": 1})
     assert answer.status_code == 200 and len(answer.content) > 500
     assert client.get(f"/api/look/{look['id']}/export.exe").status_code == 400
 
@@ -180,9 +180,9 @@ def test_the_steps_of_a_head_end_in_its_weights(client):
 def test_runs_can_be_followed_stopped_and_resumed_by_name_only(client, place):
     found = client.get("/api/runs/pairs").json()
     assert found["steps"][-1]["step"] == 30 and found["seen"] == [10, 20, 30] and not found["running"]
-    seen = client.get("/api/runs/pairs/seen/20").json()
+    seen = client.get("/api/runs/pairs/attention/20").json()
     assert seen["step"] == 20 and seen["examples"][0]["maps"]
-    assert "kept no attention of step 21" in client.get("/api/runs/pairs/seen/21").json()["error"]
+    assert "kept no attention of step 21" in client.get("/api/runs/pairs/attention/21").json()["error"]
     answer = client.post("/api/runs/pairs/stop", json={}, headers=MINE)
     assert answer.json() == {"error": "run 'pairs' is not being trained"}
     assert client.post("/api/runs/pairs/delete", json={}, headers=MINE).status_code == 400
@@ -227,7 +227,7 @@ def test_what_a_marian_looked_at_is_what_transformers_says(client, marian_folder
     for name, weights in {
         "encoder.{}.self": found.encoder_attentions,
         "decoder.{}.self": found.decoder_attentions,
-        "decoder.{}.memory": found.cross_attentions,
+        "decoder.{}.cross": found.cross_attentions,
     }.items():
         same_cells(client, look, {name.format(layer): one[0] for layer, one in enumerate(weights)})
 
@@ -250,7 +250,7 @@ def test_what_a_run_looked_at_is_what_eager_attention_computes(client, place, ru
 
     monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", eager)
     with torch.no_grad():
-        opened.replay(found)
+        opened.rerun(found)
     names = [one["name"] for one in look["maps"] if one["name"] not in ("alignment", "rollout")]
     assert len(names) == len(seen) > 1
     same_cells(client, look, dict(zip(names, seen, strict=True)))

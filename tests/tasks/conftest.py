@@ -25,7 +25,7 @@ def ready(tmp_path):
         with torch.no_grad():
             for value in opened.model.parameters():
                 value.normal_(std=0.5)
-        opened.attach(data)
+        opened.load_data(data)
         return opened
 
     return make

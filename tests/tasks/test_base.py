@@ -9,8 +9,16 @@ import torch
 from saccade import api
 from saccade.errors import UsageError
 
-TINY = ["model.dim=16", "model.depth=1", "model.heads=2", "model.hidden=16", "longest=16", "tokens=64", "vocabulary=80"]
-ENCODER = ["longest=16", "tokens=64"]
+TINY = [
+    "model.dim=16",
+    "model.depth=1",
+    "model.heads=2",
+    "model.hidden=16",
+    "max_length=16",
+    "tokens=64",
+    "vocabulary=80",
+]
+ENCODER = ["max_length=16", "tokens=64"]
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +57,14 @@ def test_what_lora_learned_goes_on(place: Path) -> None:
 
 
 def test_a_run_without_an_encoder_is_no_base(place: Path) -> None:
-    small = ["model.dim=8", "model.depth=1", "model.heads=1", "model.hidden=8", "model.capacity=8", "train.steps=1"]
+    small = [
+        "model.dim=8",
+        "model.depth=1",
+        "model.heads=1",
+        "model.hidden=8",
+        "model.max_positions=8",
+        "train.steps=1",
+    ]
     api.train(place / "book.txt", small, task="language_model", root=place, name="prose")
     with pytest.raises(UsageError, match=r"base must be an encoder such as BERT, but .*prose is a language_model"):
         api.train(place / "rows.csv", ["base=prose"], task="text_classification", root=place, name="none")

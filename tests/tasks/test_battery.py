@@ -14,7 +14,7 @@ from saccade.config import from_json, override, to_json
 from saccade.core.task import Split, Task
 from saccade.errors import UsageError
 from saccade.look import explain
-from saccade.nn.ablation import Off, entering
+from saccade.nn.ablation import Ablation, patched_embeddings
 from saccade.tasks import load_task, task_names
 
 STEPS = 20
@@ -34,17 +34,17 @@ TINY: dict[str, list[str]] = {  # a task not named here is tested with its own d
         "model.depth=1",
         "model.heads=2",
         "model.hidden=64",
-        "model.capacity=32",
+        "model.max_positions=32",
         "batch=8",
     ],
     "translation": PAIRS,
-    "summarisation": [*PAIRS, "search.no_repeat=0"],
-    "masked_language_model": [*ENCODER, "longest=32", "tokens=512"],
+    "summarisation": [*PAIRS, "search.no_repeat_ngram_size=0"],
+    "masked_language_model": [*ENCODER, "max_length=32", "tokens=512"],
     "text_classification": ENCODER,
     "regression": ENCODER,
     "sentence_vectors": ENCODER,
     "tagging": ENCODER,
-    "question_answering": [*ENCODER, "longest=64", "stride=8"],
+    "question_answering": [*ENCODER, "max_length=64", "stride=8"],
 }
 INPUTS = {"masked_language_model": "the [MASK] sat"}  # "the cat" for the others
 WORDS = {"question_answering": ["context=the blue cat sat."], "regression": ["second=the dog"]}
@@ -108,7 +108,7 @@ def article(number: int, line: str) -> dict[str, Any]:
 
 def opened(made: Made) -> Task:
     task = api.load(made.run, device="cpu")
-    task.attach(made.data)
+    task.load_data(made.data)
     return task
 
 
@@ -143,7 +143,7 @@ def test_a_batch_is_counted_named_and_the_same_each_time(made: Made) -> None:
 def test_losses_are_finite_scalars_of_known_players(made: Made) -> None:
     task = opened(made)
     found = list(task.losses(task.batches(Split.TRAIN, 1).at(0)[0]))
-    assert {player for player, _ in found} <= set(task.players())
+    assert {player for player, _ in found} <= set(task.networks())
     assert all(loss.dim() == 0 and bool(loss.isfinite()) and loss.requires_grad for _, loss in found)
 
 
@@ -177,7 +177,7 @@ def test_evaluation_is_deterministic_and_knows_its_score(made: Made) -> None:
 
 
 def test_opening_needs_no_data(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Task, "attach", lambda *_: pytest.fail("the data were asked for"))
+    monkeypatch.setattr(Task, "load_data", lambda *_: pytest.fail("the data were asked for"))
     words = WORDS.get(made.name, [])
     assert api.predict(api.load(made.run, device="cpu"), INPUTS.get(made.name, "a"), words).output is not None
 
@@ -191,7 +191,7 @@ def asked(made: Made) -> tuple[Task, Any]:
 
 def test_an_answer_is_computed_again_as_it_was(made: Made) -> None:
     task, found = asked(made)
-    outcome = task.replay(found, layers=True)
+    outcome = task.rerun(found, layers=True)
     assert len(outcome.chosen) == len(outcome.logits) == len(outcome.places.labels)
     for name, logits in outcome.layers:
         assert logits.shape == outcome.logits.shape, name
@@ -206,12 +206,12 @@ def test_switching_heads_off_changes_the_answer_and_nothing_stays(made: Made) ->
     lost = explain.importance(task, found)
     assert lost.keys() == {read.name for read in found.maps}
     name = found.maps[-1].name
-    once = explain.effect(task, found, [Off(name, 0)])
+    once = explain.effect(task, found, [Ablation(name, 0)])
     assert once.lost == pytest.approx(lost[name][0], abs=1e-5)
     assert once.before != once.after
     assert explain.effect(task, found, []).before == once.before
     with pytest.raises(UsageError, match="no attention 'nowhere' that can be switched off"):
-        explain.effect(task, found, [Off("nowhere", 0)])
+        explain.effect(task, found, [Ablation("nowhere", 0)])
 
 
 def test_integrated_gradients_are_complete(made: Made) -> None:
@@ -219,10 +219,10 @@ def test_integrated_gradients_are_complete(made: Made) -> None:
     task.model.double()
     total = sum(sum(reading.values) for reading in explain.attribute(task, found, 0, "integrated"))
     with torch.no_grad():
-        fits = explain._fits(task.replay(found).logits, task.replay(found).chosen)
-        with entering(explain.mean_token):
-            empty = task.replay(found)
-        nothing = explain._fits(empty.logits, task.replay(found).chosen)
+        fits = explain._fits(task.rerun(found).logits, task.rerun(found).chosen)
+        with patched_embeddings(explain.mean_token):
+            empty = task.rerun(found)
+        nothing = explain._fits(empty.logits, task.rerun(found).chosen)
     assert total == pytest.approx(float(fits[0] - nothing[0]), rel=0.05, abs=0.05)
     readings = explain.attribute(task, found, 0)
     assert all(len(reading.values) == len(reading.axis.labels) for reading in readings)
@@ -242,6 +242,6 @@ def test_the_numbers_of_a_head_are_those_of_its_map(made: Made) -> None:
 
 
 def test_attention_is_kept_as_it_forms(made: Made) -> None:
-    seen = sorted((Path(made.run) / "seen").glob("*.json"))
+    seen = sorted((Path(made.run) / "attention").glob("*.json"))
     assert [path.name for path in seen] == ["step-00000010.json", "step-00000020.json"]
     assert all(example["maps"] for example in json.loads(seen[0].read_text())["examples"])

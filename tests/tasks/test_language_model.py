@@ -17,7 +17,7 @@ from saccade.errors import DataError, UsageError
 from saccade.tasks import language_model
 from saccade.tasks.language_model import Task, TextConfig, TextOptions, _overhang
 
-WORDS = ["model.dim=16", "model.depth=2", "model.heads=2", "model.hidden=32", "model.capacity=16", "batch=4"]
+WORDS = ["model.dim=16", "model.depth=2", "model.heads=2", "model.hidden=32", "model.max_positions=16", "batch=4"]
 GREEDY = TextOptions(length=40, temperature=0)
 
 
@@ -38,7 +38,7 @@ def task(request: pytest.FixtureRequest, data: Path, tmp_path_factory: pytest.Te
         config = override(TextConfig(), words)
         Task.prepare(config, data, folder)
         made = Task.open(config, folder)
-        made.attach(data)
+        made.load_data(data)
         torch.manual_seed(1)
         for parameter in made.model.parameters():
             torch.nn.init.normal_(parameter, std=0.3)
@@ -47,7 +47,7 @@ def task(request: pytest.FixtureRequest, data: Path, tmp_path_factory: pytest.Te
 
 
 def test_scores_equal_a_hand_computation(task: Task) -> None:
-    shard, width = task.shards[Split.VALID], task.config.model.capacity
+    shard, width = task.shards[Split.VALID], task.config.model.max_positions
     ids = np.asarray(shard.ids).astype(np.int64)
     total = 0.0
     for start in range(0, len(ids) - 1, width):  # every token but the first is predicted once, in windows
@@ -65,7 +65,7 @@ def test_scores_equal_a_hand_computation(task: Task) -> None:
 
 
 def test_a_quick_evaluation_is_an_even_sample(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
-    shard, width = task.shards[Split.VALID], task.config.model.capacity
+    shard, width = task.shards[Split.VALID], task.config.model.max_positions
     whole = (shard.size - 1) // width
     assert task.evaluate(Split.VALID, quick=True)["tokens"] == whole * width  # small: all but the tail
     monkeypatch.setattr(language_model, "QUICK", 3 * width)
@@ -133,7 +133,7 @@ def test_the_length_is_counted_in_tokens(task: Task) -> None:
 
 def test_generation_with_a_cache_equals_generation_without(task: Task) -> None:
     ids = task._prompt("line 3")
-    room = task.config.model.capacity - len(ids)
+    room = task.config.model.max_positions - len(ids)
     for _ in range(room):
         with torch.no_grad():
             ids.append(int(task.model(torch.tensor([ids]))[0, -1].argmax()))
@@ -215,11 +215,11 @@ def test_an_empty_prompt_starts_a_text(task: Task) -> None:
 
 
 def test_a_text_too_short_for_the_context_is_refused(task: Task, data: Path) -> None:
-    config = override(task.config, ["model.capacity=5000"])
+    config = override(task.config, ["model.max_positions=5000"])
     long = Task(config, task.tokenizer)
     says = r"text\.txt: the (train|valid) part must have at least 5002 tokens for a context of 5000, but has \d+"
     with pytest.raises(DataError, match=says):
-        long.attach(data)
+        long.load_data(data)
 
 
 def test_a_batch_must_divide_into_its_parts() -> None:
@@ -242,7 +242,7 @@ def test_the_characters_of_the_held_back_part_are_known(tmp_path: Path, monkeypa
     config = override(TextConfig(), [*WORDS, f"data.valid={tmp_path / 'held.txt'}"])
     notes = Task.prepare(config, tmp_path / "text.txt", tmp_path)
     made = Task.open(config, tmp_path)
-    made.attach(tmp_path / "text.txt")
+    made.load_data(tmp_path / "text.txt")
     assert any("vocabulary: 8 characters" in note for note in notes)
     assert made.tokenizer.decode(made.shards[Split.VALID].ids) == "xyz xyz\n" * 60
     assert isinstance(made.shards[Split.TRAIN], text.Shard)

@@ -25,7 +25,7 @@ def book(tmp_path):
     return path
 
 
-SMALL = ["longest=24", "tokens=144"]
+SMALL = ["max_length=24", "tokens=144"]
 
 
 def surprise(logits, place):
@@ -161,7 +161,7 @@ def test_the_mask_of_roberta_swallows_the_space_before_it(tmp_path):
 
 def test_whole_words_are_hidden_among_byte_pairs_too(tmp_path):
     tokenizer = roberta(tmp_path)
-    config = MaskedConfig(words=True, longest=24, share=0.2)
+    config = MaskedConfig(words=True, max_length=24, share=0.2)
     opened = Task(config, tokenizer, BertConfig(dim=8, depth=1, heads=1, hidden=8))
     row, _ = opened.frame.row(tokenizer.encode("the zzz sat on blueish mats."))
     raw = [piece.decode() for piece in tokenizer.raw(row)]

@@ -12,12 +12,12 @@ import torch
 from saccade.config import override
 from saccade.core.task import Split
 from saccade.data.formats.squad import Answer, Question, read_squad
-from saccade.data.text.templates import Frame
+from saccade.data.text.templates import InputTemplate
 from saccade.data.text.tokenizers import train_tokenizer
 from saccade.data.windows import cut_windows
 from saccade.errors import UsageError
 from saccade.metrics.qa import word_f1
-from saccade.tasks.question_answering import LONGEST, AnswerConfig, AnswerOptions, Found, _best_span
+from saccade.tasks.question_answering import LONGEST, AnswerConfig, AnswerOptions, SpanCandidate, _best_span
 
 CONTEXT = "In 1889 the T\u00f6wer (of  Paris) was built; it is 330 m high. Gustave's men did it."
 
@@ -41,7 +41,7 @@ def tower(tmp_path):
     return write(tmp_path / "tower.json")
 
 
-SMALL = ["longest=64", "stride=8", "tokens=400"]
+SMALL = ["max_length=64", "stride=8", "tokens=400"]
 
 
 @pytest.fixture(scope="module")
@@ -56,10 +56,10 @@ def question(context, answer="", start=0, asked="How high?"):
 
 
 @pytest.mark.parametrize("marks", [1, 2])
-@pytest.mark.parametrize(("longest", "stride"), [(8, 3), (9, 0), (16, 7), (16, 60), (24, 5), (40, 19), (200, 64)])
-def test_windows_cover_every_token_and_every_answer_that_fits(tokenizer, longest, stride, marks):
+@pytest.mark.parametrize(("max_length", "stride"), [(8, 3), (9, 0), (16, 7), (16, 60), (24, 5), (40, 19), (200, 64)])
+def test_windows_cover_every_token_and_every_answer_that_fits(tokenizer, max_length, stride, marks):
     context = " ".join(f"{number}" for number in range(100, 200))
-    frame = Frame(2, 3, (3,) * marks, 4, longest)
+    frame = InputTemplate(2, 3, (3,) * marks, 4, max_length)
     ids, spans = tokenizer.spans([context])[0]
     for asked in ("?", "how high is it", "x" * 80):
         windows = cut_windows([question(context, asked=asked)], tokenizer, frame, stride)
@@ -70,7 +70,7 @@ def test_windows_cover_every_token_and_every_answer_that_fits(tokenizer, longest
         for one, after in pairwise(windows):
             assert spans.index(after.spans[0]) == spans.index(one.spans[0]) + room - shared
         for window in windows:
-            assert len(window.ids) <= longest
+            assert len(window.ids) <= max_length
             assert window.ids[window.second : -1] == ids[spans.index(window.spans[0]) :][: len(window.spans)]
         for first in range(len(ids) - shared):  # any stretch of as many tokens as neighbours share and one more
             start, end = spans[first][0], spans[first + shared][1]
@@ -84,7 +84,7 @@ def test_windows_cover_every_token_and_every_answer_that_fits(tokenizer, longest
 
 
 def test_an_answer_that_a_window_cuts_is_not_in_it(tokenizer):
-    frame = Frame(2, 3, (3,), 4, 16)
+    frame = InputTemplate(2, 3, (3,), 4, 16)
     context = " ".join(f"{number}" for number in range(100, 130))
     start, end = context.index("105"), context.index("125")
     windows = cut_windows([question(context, context[start:end], start)], tokenizer, frame, 4)
@@ -149,7 +149,7 @@ def test_the_best_span_is_that_of_all_allowed_ones():
 
 @torch.no_grad()
 def test_answers_come_over_all_windows_with_the_characters_of_the_context(ready, alone, tower):
-    opened = ready("question_answering", tower, *SMALL, "longest=24")
+    opened = ready("question_answering", tower, *SMALL, "max_length=24")
     questions = opened.parts[Split.TRAIN].questions[:6]
     windows = opened._windows(questions)
     assert len(windows) > 2 * len(questions)
@@ -191,7 +191,7 @@ def test_no_character_of_an_answer_is_changed(ready, tower, monkeypatch, text):
 def test_no_answer_is_said_where_the_begin_mark_wins(ready, tower, monkeypatch):
     opened = ready("question_answering", tower, *SMALL)
     for margin, said in ((0.1, "Rome"), (0.0, ""), (-2.0, "")):
-        monkeypatch.setattr(opened, "_answer", lambda *_, margin=margin: [Found("Rome", margin, 0)])
+        monkeypatch.setattr(opened, "_answer", lambda *_, margin=margin: [SpanCandidate("Rome", margin, 0)])
         found = opened.predict("Where?", AnswerOptions(context=CONTEXT))
         assert found.output == said
         assert found.scores["answerable"] == pytest.approx(1 / (1 + math.exp(-margin)))
@@ -200,7 +200,10 @@ def test_no_answer_is_said_where_the_begin_mark_wins(ready, tower, monkeypatch):
 def test_the_scores_of_fixed_answers(ready, tower, monkeypatch):
     opened = ready("question_answering", tower, *SMALL, "data.fraction=0.4")
     questions = opened.parts[Split.VALID].questions
-    said = [Found("the 330", 1.0 - at, 0) if at < 2 else Found("Paris", -float(at), 0) for at in range(len(questions))]
+    said = [
+        SpanCandidate("the 330", 1.0 - at, 0) if at < 2 else SpanCandidate("Paris", -float(at), 0)
+        for at in range(len(questions))
+    ]
     assert not questions[0].impossible and questions[1].impossible and len(questions) >= 6
     monkeypatch.setattr(opened, "_answer", lambda *_: said)
     scores = opened.evaluate(Split.VALID)
@@ -213,7 +216,7 @@ def test_the_scores_of_fixed_answers(ready, tower, monkeypatch):
 
 
 def test_maps_are_of_the_window_with_the_answer(ready, tower):
-    opened = ready("question_answering", tower, *SMALL, "longest=24")
+    opened = ready("question_answering", tower, *SMALL, "max_length=24")
     found = opened.predict("How high?", AnswerOptions(context=CONTEXT, maps=True))
     windows = opened._windows([question(CONTEXT)])
     (best,) = opened._answer([question(CONTEXT)], windows)
@@ -236,8 +239,8 @@ def test_what_breaks_a_rule_is_refused(ready, tower):
     with pytest.raises(UsageError, match=says):
         ready("question_answering", tower, *SMALL).predict("How high?", AnswerOptions())
     for words, rule in (
-        (["stride=128"], r"^stride must be at least 0 and below half of longest, but is 128$"),
-        (["stride=-1"], r"^stride must be at least 0 and below half of longest, but is -1$"),
+        (["stride=128"], r"^stride must be at least 0 and below half of max_length, but is 128$"),
+        (["stride=-1"], r"^stride must be at least 0 and below half of max_length, but is -1$"),
         (["data.fraction=0"], r"^data\.fraction must be above 0 and below 1, but is 0\.0$"),
     ):
         with pytest.raises(UsageError, match=rule):
@@ -251,7 +254,7 @@ def test_every_answer_of_squad_stands_in_a_window():
         pytest.skip("no SQuAD here: set SACCADE_DATA to a folder that has qa/squad2")
     questions = [one for one in read_squad(path).questions if not one.impossible][::10]
     tokenizer = train_tokenizer("wordpiece", {one.context for one in questions}, 4000)
-    windows = cut_windows(questions, tokenizer, Frame.of(tokenizer, 384), 128)
+    windows = cut_windows(questions, tokenizer, InputTemplate.of(tokenizer, 384), 128)
     found = set()
     for window in windows:
         if window.answer != (0, 0):

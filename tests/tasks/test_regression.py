@@ -94,7 +94,7 @@ def test_numbers_that_are_all_the_same_cannot_be_scored(ready, prices, tmp_path)
         rf"^{other}: every number of the valid part is 3.5, expected different ones; give more rows, or --valid FILE$"
     )
     with pytest.raises(DataError, match=says):
-        opened.attach(other, whole=True)
+        opened.load_data(other, whole=True)
 
 
 def test_numbers_must_be_numbers_and_pairs_whole(ready, prices, tmp_path):
@@ -102,6 +102,6 @@ def test_numbers_must_be_numbers_and_pairs_whole(ready, prices, tmp_path):
     other = tmp_path / "bad.tsv"
     other.write_text("sentence1\tsentence2\tscore\na\tb\t3.5\nc\td\tfour\n")
     with pytest.raises(DataError, match=r"bad\.tsv:3: the label is 'four', expected a finite number in every row"):
-        opened.attach(other, whole=True)
+        opened.load_data(other, whole=True)
     with pytest.raises(UsageError, match=r"^a pair needs a second text, but none was given; add second=TEXT, or"):
         opened.predict("red cat", NumberOptions())

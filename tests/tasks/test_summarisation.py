@@ -10,7 +10,7 @@ import torch
 from saccade import api
 from saccade.config import override
 from saccade.core.task import Split
-from saccade.metrics import generation as metrics
+from saccade.metrics import generation
 from saccade.tasks.summarisation import SummaryConfig, SummaryOptions, Task
 
 WORDS = ["".join(random.Random(number).choices("aeioubdklmnprst", k=5)) for number in range(400)]
@@ -39,7 +39,7 @@ def made(folder: Path, rows: list[tuple[str, str]], *words: str) -> tuple[Task, 
     config = override(SummaryConfig(), [*TINY, *words])
     Task.prepare(config, data, assets)
     task = Task.open(config, assets)
-    said = task.attach(data)
+    said = task.load_data(data)
     with torch.no_grad():
         for parameter in task.model.parameters():
             parameter.normal_(std=0.3)
@@ -48,19 +48,23 @@ def made(folder: Path, rows: list[tuple[str, str]], *words: str) -> tuple[Task, 
 
 def test_the_defaults_are_those_of_summaries() -> None:
     config, options = SummaryConfig(), SummaryOptions()
-    assert (config.data.longest, config.data.cut, config.smoothing) == (1024, True, 0.1)
-    assert (config.search.beam, config.search.no_repeat) == (options.beam, options.no_repeat) == (4, 3)
+    assert (config.data.max_length, config.data.cut, config.smoothing) == (1024, True, 0.1)
+    assert (
+        (config.search.beam, config.search.no_repeat_ngram_size)
+        == (options.beam, options.no_repeat_ngram_size)
+        == (4, 3)
+    )
     assert Task.summary.startswith("learn from documents")
 
 
 def test_long_documents_are_cut_and_not_left_out(tmp_path: Path) -> None:
-    task, said = made(tmp_path, documents(long=5), "data.longest=200")
+    task, said = made(tmp_path, documents(long=5), "data.max_length=200")
     lengths = [length for part in task.parts.values() for length in part.source.lengths.tolist()]
     assert len(lengths) == 120
     assert sorted(lengths)[-6:].count(200) == 5
     assert "5 sources of more than 200 tokens cut there (first: pairs.tsv:1)" in said
-    longest = next(line for line in said if line.startswith("source")).split()[-1]
-    assert int(longest) > 200  # the table shows what there was
+    max_length = next(line for line in said if line.startswith("source")).split()[-1]
+    assert int(max_length) > 200  # the table shows what there was
     for split in task.parts:
         part = task.parts[split]
         for row in range(len(part.texts)):
@@ -70,13 +74,13 @@ def test_long_documents_are_cut_and_not_left_out(tmp_path: Path) -> None:
 
 def test_a_summary_that_is_too_long_leaves_its_pair_out(tmp_path: Path) -> None:
     rows = [*documents(), (" ".join(WORDS[:20]), " ".join(WORDS))]
-    task, said = made(tmp_path, rows, "data.longest=100")
+    task, said = made(tmp_path, rows, "data.max_length=100")
     assert sum(map(len, task.parts.values())) == 120
     assert "1 pair with a target of more than 100 tokens left out (first: pairs.tsv:121)" in said
 
 
 def test_a_document_to_predict_is_cut_as_well(tmp_path: Path) -> None:
-    task, _ = made(tmp_path, documents(), "data.longest=50")
+    task, _ = made(tmp_path, documents(), "data.max_length=50")
     ids = task.reader.source.encode(" ".join(WORDS))
     assert len(ids) > 50
     shortened = task.predict(task.reader.source.decode(ids[:50]), SummaryOptions())
@@ -114,7 +118,7 @@ def test_a_quick_evaluation_is_greedy_and_repeats_nothing_either(tmp_path: Path)
     task._search = lambda sources, settings, **rest: asked.append(settings) or found(sources, settings, **rest)  # type: ignore[method-assign]
     task.evaluate(Split.VALID, quick=True)
     task.sample()
-    assert [(one.beam, one.no_repeat) for one in asked] == [(1, 3), (1, 3)]
+    assert [(one.beam, one.no_repeat_ngram_size) for one in asked] == [(1, 3), (1, 3)]
 
 
 def test_scores_are_rouge_of_what_is_predicted_with_their_signatures(tmp_path: Path) -> None:
@@ -124,7 +128,7 @@ def test_scores_are_rouge_of_what_is_predicted_with_their_signatures(tmp_path: P
     assert task.score == "rougeL"
     texts = task.parts[Split.VALID].texts
     outputs = [prediction.output for prediction in task.predict_all([text for text, _ in texts], SummaryOptions())]
-    expected = metrics.rouge(outputs, [target for _, target in texts])
+    expected = generation.rouge(outputs, [target for _, target in texts])
     for name in ("rouge1", "rouge2", "rougeL"):
         assert scores[name] == pytest.approx(expected[name].value)
         assert task.explained[name] == expected[name].signature

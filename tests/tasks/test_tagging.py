@@ -137,7 +137,7 @@ def test_the_scores_say_how_sure_the_least_sure_word_of_an_entity_is(ready, name
 
 
 def test_words_beyond_the_longest_row_are_outside_and_said(ready, names):
-    opened = ready("tagging", names, "longest=8")
+    opened = ready("tagging", names, "max_length=8")
     words = ["went"] * 20
     room = (8 - 2) // len(opened.tokenizer.encode("went"))
     ((tags, sure),) = opened._tags([words])
@@ -146,14 +146,14 @@ def test_words_beyond_the_longest_row_are_outside_and_said(ready, names):
     assert sure[room:] == [0.0] * (20 - room) and min(sure[:room]) > 0
     cut = sum(len(opened._frame(one.words).places) < len(one.words) for one in opened.parts[Split.TRAIN].sentences)
     assert cut > 0
-    assert opened.attach(names)[1] == f"{cut:,} sentences have more than 8 tokens: their ends are not read"
+    assert opened.load_data(names)[1] == f"{cut:,} sentences have more than 8 tokens: their ends are not read"
 
 
 def test_a_first_word_longer_than_the_row_keeps_its_tag(ready, tmp_path):
     path = tmp_path / "long.conll"
     words = ["".join(random.Random(at).choices("lpqxyz", k=50)) for at in range(20)]
     path.write_text("".join(f"{word} B-X\nis O\n\n" for word in words))
-    opened = ready("tagging", path, "longest=8", "vocabulary=40")
+    opened = ready("tagging", path, "max_length=8", "vocabulary=40")
     assert opened._frame([words[0], "is"]).places == [1]
     (batch,) = opened.batches(Split.TRAIN, 1).at(0)
     assert batch.count == len(batch.rows)
@@ -168,7 +168,7 @@ def test_tags_follow_each_other_as_in_the_training_data(ready, names, tmp_path):
     words = ["Anna", "Smith", "went"]
     assert opened._tags([words])[0][0] == ["B-PER", "I-PER", "I-PER"]
     found = opened.predict(" ".join(words), TagOptions())
-    assert [opened.names[tag] for tag in opened.replay(found).chosen] == ["B-PER", "I-PER", "I-PER"]
+    assert [opened.names[tag] for tag in opened.rerun(found).chosen] == ["B-PER", "I-PER", "I-PER"]
     loose = write(tmp_path / "loose.conll", {**TAGS, "went": "I-LOC"})  # begins with an I: no rule holds
     opened = ready("tagging", loose, "vocabulary=56")
     with torch.no_grad():
@@ -199,4 +199,4 @@ def test_what_breaks_a_rule_is_refused(ready, names, tmp_path):
     other.write_text("Anna B-PER\nran B-LOK\n")
     says = r"other\.conll:2: tag 'B-LOK', expected one of the training sentences: O, B-LOC, B-PER, I-PER; did you mean"
     with pytest.raises(DataError, match=says):
-        ready("tagging", names).attach(other, whole=True)
+        ready("tagging", names).load_data(other, whole=True)

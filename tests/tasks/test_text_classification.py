@@ -210,8 +210,8 @@ def test_the_study_counts_what_was_taken_for_what(ready, animals, several, monke
     wanted = [labels[0] for labels in opened.parts[Split.VALID].labels]
     monkeypatch.setattr(opened, "_logits", lambda *_: torch.tensor([[0.0, 1.0, 0.0]]).repeat(len(wanted), 1))
     table = [[0, wanted.count(name), 0] for name in opened.names]
-    assert opened.study() == {"confusion": {"labels": ["cat", "dog", "none"], "wanted_by_found": table}}
-    assert ready("text_classification", several).study() == {}
+    assert opened.analyse() == {"confusion": {"labels": ["cat", "dog", "none"], "wanted_by_found": table}}
+    assert ready("text_classification", several).analyse() == {}
 
 
 def test_the_table_of_mistakes_is_shown_with_the_scores(ready, animals, several, monkeypatch):
@@ -247,7 +247,7 @@ def test_of_many_labels_only_the_most_frequent_mistakes_are_shown():
     [
         (["threshold=1"], r"^threshold must be above 0 and below 1, but is 1\.0$"),
         (["data.fraction=0"], r"^data\.fraction must be above 0 and below 1, but is 0\.0$"),
-        (["longest=7"], r"^longest must be at least 8, but is 7$"),
+        (["max_length=7"], r"^max_length must be at least 8, but is 7$"),
         (["rank=0"], r"^rank must be at least 1, but is 0$"),
         (["tokens=0"], r"^tokens must be at least 1, but is 0$"),
         (["parts=0"], r"^parts must be at least 1, but is 0$"),
@@ -277,7 +277,7 @@ def test_rows_without_any_label_cannot_be_scored(ready, several, tmp_path):
     other = tmp_path / "bare.tsv"
     other.write_text("text\tlabels\na cat\t\na dog\t\n")
     with pytest.raises(DataError, match=r"no row of the valid part has a label, expected one at least"):
-        opened.attach(other, whole=True)
+        opened.load_data(other, whole=True)
 
 
 def test_other_rows_must_be_like_the_training_rows(ready, pairs, animals, tmp_path):
@@ -286,10 +286,10 @@ def test_other_rows_must_be_like_the_training_rows(ready, pairs, animals, tmp_pa
     other.write_text("text\tlabel\na cat\tyes\na dog\tno\n")
     says = rf"^{other}: one text in a row, expected two texts as in the training rows; name the columns with --column"
     with pytest.raises(DataError, match=says):
-        opened.attach(other, whole=True)
+        opened.load_data(other, whole=True)
     other.write_text("text\tlabel\na cat\tcat\na dog\tdgo\n")
     with pytest.raises(DataError, match=rf"{other.name}:3: label 'dgo', expected one of the training rows: cat, dog"):
-        ready("text_classification", animals).attach(other, whole=True)
+        ready("text_classification", animals).load_data(other, whole=True)
 
 
 def test_a_file_with_nothing_to_hold_back_is_refused(ready, tmp_path):

@@ -58,7 +58,7 @@ def made(folder: Path, rows: list[tuple[str, str]], *words: str) -> Task:
     config = override(TranslationConfig(), list(words))
     Task.prepare(config, data, assets)
     task = Task.open(config, assets)
-    task.attach(data)
+    task.load_data(data)
     torch.manual_seed(1)
     for parameter in task.model.parameters():
         torch.nn.init.normal_(parameter, std=0.4)
@@ -216,9 +216,9 @@ def test_maps_have_the_tokens_of_both_sides_on_their_axes(task: Task) -> None:
         == {
             "rnn": set(),
             "rnn+attention": {"attention"},
-            "convolution": {"memory"},
-            "transformer": {"self", "memory"},
-            "universal": {"self", "memory"},
+            "convolution": {"cross"},
+            "transformer": {"self", "cross"},
+            "universal": {"self", "cross"},
         }[architecture]
     )
     read, written, given = ("4", "0", "7"), ("four", "zero"), ("four", "zero")
@@ -226,7 +226,7 @@ def test_maps_have_the_tokens_of_both_sides_on_their_axes(task: Task) -> None:
         heads, queries, keys = one.weights.shape
         assert (len(one.queries.labels), len(one.keys.labels)) == (queries, keys)
         torch.testing.assert_close(one.weights.sum(-1), torch.ones(heads, queries))
-        if one.name.endswith(("memory", "attention")):  # T x S: a row says what was looked at to write its word
+        if one.name.endswith(("cross", "attention")):  # T x S: a row says what was looked at to write its word
             assert one.weights.shape[1:] == (3, 4)
             assert one.queries.labels[:-1] == written and one.keys.labels[:-1] == read
             assert (one.queries.kind, one.keys.kind) == ("target", "source")
@@ -259,21 +259,21 @@ def test_pieces_know_their_words(speaker: Task) -> None:
 def test_the_finding_chooses_the_map_that_is_shown(speaker: Task) -> None:
     options = TranslationOptions(target="some words")
     try:
-        for name in ("decoder.0.memory", "decoder.1.memory"):
+        for name in ("decoder.0.cross", "decoder.1.cross"):
             for head in (0, 1, None):
-                speaker.findings = {"alignment": {"name": name, "head": head}}
+                speaker.analysis = {"alignment": {"name": name, "head": head}}
                 found = speaker.predict("a text", options)
                 chosen = next(read.weights for read in found.maps if read.name == name)
                 expected = chosen.mean(0) if head is None else chosen[head]
                 assert found.alignment is not None
                 assert torch.equal(found.alignment.weights[0], expected[:-1, :-1])  # without the end marks
     finally:
-        speaker.findings = {}
+        speaker.analysis = {}
 
 
 def test_studying_finds_one_of_the_crossing_heads(speaker: Task) -> None:
-    choice = speaker.study()["alignment"]
-    assert choice["name"] in ("decoder.0.memory", "decoder.1.memory")
+    choice = speaker.analyse()["alignment"]
+    assert choice["name"] in ("decoder.0.cross", "decoder.1.cross")
     assert choice["head"] in (0, 1, None)
     assert 0 < choice["score"] < 1
 

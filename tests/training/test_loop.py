@@ -1,4 +1,4 @@
-"""The loop: parts weigh what they hold, players take turns, randomness belongs to the step, troubles are named."""
+"""The loop: parts weigh what they hold, networks take turns, randomness belongs to the step, troubles are named."""
 
 import json
 import math
@@ -16,7 +16,7 @@ from saccade.errors import SaccadeError, UsageError
 from saccade.runs import checkpoint
 from saccade.runs.weights import weights
 from saccade.training import device
-from saccade.training.loop import Silent, TrainConfig, Trainer
+from saccade.training.loop import NullCallback, TrainConfig, Trainer
 from saccade.training.optim import OptimConfig
 
 OPTIM = OptimConfig(kind="adamw", lr=0.05, warmup=2, clip=1e9)
@@ -75,7 +75,7 @@ class Lines(Task):
     def open(cls, config: Any, assets: Path) -> "Lines":
         return cls()
 
-    def attach(self, data: Path, advance: Any = None, *, whole: bool = False) -> list[str]:
+    def load_data(self, data: Path, advance: Any = None, *, whole: bool = False) -> list[str]:
         return []
 
     def batches(self, split: Split, seed: int) -> Cut:
@@ -94,7 +94,7 @@ class Lines(Task):
         return "a sample"
 
 
-class Heard(Silent):
+class Heard(NullCallback):
     """Remembers what was said."""
 
     def __init__(self) -> None:
@@ -111,7 +111,7 @@ class Heard(Silent):
 def trainer(task: Task, folder: Path, report: Any = None, **settings: Any) -> Trainer:
     folder.mkdir(exist_ok=True)
     config = TrainConfig(**{"steps": 6, "device": "cpu", "optim": OPTIM, **settings})
-    return Trainer(task, config, folder, report or Silent())
+    return Trainer(task, config, folder, report or NullCallback())
 
 
 def records(folder: Path) -> list[dict[str, Any]]:
@@ -119,7 +119,7 @@ def records(folder: Path) -> list[dict[str, Any]]:
 
 
 def flat(task: Task) -> Tensor:
-    return torch.cat([value.flatten() for value in weights(task.players()).values()])
+    return torch.cat([value.flatten() for value in weights(task.networks()).values()])
 
 
 @pytest.mark.parametrize("sizes", [(3, 3), (1, 5), (2, 1, 3), (1,) * 6])
@@ -203,7 +203,7 @@ def test_a_stopped_run_goes_on_as_if_it_had_not_been(tmp_path: Path) -> None:
 
 
 def test_another_number_of_threads_is_said_on_resume(tmp_path: Path) -> None:
-    class Heard(Silent):
+    class Heard(NullCallback):
         said: ClassVar[list[str]] = []
 
         def say(self, message: str) -> None:
@@ -263,7 +263,7 @@ class Duel(Lines):
         self.maker, self.critic = nn.Linear(4, 4), nn.Linear(4, 1)
         self.seen: list[tuple[str, Tensor, Tensor]] = []
 
-    def players(self) -> dict[str, nn.Module]:
+    def networks(self) -> dict[str, nn.Module]:
         return {"critic": self.critic, "maker": self.maker}
 
     def losses(self, batch: Points) -> Iterator[tuple[str, Tensor]]:
@@ -279,7 +279,7 @@ class Duel(Lines):
 def test_two_players_take_turns_with_optimizers_of_their_own(tmp_path: Path, sizes: tuple[int, ...]) -> None:
     task = Duel(sizes)
     run = trainer(task, tmp_path, steps=1)
-    before = {name: [p.detach().clone() for p in player.parameters()] for name, player in task.players().items()}
+    before = {name: [p.detach().clone() for p in player.parameters()] for name, player in task.networks().items()}
     run.fit()
     turns = [player for player, _, _ in task.seen]
     assert turns == ["critic"] * len(sizes) + ["maker"] * len(sizes)
@@ -287,7 +287,7 @@ def test_two_players_take_turns_with_optimizers_of_their_own(tmp_path: Path, siz
     assert torch.equal(maker_then, maker_later)  # the first turn left the maker alone
     assert not torch.equal(critic_then, critic_later)  # and the second one saw the critic that had moved
     assert torch.equal(critic_later, task.critic.weight)  # which it left alone
-    for name, player in task.players().items():
+    for name, player in task.networks().items():
         assert not torch.equal(before[name][0], next(player.parameters()))
         owned = {id(p) for optimizer in run.optimizers[name] for g in optimizer.param_groups for p in g["params"]}
         assert owned == {id(p) for p in player.parameters()}

@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from saccade import atomic_io as durable
+from saccade import atomic_io
 from saccade.data.formats.pairs import Pair, PairFiles, Skipped, find_pairs, read_pairs, swap_rule
 from saccade.data.sequences import Sequences
 from saccade.data.splitting import content_hash
@@ -28,7 +28,7 @@ SAMPLE = 20_000  # pairs that decide how to tokenize
 FEW_WORDS = 300  # different ones: phonemes, tags, labels
 FEW_CHARACTERS = 512
 
-Advance = Callable[[float], None]
+Progress = Callable[[float], None]
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class BitextSettings:
     """file of validation pairs, laid out like the data; without it a share is held back"""
     fraction: float = 0.0
     """share of the pairs held back for validation; 0: a tenth, at most 2,000"""
-    longest: int = 256
+    max_length: int = 256
     """pairs with more tokens on one side are left out"""
     cut: bool = False
     """sources with more tokens are cut at this length instead; a target that is too long still leaves its pair out"""
@@ -61,7 +61,7 @@ class BitextSettings:
     def __post_init__(self) -> None:
         if not 0 <= self.fraction < 1:
             raise ValueError(f"fraction must be at least 0 and below 1, but is {self.fraction}")
-        for name, least in (("vocabulary", 0), ("longest", 1)):
+        for name, least in (("vocabulary", 0), ("max_length", 1)):
             if getattr(self, name) < least:
                 raise ValueError(f"{name} must be at least {least}, but is {getattr(self, name)}")
         for name in ("valid", "target", "alignments"):  # a run can be resumed from anywhere
@@ -91,7 +91,7 @@ class Bitext:
         return hashlib.sha256((self.source.fingerprint() + self.target.fingerprint()).encode()).hexdigest()[:16]
 
 
-def learn_vocabularies(settings: BitextSettings, data: Path, assets: Path, advance: Advance) -> list[str]:
+def learn_vocabularies(settings: BitextSettings, data: Path, assets: Path, advance: Progress) -> list[str]:
     """Write the tokenizers of both sides, learnt from the pairs to train on, into `assets`; says what was found."""
     files = settings.find(data)
     held = None if settings.valid else HELD if not settings.fraction else settings.fraction
@@ -103,7 +103,7 @@ def learn_vocabularies(settings: BitextSettings, data: Path, assets: Path, advan
     sample = list(islice(training(), SAMPLE))
     if not sample:
         raise DataError(f"{data}: no pairs to train on, expected at least a few hundred; name a file with data in it")
-    durable.write_json(assets / "pairs.json", {"target": _rule(settings, data)})
+    atomic_io.write_json(assets / "pairs.json", {"target": _rule(settings, data)})
     kinds = tuple(_kind(settings, [getattr(pair, side) for pair in sample]) for side in ("source", "target"))
     notes = files.notes()
     if settings.joint and kinds[0] == kinds[1]:
@@ -149,7 +149,7 @@ class Reader:
     def __init__(self, settings: BitextSettings, assets: Path) -> None:
         self.settings = settings
         self.source, self.target = load_vocabularies(assets)
-        self._rule = str(durable.read_json(assets / "pairs.json").get("target", ""))
+        self._rule = str(atomic_io.read_json(assets / "pairs.json").get("target", ""))
         self._empty, self._long, self._cut = Skipped(), Skipped(), Skipped()
         self.lengths: list[tuple[int, int]] = []
         """tokens of source and target of each pair of the training file, as they were before anything was cut"""
@@ -160,7 +160,7 @@ class Reader:
 
     def notes(self) -> list[str]:
         """What was left out, for people."""
-        limit = f"of more than {self.settings.longest} tokens"
+        limit = f"of more than {self.settings.max_length} tokens"
         long = f"with a target {limit}" if self.settings.cut else limit
         seen = ((self._cut, "source", f"{limit} cut there"), (self._long, "pair", f"{long} left out"))
         told = [
@@ -170,7 +170,7 @@ class Reader:
         ]
         return [*self._empty.notes(), *told]
 
-    def split(self, data: Path, advance: Advance) -> tuple[Bitext, Bitext]:
+    def split(self, data: Path, advance: Progress) -> tuple[Bitext, Bitext]:
         """The pairs of the training file to learn from, and those held back or of the validation file."""
         settings = self.settings
         share = 0.0 if settings.valid else settings.fraction or HELD
@@ -179,7 +179,7 @@ class Reader:
         for pair, source, target in self._encoded(settings.find(data), advance):
             self.lengths.append((len(source), len(target)))
             source = self._fit(pair, source)
-            if max(len(source), len(target)) > settings.longest:
+            if max(len(source), len(target)) > settings.max_length:
                 self._long.add(pair.file, pair.line)
             else:
                 (valid if share and _held_back(pair.source, share) else train).add(pair, source, target)
@@ -189,7 +189,7 @@ class Reader:
             _give_back(train, valid)
         return train.bitext(texts=False), valid.bitext(texts=True)
 
-    def whole(self, data: Path, advance: Advance) -> Bitext:
+    def whole(self, data: Path, advance: Progress) -> Bitext:
         """All pairs of another file, laid out like the training file."""
         part = _Part()
         for pair, source, target in self._encoded(self.settings.find(data, self._rule), advance):
@@ -198,7 +198,7 @@ class Reader:
 
     def encode(self, sources: Sequence[str]) -> list[list[int]]:
         """The tokens of some sources, as the model may read them."""
-        most = self.settings.longest if self.settings.cut else None
+        most = self.settings.max_length if self.settings.cut else None
         return [ids[:most] for ids in self.source.encode_batch(sources)]
 
     def target_lengths(self, data: Path) -> Iterator[int]:
@@ -207,12 +207,12 @@ class Reader:
 
     def _fit(self, pair: Pair, source: list[int]) -> list[int]:
         """The source, cut where that is wanted and it is too long."""
-        if not self.settings.cut or len(source) <= self.settings.longest:
+        if not self.settings.cut or len(source) <= self.settings.max_length:
             return source
         self._cut.add(pair.file, pair.line)
-        return source[: self.settings.longest]
+        return source[: self.settings.max_length]
 
-    def _encoded(self, files: PairFiles, advance: Advance) -> Iterator[tuple[Pair, list[int], list[int]]]:
+    def _encoded(self, files: PairFiles, advance: Progress) -> Iterator[tuple[Pair, list[int], list[int]]]:
         """Every pair with its tokens; many are tokenized at once, on all cores."""
         pairs = iter(read_pairs(files, advance=advance, skipped=self._empty))
         while block := list(islice(pairs, BLOCK)):

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from saccade.data.tables.encodings import Position, text_blocks
 from saccade.data.tables.problems import BadRows, Problem, Problems
-from saccade.data.tables.rows import FORBIDDEN, LONGEST_LINE, Advance, forbidden_problem, rows
-from saccade.data.tables.sniffing import Found
+from saccade.data.tables.rows import FORBIDDEN, LONGEST_LINE, Progress, forbidden_problem, rows
+from saccade.data.tables.sniffing import DataFile
 
 PIECE = 1 << 20  # characters
 TEXT_COLUMNS = ("text", "sentence", "content", "document", "body", "message")
@@ -23,7 +23,7 @@ class Document:
 
 
 def documents(
-    found: Found, *, column: str | None = None, problems: Problems | None = None, advance: Advance | None = None
+    found: DataFile, *, column: str | None = None, problems: Problems | None = None, advance: Progress | None = None
 ) -> Iterator[Document]:
     """The documents of a file; the pieces of a text file join to exactly its text, a row of a table is one document."""
     collected = Problems() if problems is None else problems
@@ -44,7 +44,7 @@ def documents(
         collected.check()
 
 
-def text_column(found: Found) -> str | None:
+def text_column(found: DataFile) -> str | None:
     """The column that holds the text when nobody says which: a usual name, or the only one (None: it has no name)."""
     by_name = {name.lower(): name for name in reversed(found.columns)}
     usual = next((by_name[name] for name in TEXT_COLUMNS if name in by_name), None)
@@ -68,12 +68,12 @@ def text_column(found: Found) -> str | None:
     return None
 
 
-def _width(found: Found) -> int:
+def _width(found: DataFile) -> int:
     first = next(rows(found, problems=Problems()), None)
     return len(first.values) if first is not None else 1
 
 
-def _pieces(found: Found, collected: Problems, advance: Advance | None) -> Iterator[Document]:
+def _pieces(found: DataFile, collected: Problems, advance: Progress | None) -> Iterator[Document]:
     """A text file in pieces of whole lines of about a megabyte."""
     carry, line, inked = "", 1, False
     position = Position()
@@ -97,7 +97,7 @@ def _pieces(found: Found, collected: Problems, advance: Advance | None) -> Itera
         yield Document(carry, line, found.path)
 
 
-def _note_forbidden(found: Found, block: str, position: Position, collected: Problems) -> None:
+def _note_forbidden(found: DataFile, block: str, position: Position, collected: Problems) -> None:
     """Note every forbidden character of a block, and move the position past the block."""
     done = 0
     for match in FORBIDDEN.finditer(block):
@@ -124,7 +124,7 @@ def safe_cut(text: str) -> int:
     return len(text) if len(text) > LONGEST_LINE else 0
 
 
-def count_characters(found: Found) -> int:
+def count_characters(found: DataFile) -> int:
     """How many characters a file holds up to its first undecodable byte, which the reading that follows will report."""
     count = 0
     try:

@@ -15,7 +15,7 @@ from saccade.data.tables.encodings import Position, explain
 from saccade.data.tables.files import find
 from saccade.data.tables.problems import BadRows, Problem, Problems, Strays
 from saccade.data.tables.rows import FORBIDDEN, Lines, Row, forbidden_problem, rows
-from saccade.data.tables.sniffing import FORMATS, Found, sniff
+from saccade.data.tables.sniffing import FORMATS, DataFile, sniff
 from saccade.errors import DataError, suggest
 
 Value = TypeVar("Value")
@@ -31,7 +31,7 @@ PARTS_OF_DATA = {"train", "training", "valid", "validation", "val", "dev", "test
 class LabelledFiles:
     """Where labelled rows come from: tables alike, lines that begin with their labels, a file or folder per label."""
 
-    files: tuple[Found, ...]
+    files: tuple[DataFile, ...]
     columns: Columns | None = None
     by_name: tuple[str, ...] = ()
     """The label of each file, where its name or folder says it."""
@@ -156,7 +156,7 @@ def _files(path: Path) -> list[Path]:
     return plain if plain and not known else find(path)
 
 
-def _find_lines(path: Path, found: Sequence[Found], numbers: bool) -> LabelledFiles:
+def _find_lines(path: Path, found: Sequence[DataFile], numbers: bool) -> LabelledFiles:
     """Plain text: lines marked with their labels, or one file of lines for each label."""
     if numbers:
         raise DataError(f"{path}: plain text, expected a table with a column of numbers; name a csv, tsv or jsonl file")
@@ -175,7 +175,7 @@ def _find_lines(path: Path, found: Sequence[Found], numbers: bool) -> LabelledFi
     raise DataError(f"{found[0].path}:1: plain text without labels, expected {kinds}; name such a file or folder")
 
 
-def _uneven(found: Found) -> Problem | None:
+def _uneven(found: DataFile) -> Problem | None:
     """The row because of which a table of tabs looked like plain text, if this is one."""
     first: int | None = None
     for number, line in enumerate(Lines(found), 1):

@@ -9,8 +9,8 @@ from pathlib import Path
 from saccade.data.tables.counterparts import counterpart, is_file, name_parts, swap_rule
 from saccade.data.tables.files import find
 from saccade.data.tables.problems import BadRows, Problem, Problems
-from saccade.data.tables.rows import FORBIDDEN, Advance, Lines, forbidden_problem, pick_columns, rows
-from saccade.data.tables.sniffing import Found, sniff
+from saccade.data.tables.rows import FORBIDDEN, Lines, Progress, forbidden_problem, pick_columns, rows
+from saccade.data.tables.sniffing import DataFile, sniff
 from saccade.errors import DataError, UsageError
 
 __all__ = ["Pair", "PairFiles", "Skipped", "counterpart", "find_pairs", "read_pairs", "swap_rule"]
@@ -72,8 +72,8 @@ class Skipped:
 class PairFiles:
     """Where pairs come from: one table (or several alike), or two files of lines."""
 
-    sources: tuple[Found, ...]
-    targets: tuple[Found, ...]
+    sources: tuple[DataFile, ...]
+    targets: tuple[DataFile, ...]
     columns: tuple[str, str]
     aside: tuple[str, ...] = ()  # columns that are not read
     listed: tuple[str, ...] = ()  # columns that hold lists of strings
@@ -119,11 +119,11 @@ def find_pairs(path: Path, *, source: str = "", target: str = "", encoding: str 
     return replace(tables[0], sources=tuple(table.sources[0] for table in tables))
 
 
-def _one_each(found: Sequence[Found]) -> list[Found]:
+def _one_each(found: Sequence[DataFile]) -> list[DataFile]:
     return list({file.format: file for file in reversed(found)}.values())
 
 
-def _choose(found: Found, source: str, target: str, encoding: str | None) -> PairFiles:
+def _choose(found: DataFile, source: str, target: str, encoding: str | None) -> PairFiles:
     """The columns of one table."""
     given = [name for name in (source, target) if name]
     if found.format != "jsonl" and not found.columns and not all(name.isdecimal() for name in given):
@@ -147,7 +147,7 @@ def _choose(found: Found, source: str, target: str, encoding: str | None) -> Pai
     return PairFiles((found,), (), columns, aside, _listed(found, columns) if found.format == "jsonl" else ())
 
 
-def _step(found: Found, names: Sequence[str]) -> str:
+def _step(found: DataFile, names: Sequence[str]) -> str:
     if len(names) > 1:
         return "say which with --source NAME --target NAME"
     return f"separate the two texts of each row of {found.path.name} by a tab"
@@ -172,7 +172,7 @@ def _guess(names: Sequence[str], source: str, target: str, *, numbered: bool) ->
     return first, second
 
 
-def _numbered(found: Found) -> tuple[str, ...]:
+def _numbered(found: DataFile) -> tuple[str, ...]:
     """The columns of a table without a header, by number; none if no row can be read."""
     if found.format == "jsonl":
         return ()
@@ -180,13 +180,13 @@ def _numbered(found: Found) -> tuple[str, ...]:
     return tuple(str(number + 1) for number in range(len(first.values))) if first is not None else ()
 
 
-def _listed(found: Found, columns: tuple[str, str]) -> tuple[str, ...]:
+def _listed(found: DataFile, columns: tuple[str, str]) -> tuple[str, ...]:
     """Those of two columns whose value in the first row is a list."""
     row = json.loads(next(line for line in Lines(found) if line.strip()))
     return tuple(name for name in columns if isinstance(row[name], list))
 
 
-def _find_lines(found: Sequence[Found], folder: bool, source: str, target: str, encoding: str | None) -> PairFiles:
+def _find_lines(found: Sequence[DataFile], folder: bool, source: str, target: str, encoding: str | None) -> PairFiles:
     """The files of lines, each with its counterpart."""
     if not target:
         raise _no_target(found[0])
@@ -196,7 +196,7 @@ def _find_lines(found: Sequence[Found], folder: bool, source: str, target: str, 
     if not chosen:
         message = f"{found[0].path}: plain text has no columns, and '{source}' is no part of its name"
         raise DataError(f"{message}; leave out --source, or name a table")
-    targets: dict[Path, Found] = {}
+    targets: dict[Path, DataFile] = {}
     for file in chosen:
         other = counterpart(file.path, target)
         if other in targets:
@@ -217,7 +217,7 @@ def _is_target_side(path: Path, target: str) -> bool:
     return target in (path.name, *name_parts(path.name)) or (is_file(named) and named.samefile(path))
 
 
-def _no_target(found: Found) -> DataError:
+def _no_target(found: DataFile) -> DataError:
     """The error for plain text without a target; a table with one bad row looks like plain text too."""
     step = "plain text needs a target: --target FILE or the part of the name that differs, for example --target de"
     first = 0
@@ -261,7 +261,7 @@ def read_pairs(
     problems.check()
 
 
-def _table_pairs(found: Found, columns: tuple[str, str], problems: Problems, advance: Advance) -> Iterator[Pair]:
+def _table_pairs(found: DataFile, columns: tuple[str, str], problems: Problems, advance: Progress) -> Iterator[Pair]:
     lists: dict[str, Callable[[list[str]], str]] = {columns[0]: " ".join, columns[1]: _first}
     for row in rows(found, columns, lists=lists, problems=problems, advance=advance):
         source, target = row.values
@@ -272,7 +272,9 @@ def _first(strings: list[str]) -> str:
     return strings[0] if strings else ""
 
 
-def _line_pairs(source: Found, target: Found, problems: Problems, advance: tuple[Advance, Advance]) -> Iterator[Pair]:
+def _line_pairs(
+    source: DataFile, target: DataFile, problems: Problems, advance: tuple[Progress, Progress]
+) -> Iterator[Pair]:
     """Line n of one file with line n of the other."""
     # A lone return inside a line must not move the lines behind it; it ends lines only where nothing else does.
     left, right = (
@@ -306,12 +308,12 @@ def _is_clean(lines: Lines, line: str, problems: Problems) -> bool:
 class _Progress:
     """Adds up how far several files have been read, as a share of all their bytes."""
 
-    def __init__(self, files: Sequence[Found], advance: Callable[[float], None] | None) -> None:
+    def __init__(self, files: Sequence[DataFile], advance: Callable[[float], None] | None) -> None:
         self._total = sum(file.size for file in files)
         self._done = [0] * len(files)
         self._advance = advance
 
-    def of(self, number: int) -> Advance:
+    def of(self, number: int) -> Progress:
         """What the reader of one of the files calls."""
 
         def step(position: int) -> None:

@@ -173,16 +173,16 @@ class _Reader:
             else:
                 self.note(f"item {number} of '{key}' is {_shown(item)}", "an object", f"write it as {SHAPE}")
 
-    def _text(self, owner: Json, key: str, longest: int) -> str:
+    def _text(self, owner: Json, key: str, max_length: int) -> str:
         """The text under a key; empty if there is something wrong with it, which is noted."""
         text = owner.get(key)
         if not isinstance(text, str) or not text.strip():
             found = f"'{key}' is {_shown(text)}" if key in owner else f"no '{key}'"
             self.note(found, "some text", "fill it in or delete the entry")
             return ""
-        if len(text) > longest:
+        if len(text) > max_length:
             what = f"'{key}' has {len(text):,} characters"
-            self.note(what, f"at most {longest:,}", "divide it into paragraphs of their own")
+            self.note(what, f"at most {max_length:,}", "divide it into paragraphs of their own")
             return ""
         bad = DAMAGED.search(text)
         if bad is not None:

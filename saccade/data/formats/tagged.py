@@ -10,7 +10,7 @@ from saccade.data.tables.encodings import explain
 from saccade.data.tables.files import find
 from saccade.data.tables.problems import Problem, Problems, Strays
 from saccade.data.tables.rows import FORBIDDEN, Lines, forbidden_problem
-from saccade.data.tables.sniffing import Found, sniff
+from saccade.data.tables.sniffing import DataFile, sniff
 from saccade.errors import DataError, suggest
 
 PLAIN = (".conll", ".conll03", ".iob", ".iob2", ".bio")  # names of files that can hold nothing else
@@ -39,7 +39,7 @@ class Tagged:
     sentences: tuple[Sentence, ...]
     names: tuple[str, ...]
     """Every tag there is: O first, the others sorted."""
-    files: tuple[Found, ...]
+    files: tuple[DataFile, ...]
     wordless: int
     strays: Strays
 
@@ -126,7 +126,7 @@ def _files(path: Path) -> list[Path]:
     return chosen
 
 
-def _blocks(found: Found, problems: Problems, strays: Strays) -> Iterator[list[_Line]]:
+def _blocks(found: DataFile, problems: Problems, strays: Strays) -> Iterator[list[_Line]]:
     """The lines between blank ones, in columns: by tabs if the first line with a word has one, else by spaces."""
     lines = Lines(found, strays=strays)
     block: list[_Line] = []

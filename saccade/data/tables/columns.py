@@ -8,7 +8,7 @@ from typing import Literal
 
 from saccade.data.tables.problems import BadRows, Problem, Problems, Strays
 from saccade.data.tables.rows import Lines, pick_columns, rows
-from saccade.data.tables.sniffing import Found, sniff
+from saccade.data.tables.sniffing import DataFile, sniff
 from saccade.errors import DataError, UsageError
 
 SAMPLE = 1000  # rows
@@ -59,8 +59,8 @@ class Columns:
 
 
 def find_columns(
-    found: Found, *, text: str = "", second: str = "", label: str = "", numbers: bool = False
-) -> tuple[Found, Columns]:
+    found: DataFile, *, text: str = "", second: str = "", label: str = "", numbers: bool = False
+) -> tuple[DataFile, Columns]:
     """Decide which columns to read, and with or without a header; what is given is taken as said.
 
     With `numbers` the label is a number to be predicted, not one of some classes.
@@ -96,7 +96,7 @@ def find_columns(
 
 
 def labelled_with(
-    found: Found, *, text: str = "", second: str = "", label: str = ""
+    found: DataFile, *, text: str = "", second: str = "", label: str = ""
 ) -> Literal["classes", "numbers", ""]:
     """What a table is plainly labelled with: classes, or numbers for pairs of texts; nothing where that is not sure."""
     for numbers in (True, False):
@@ -121,7 +121,7 @@ def _grades(values: Sequence[str]) -> bool:
     return len(set(values)) > FEW or any(float(value) % 1 for value in values)
 
 
-def _sample(found: Found) -> dict[str, list[str]]:
+def _sample(found: DataFile) -> dict[str, list[str]]:
     """The first rows of a table, by column."""
     if found.format != "jsonl":
         first = [row.values for row in islice(rows(found, problems=Problems(), strays=Strays()), SAMPLE)]
@@ -191,7 +191,7 @@ def _alike(text: Sequence[str], other: Sequence[str]) -> bool:
 
 
 def _undecided(
-    found: Found, sample: Mapping[str, list[str]], role: str, kind: str, option: str, fits: list[str]
+    found: DataFile, sample: Mapping[str, list[str]], role: str, kind: str, option: str, fits: list[str]
 ) -> BadRows:
     listed = ", ".join(name or "(no name)" for name in sample) or "none"
     what = f"{len(fits)} columns look like a {kind} ({', '.join(fits)})" if fits else f"no column looks like a {kind}"

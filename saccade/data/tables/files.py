@@ -9,14 +9,14 @@ from saccade.data.splitting import Overlap, Part, SplitSettings, belongs_to_vali
 from saccade.data.tables.encodings import explain
 from saccade.data.tables.problems import BadRows, Problem, Problems
 from saccade.data.tables.rows import Row, rows
-from saccade.data.tables.sniffing import FORMATS, Format, Found, sniff
+from saccade.data.tables.sniffing import FORMATS, DataFile, Format, sniff
 from saccade.errors import DataError, suggest
 
 __all__ = [
     "BadRows",
+    "DataFile",
     "Document",
     "Format",
-    "Found",
     "Overlap",
     "Part",
     "Problem",

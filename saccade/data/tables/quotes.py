@@ -4,12 +4,12 @@ import re
 
 from saccade.data.tables.encodings import Position
 from saccade.data.tables.problems import Problem
-from saccade.data.tables.sniffing import Found
+from saccade.data.tables.sniffing import DataFile
 
 ENCLOSED = re.compile(r'"[^"]*(?:""[^"]*)*"')
 
 
-def find_quote_fault(found: Found, start: int, text: str, longest: int) -> Problem:
+def find_quote_fault(found: DataFile, start: int, text: str, max_length: int) -> Problem:
     """The problem in the raw text of a row that starts at a line: an open quote, or text after a closed one."""
     at, after = _scan(text, found.delimiter)
     opened = Position(start)
@@ -17,8 +17,8 @@ def find_quote_fault(found: Found, start: int, text: str, longest: int) -> Probl
     step = 'write a quote inside a quoted field as two quotes ("")'
     if after is None:
         what = "the quote that opens here is never closed"
-        if len(text) > longest:
-            what = f"the quote that opens here is not closed within {longest:,} characters"
+        if len(text) > max_length:
+            what = f"the quote that opens here is not closed within {max_length:,} characters"
         return Problem(found.path, opened.line, opened.column, what, "a closing quote", step)
     closed = Position(start)
     closed.advance(text[:after])

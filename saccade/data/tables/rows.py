@@ -11,7 +11,7 @@ from typing import Literal
 from saccade.data.tables.encodings import text_blocks
 from saccade.data.tables.problems import BadRows, Problem, Problems, Strays
 from saccade.data.tables.quotes import find_quote_fault
-from saccade.data.tables.sniffing import Found
+from saccade.data.tables.sniffing import DataFile
 from saccade.errors import DataError, suggest
 
 LONGEST_LINE = 1 << 24  # characters; a longer one is a file without line ends, and must not fill the memory
@@ -20,7 +20,7 @@ LONGEST_FIELD = 1 << 24
 FORBIDDEN = re.compile("[\x00-\x08\x0e-\x1f\x7f\ud800-\udfff]")
 CONTROL = re.compile("[\x01-\x08\x0e-\x1f\x7f]")  # those that slip into text; a NUL says that the file is damaged
 
-Advance = Callable[[int], None]
+Progress = Callable[[int], None]
 Lists = Mapping[str, Callable[[list[str]], str]]
 
 
@@ -37,8 +37,8 @@ class Lines:
 
     def __init__(
         self,
-        found: Found,
-        advance: Advance | None = None,
+        found: DataFile,
+        advance: Progress | None = None,
         *,
         translate: bool = True,
         strays: Strays | None = None,
@@ -87,13 +87,13 @@ def forbidden_problem(path: Path, line: int, column: int | None, character: str)
 
 
 def rows(
-    found: Found,
+    found: DataFile,
     columns: Sequence[str] | None = None,
     *,
     numbers: bool = True,
     lists: Lists | None = None,
     problems: Problems | None = None,
-    advance: Advance | None = None,
+    advance: Progress | None = None,
     strays: Strays | None = None,
 ) -> Iterator[Row]:
     """The rows of a table with the columns asked for (None: all), streaming; bad rows are raised together at the end.
@@ -136,7 +136,7 @@ def pick_columns(path: Path, names: Sequence[str], columns: Sequence[str] | None
     return [list(names).index(wanted) for wanted in (names if columns is None else columns)]
 
 
-def _records(found: Found, lines: Lines, collected: Problems) -> Iterator[tuple[int, list[str]]]:
+def _records(found: DataFile, lines: Lines, collected: Problems) -> Iterator[tuple[int, list[str]]]:
     """Every row of a csv or tsv file with the line it starts on; rows with bad quotes or characters are noted."""
     csv.field_size_limit(LONGEST_FIELD)
     quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if found.quoted else csv.QUOTE_NONE
@@ -163,7 +163,7 @@ def _records(found: Found, lines: Lines, collected: Problems) -> Iterator[tuple[
             yield start, values
 
 
-def _table_rows(found: Found, lines: Lines, columns: Sequence[str] | None, collected: Problems) -> Iterator[Row]:
+def _table_rows(found: DataFile, lines: Lines, columns: Sequence[str] | None, collected: Problems) -> Iterator[Row]:
     """The rows of a csv or tsv file, each as wide as the first one."""
     records = _records(found, lines, collected)
     first = next(records, None)
@@ -200,7 +200,7 @@ def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 
 def _json_rows(
-    found: Found, lines: Lines, columns: Sequence[str] | None, numbers: bool, lists: Lists, collected: Problems
+    found: DataFile, lines: Lines, columns: Sequence[str] | None, numbers: bool, lists: Lists, collected: Problems
 ) -> Iterator[Row]:
     """The rows of a jsonl file: one object a line, with the same keys wanted of each."""
     wanted = columns

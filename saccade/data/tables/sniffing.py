@@ -29,7 +29,7 @@ NEWLINES = {"\r\n": "CRLF", "\r": "CR", "mixed": "mixed"}
 
 
 @dataclass(frozen=True)
-class Found:
+class DataFile:
     """What a data file turned out to be: how to read it, and notes on what was decided."""
 
     path: Path
@@ -65,7 +65,7 @@ def people_size(size: int) -> str:
     return f"{amount / 1000:.1f} TB"
 
 
-def sniff(path: Path, *, encoding: str | None = None, header: bool | None = None) -> Found:
+def sniff(path: Path, *, encoding: str | None = None, header: bool | None = None) -> DataFile:
     """Look at the start of a file and decide how to read it; a given encoding or header is taken as said."""
     path = Path(path)
     given = check_encoding(encoding) if encoding is not None else None
@@ -81,7 +81,7 @@ def sniff(path: Path, *, encoding: str | None = None, header: bool | None = None
     layout = sniff_layout(format, text, whole, header) if format != "text" else Layout()
     if decoder.newline in NEWLINES:
         notes.append(f"{NEWLINES[decoder.newline]} line ends are read as \\n")
-    return Found(
+    return DataFile(
         path=path,
         format=format,
         gzip=packed,

@@ -15,23 +15,23 @@ MARKS = (("[CLS]", "[SEP]", 1, "[MASK]"), ("<s>", "</s>", 2, "<mask>"))  # of BE
 
 
 @dataclass(frozen=True)
-class Frame:
+class InputTemplate:
     """The marks around texts: begin, first text, middle, second text, end."""
 
     begin: int
     end: int
     middle: tuple[int, ...]
     mask: int | None
-    longest: int
+    max_length: int
     """most tokens of a row, marks included"""
 
     @classmethod
-    def of(cls, tokenizer: Tokenizer, longest: int) -> Frame:
+    def of(cls, tokenizer: Tokenizer, max_length: int) -> InputTemplate:
         """The marks that a tokenizer has, as BERT or RoBERTa use them."""
         for begin, end, times, mask in MARKS:
             if begin in tokenizer.specials and end in tokenizer.specials:
                 last = tokenizer.specials[end]
-                return cls(tokenizer.specials[begin], last, (last,) * times, tokenizer.specials.get(mask), longest)
+                return cls(tokenizer.specials[begin], last, (last,) * times, tokenizer.specials.get(mask), max_length)
         known = " or ".join(f"{begin} and {end}" for begin, end, *_ in MARKS)
         raise ModelFileError(f"the tokenizer must have the marks {known}, but has {', '.join(tokenizer.specials)}")
 
@@ -41,10 +41,10 @@ class Frame:
         Of two texts the longer one is cut first.
         """
         if second is None:
-            kept = first[: self.longest - 2]
+            kept = first[: self.max_length - 2]
             row = [self.begin, *kept, self.end]
             return row, len(row)
-        room = self.longest - 2 - len(self.middle)
+        room = self.max_length - 2 - len(self.middle)
         short = min(len(second), max(room // 2, room - len(first)))
         one, other = first[: room - short], second[:short]
         head = [self.begin, *one, *self.middle]

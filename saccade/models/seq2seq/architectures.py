@@ -14,7 +14,7 @@ Architecture = Literal["rnn", "rnn+attention", "convolution", "transformer", "un
 
 
 @dataclass(frozen=True)
-class Shapes:
+class Seq2SeqConfig:
     """The shape of each architecture; only that of the chosen one counts."""
 
     architecture: Architecture = "transformer"
@@ -27,7 +27,7 @@ class Shapes:
     decoder: DecoderConfig = field(default_factory=DecoderConfig)
 
 
-def build(shapes: Shapes, sizes: Vocabularies) -> Seq2Seq:
+def build(shapes: Seq2SeqConfig, sizes: Vocabularies) -> Seq2Seq:
     """A fresh model of the chosen architecture."""
     if shapes.architecture == "transformer":
         return Translator(shapes.transformer, sizes)

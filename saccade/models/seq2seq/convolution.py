@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from saccade.models.seq2seq.interface import Memory, Seq2Seq, Vocabularies
-from saccade.nn.ablation import entered
+from saccade.nn.ablation import patch_embeddings
 from saccade.nn.attention import Attention
 from saccade.nn.cache import KVCache
 from saccade.nn.convolution import Convolution, Convolutions
@@ -52,14 +52,14 @@ class Step(nn.Module):
     def __init__(self, config: ConvolutionConfig) -> None:
         super().__init__()
         self.convolution = Convolution(config.dim, config.width, causal=True)
-        self.memory = Attention(config.dim, 1, memory_dim=config.dim)
+        self.cross = Attention(config.dim, 1, memory_dim=config.dim)
         self.dropout = config.dropout
 
     def forward(self, x: Tensor, memory: Tensor, mask: Padding, cache: KVCache | None, name: str) -> Tensor:
         own = cache.layer(f"{name}.convolution") if cache else None
-        fixed = cache.layer(f"{name}.memory") if cache else None
+        fixed = cache.layer(f"{name}.cross") if cache else None
         y: Tensor = self.convolution(dropout(x, self.dropout, self.training), cache=own)
-        y = (y + self.memory(y, memory, mask=mask, cache=fixed)) * math.sqrt(0.5)
+        y = (y + self.cross(y, memory, mask=mask, cache=fixed)) * math.sqrt(0.5)
         return (x + y) * math.sqrt(0.5)
 
 
@@ -91,5 +91,5 @@ class ConvolutionTranslator(Seq2Seq):
         return dropout(x, self.config.dropout, self.training)
 
     def _embed(self, table: nn.Embedding, ids: Tensor, start: int | Tensor) -> Tensor:
-        x = (entered(self.norm(table(ids))) + self.position(start, ids.shape[1], ids.device)) * math.sqrt(0.5)
+        x = (patch_embeddings(self.norm(table(ids))) + self.position(start, ids.shape[1], ids.device)) * math.sqrt(0.5)
         return dropout(x, self.config.dropout, self.training)

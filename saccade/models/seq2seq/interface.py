@@ -69,14 +69,14 @@ def begin_weights(model: nn.Module, begin: Literal["silent", "xavier"]) -> None:
         initialise(model)
 
 
-class Writing:
+class DecoderState:
     """Targets being written: a step function for the searches in `decode`, over any model here.
 
     Rows are the beams of a sentence, one sentence after the other; the beams of a sentence share its memory.
     """
 
-    def __init__(self, model: Seq2Seq, memory: Memory, capacity: int) -> None:
-        self.model, self.memory, self.cache = model, memory, KVCache(capacity)
+    def __init__(self, model: Seq2Seq, memory: Memory, max_positions: int) -> None:
+        self.model, self.memory, self.cache = model, memory, KVCache(max_positions)
 
     @torch.no_grad()
     def step(self, ids: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from saccade.models.seq2seq.interface import Memory, Seq2Seq, Vocabularies
-from saccade.nn.ablation import entered
+from saccade.nn.ablation import patch_embeddings
 from saccade.nn.attention import Additive, Attention, Bilinear, Dot, Score
 from saccade.nn.cache import KVCache
 from saccade.nn.kernels import dropout
@@ -72,14 +72,14 @@ class RecurrentTranslator(Seq2Seq):
         nn.init.zeros_(self.head.weight)
 
     def encode(self, source: Tensor, keep: Tensor) -> Memory:
-        x = self._drop(entered(self.norm(self.source(source))))  # (B, S, D)
+        x = self._drop(patch_embeddings(self.norm(self.source(source))))  # (B, S, D)
         values, last = self.encoder(x, keep=keep)
         ways = 2 if self.config.both_ways else 1
         final = last[0][-ways:].transpose(0, 1).flatten(1)  # (B, H or 2H): h_T, and h_1 of the other way
         return Memory(values, keep, summary=(final,))
 
     def decode(self, ids: Tensor, memory: Memory, *, cache: KVCache | None = None) -> Tensor:
-        x = self._drop(entered(self.norm(self.target(ids))))  # (B, T, D)
+        x = self._drop(patch_embeddings(self.norm(self.target(ids))))  # (B, T, D)
         state = self._state(memory, len(ids), cache)
         if self.attention is None:
             fixed = _spread(memory.summary[0], len(ids))  # (B, 2H)

@@ -10,7 +10,7 @@ from typing import Literal
 from torch import Tensor, nn
 
 from saccade.models.seq2seq.interface import Memory, Seq2Seq, Vocabularies, begin_weights
-from saccade.nn.ablation import entered
+from saccade.nn.ablation import patch_embeddings
 from saccade.nn.cache import KVCache
 from saccade.nn.kernels import dropout
 from saccade.nn.layers import RMSNorm
@@ -82,7 +82,7 @@ class Embedded(Seq2Seq):
 
     def embed(self, table: nn.Embedding, ids: Tensor) -> Tensor:
         x: Tensor = table(ids)
-        x = entered(self.norm(x) if self.config.embedding_norm else x * math.sqrt(self.config.dim))
+        x = patch_embeddings(self.norm(x) if self.config.embedding_norm else x * math.sqrt(self.config.dim))
         return dropout(x, self.config.embedding_dropout, self.training)  # (B, T, D)
 
 

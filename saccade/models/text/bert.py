@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from saccade.nn.ablation import entered
+from saccade.nn.ablation import patch_embeddings
 from saccade.nn.kernels import dropout
 from saccade.nn.layers import ACTIVATIONS, initialise, initialise_gpt2, make_norm
 from saccade.nn.masks import Padding
@@ -53,7 +53,7 @@ class Bert(nn.Module):
         self.config = config
         self.embedding = nn.Embedding(vocabulary, config.dim)
         learned = config.position == "learned"  # added before the norm of the embedding, so not within the stack
-        self.position = Learned(config.capacity, config.dim) if learned else None
+        self.position = Learned(config.max_positions, config.dim) if learned else None
         self.segment = nn.Embedding(config.segments, config.dim) if config.segments else None
         self.norm = make_norm(config.norm, config.dim, bias=config.bias, epsilon=config.epsilon)
         self.encoder = Transformer(replace(config, position="none") if learned else config)
@@ -77,7 +77,7 @@ class Bert(nn.Module):
             x = x + self.position(0, ids.shape[1], ids.device)
         if self.segment is not None:
             x = x + (self.segment.weight[0] if segments is None else self.segment(segments))
-        x = dropout(entered(self.norm(x)), self.config.embedding_dropout, self.training)
+        x = dropout(patch_embeddings(self.norm(x)), self.config.embedding_dropout, self.training)
         out: Tensor = self.encoder(x, mask=None if keep is None else Padding(keep), states=states)
         return out
 
@@ -102,7 +102,7 @@ class Words(nn.Module):
         return logits
 
 
-class Masked(nn.Module):
+class BertForPreTraining(nn.Module):
     """An encoder with what it is trained by: which word is hidden, and whether the second text follows the first."""
 
     def __init__(self, config: BertConfig, vocabulary: int, *, words: bool = True, following: bool = False) -> None:
@@ -110,7 +110,7 @@ class Masked(nn.Module):
         self.config = config
         self.bert = Bert(config, vocabulary)
         self.words = Words(config, vocabulary) if words else None
-        head = nn.Linear(config.dim, 2) if config.pooler else Following(config.dim)
+        head = nn.Linear(config.dim, 2) if config.pooler else NextSentenceHead(config.dim)
         self.next = head if following else None  # 0: it follows, as published
         begin_weights(self, config)
         if config.tied and self.words is not None:
@@ -130,7 +130,7 @@ class Masked(nn.Module):
         return logits
 
 
-class Following(nn.Module):
+class NextSentenceHead(nn.Module):
     """Whether one text follows another: by the means of both, and by the sum of the tokens that each has of the other.
 
     A sum, since each such token is evidence of its own: that a name comes again says more than that a "the" does. The
@@ -155,7 +155,7 @@ class Following(nn.Module):
         return logits
 
 
-class Encoding(nn.Module):
+class SentenceEncoder(nn.Module):
     """An encoder alone, under the name it has in every model."""
 
     def __init__(self, config: BertConfig, vocabulary: int) -> None:
@@ -163,7 +163,7 @@ class Encoding(nn.Module):
         self.bert = Bert(replace(config, pooler=False), vocabulary)
 
     @classmethod
-    def around(cls, bert: Bert) -> Encoding:
+    def around(cls, bert: Bert) -> SentenceEncoder:
         """A given encoder, without its pooler."""
         with torch.device("meta"):
             made = cls(bert.config, bert.embedding.num_embeddings)
@@ -171,7 +171,7 @@ class Encoding(nn.Module):
         return made
 
 
-class Headed(nn.Module):
+class BertWithHead(nn.Module):
     """An encoder with one linear layer on top, which begins as 0; over each token, or over one vector of all."""
 
     def __init__(self, config: BertConfig, vocabulary: int, outputs: int) -> None:

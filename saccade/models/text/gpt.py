@@ -8,7 +8,7 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from saccade.nn.ablation import entered
+from saccade.nn.ablation import patch_embeddings
 from saccade.nn.cache import KVCache
 from saccade.nn.layers import RMSNorm, initialise, initialise_gpt2
 from saccade.nn.masks import Causal
@@ -45,7 +45,7 @@ class GPT(nn.Module):
             self.head.weight = self.embedding.weight
 
     def forward(self, ids: Tensor, *, cache: KVCache | None = None, count: Tensor | None = None) -> Tensor:
-        x = entered(self.norm(self.embedding(ids)))  # (B, T, D)
+        x = patch_embeddings(self.norm(self.embedding(ids)))  # (B, T, D)
         x = self.decoder(x, mask=Causal(), cache=cache, count=count)
         logits: Tensor = self.head(x)  # (B, T, V)
         return logits

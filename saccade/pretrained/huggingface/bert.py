@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from torch import nn
 
-from saccade.models.text.bert import BertConfig, Masked
+from saccade.models.text.bert import BertConfig, BertForPreTraining
 from saccade.pretrained.huggingface.family import Family, Names, activation, backwards
 from saccade.pretrained.huggingface.parts import Part, both
 
@@ -54,7 +54,7 @@ def shape(found: Schema, names: Names) -> BertConfig:
         dropout=found.hidden_dropout_prob,
         embedding_dropout=found.hidden_dropout_prob,
         attention_dropout=found.attention_probs_dropout_prob,
-        capacity=found.max_position_embeddings,
+        max_positions=found.max_position_embeddings,
         segments=found.type_vocab_size,
         epsilon=found.layer_norm_eps,
         pooler=POOLER in names,
@@ -72,7 +72,7 @@ def describe(config: BertConfig, vocabulary: int) -> dict[str, Any]:
         "hidden_act": backwards(config.activation),
         "hidden_dropout_prob": config.dropout,
         "attention_probs_dropout_prob": config.attention_dropout,
-        "max_position_embeddings": config.capacity,
+        "max_position_embeddings": config.max_positions,
         "type_vocab_size": config.segments,
         "layer_norm_eps": config.epsilon or 1e-5,
         "pad_token_id": 0,
@@ -80,7 +80,7 @@ def describe(config: BertConfig, vocabulary: int) -> dict[str, Any]:
 
 
 def build(config: BertConfig, vocabulary: int, names: Names) -> nn.Module:
-    return Masked(config, vocabulary, words=WORDS in names, following=NEXT in names)
+    return BertForPreTraining(config, vocabulary, words=WORDS in names, following=NEXT in names)
 
 
 def body(config: BertConfig) -> list[Part]:

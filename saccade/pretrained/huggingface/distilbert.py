@@ -36,7 +36,7 @@ def shape(found: Schema, _: Names) -> BertConfig:
         dropout=found.dropout,
         embedding_dropout=found.dropout,
         attention_dropout=found.attention_dropout,
-        capacity=found.max_position_embeddings,
+        max_positions=found.max_position_embeddings,
         segments=0,
         epsilon=1e-12,
         **bert.PUBLISHED,
@@ -53,7 +53,7 @@ def describe(config: BertConfig, vocabulary: int) -> dict[str, Any]:
         "activation": backwards(config.activation),
         "dropout": config.dropout,
         "attention_dropout": config.attention_dropout,
-        "max_position_embeddings": config.capacity,
+        "max_position_embeddings": config.max_positions,
         "pad_token_id": 0,
     }
 

@@ -58,7 +58,7 @@ def shape(found: Schema, names: Names) -> GPTConfig:
         kv_heads=found.num_key_value_heads or 0,
         hidden=found.intermediate_size,
         activation="swiglu",
-        capacity=found.max_position_embeddings,
+        max_positions=found.max_position_embeddings,
         epsilon=found.rms_norm_eps,
         norm="rms",
         position="rotary",
@@ -82,7 +82,7 @@ def describe(config: GPTConfig, vocabulary: int) -> dict[str, Any]:
         "rms_norm_eps": config.epsilon or 1e-6,
         "rope_theta": config.rotary_base,
         "rope_parameters": {"rope_theta": config.rotary_base, "rope_type": "default"},
-        "max_position_embeddings": config.capacity,
+        "max_position_embeddings": config.max_positions,
         "tie_word_embeddings": config.tied,
     }
 

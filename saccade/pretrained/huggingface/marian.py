@@ -56,7 +56,7 @@ def shape(found: Schema, names: Names) -> TranslatorConfig:
         embedding_dropout=found.dropout,
         attention_dropout=found.attention_dropout,
         drop_inside=False,
-        capacity=found.max_position_embeddings,
+        max_positions=found.max_position_embeddings,
         norm="layer",
         norm_first=False,
         position="sinusoidal",
@@ -82,7 +82,7 @@ def describe(config: TranslatorConfig, vocabulary: int) -> dict[str, Any]:
         "activation_function": backwards(config.activation),
         "dropout": config.dropout,
         "attention_dropout": config.attention_dropout,
-        "max_position_embeddings": config.capacity,
+        "max_position_embeddings": config.max_positions,
         "scale_embedding": True,
         "static_position_embeddings": True,
         "share_encoder_decoder_embeddings": True,
@@ -105,10 +105,10 @@ def body(config: TranslatorConfig) -> list[Part]:
             found += both(f"{mine}.self_residual.norm", f"{other}.self_attn_layer_norm")
             if side == "decoder":
                 read = tuple(f"{other}.encoder_attn.{name}_proj" for name in "kv")
-                found += both(f"{mine}.memory.q", f"{other}.encoder_attn.q_proj")
-                found += both(f"{mine}.memory.kv", read, rows=(config.dim,) * 2)
-                found += both(f"{mine}.memory.out", f"{other}.encoder_attn.out_proj")
-                found += both(f"{mine}.memory_residual.norm", f"{other}.encoder_attn_layer_norm")
+                found += both(f"{mine}.cross.q", f"{other}.encoder_attn.q_proj")
+                found += both(f"{mine}.cross.kv", read, rows=(config.dim,) * 2)
+                found += both(f"{mine}.cross.out", f"{other}.encoder_attn.out_proj")
+                found += both(f"{mine}.cross_residual.norm", f"{other}.encoder_attn_layer_norm")
             found += both(f"{mine}.feed.up", f"{other}.fc1")
             found += both(f"{mine}.feed.down", f"{other}.fc2")
             found += both(f"{mine}.feed_residual.norm", f"{other}.final_layer_norm")

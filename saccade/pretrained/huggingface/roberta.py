@@ -26,13 +26,13 @@ class Schema(bert.Schema):
 def shape(found: Schema, names: Names) -> BertConfig:
     if found.pad_token_id != UNUSED - 1:
         raise ValueError(f"pad_token_id must be {UNUSED - 1}, but is {found.pad_token_id}")
-    return replace(bert.shape(found, names), capacity=found.max_position_embeddings - UNUSED)
+    return replace(bert.shape(found, names), max_positions=found.max_position_embeddings - UNUSED)
 
 
 def describe(config: BertConfig, vocabulary: int) -> dict[str, Any]:
     return {
         **bert.describe(config, vocabulary),
-        "max_position_embeddings": config.capacity + UNUSED,
+        "max_position_embeddings": config.max_positions + UNUSED,
         "pad_token_id": UNUSED - 1,
         "bos_token_id": 0,
         "eos_token_id": 2,

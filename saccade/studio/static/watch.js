@@ -29,7 +29,7 @@ const curves = () => {
 };
 
 const glimpse = async (step) => {
-  if (!cache.has(step)) cache.set(step, await ask(`/api/runs/${where}/seen/${step}`));
+  if (!cache.has(step)) cache.set(step, await ask(`/api/runs/${where}/attention/${step}`));
   return cache.get(step);
 };
 const options = (select, names) => {

@@ -1,4 +1,4 @@
-"""Spread: independent pieces of work side by side, a core of the processor each.
+"""Parallel map: independent pieces of work side by side, a core of the processor each.
 
 Small products gain little from several cores at once, and what stands between them gains nothing; whole batches do.
 """
@@ -12,11 +12,11 @@ from typing import TypeVar
 
 import torch
 
-Given = TypeVar("Given")
-Found = TypeVar("Found")
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
-def spread(work: Callable[[Given], Found], items: Sequence[Given]) -> Iterator[Found]:
+def parallel_map(work: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
     """What becomes of each item, in order; while it lasts, torch has one thread for each piece of work.
 
     Fewer items than cores are done one after the other, each on all of them.
@@ -25,7 +25,7 @@ def spread(work: Callable[[Given], Found], items: Sequence[Given]) -> Iterator[F
     if cores == 1 or len(items) < cores:
         yield from map(work, items)
         return
-    waiting: deque[Future[Found]] = deque()
+    waiting: deque[Future[Result]] = deque()
     torch.set_num_threads(1)  # what a new thread begins with
     try:
         with ThreadPoolExecutor(cores, "spread") as pool:

@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from saccade.atomic_io import read_json, write_json
-from saccade.core.task import Advance, Prediction, Split, quiet
+from saccade.core.task import Prediction, Progress, Split, quiet
 from saccade.data.batching import Buckets
 from saccade.data.formats.labelled import Labelled, LabelledFiles, find_labelled, read_labelled
-from saccade.data.settings import HeldBack
+from saccade.data.settings import ValidationSplit
 from saccade.data.splitting import SplitSettings
 from saccade.data.tables.problems import Strays
 from saccade.data.text.tokenizers import Tokenizer
@@ -35,7 +35,7 @@ QUICK = 1000  # rows of a quick evaluation
 
 
 @dataclass(frozen=True)
-class LabelledSettings(HeldBack):
+class LabelledSettings(ValidationSplit):
     """Where texts and labels stand."""
 
     column: str = ""
@@ -114,7 +114,7 @@ class RowTask(EncoderTask):
         self.parts: dict[Split, Labelled] = {}
 
     @classmethod
-    def prepare(cls, config: Any, data: Path, assets: Path, advance: Advance = quiet) -> list[str]:
+    def prepare(cls, config: Any, data: Path, assets: Path, advance: Progress = quiet) -> list[str]:
         rows, notes = cls.read(config.data, data)
         train = rows if config.data.valid else rows.split(SplitSettings(fraction=config.data.fraction))[0]
         texts = [*train.texts, *train.seconds]
@@ -150,7 +150,7 @@ class RowTask(EncoderTask):
             encoding=settings.encoding or None,
         )
 
-    def attach(self, data: Path, advance: Advance = quiet, *, whole: bool = False) -> list[str]:
+    def load_data(self, data: Path, advance: Progress = quiet, *, whole: bool = False) -> list[str]:
         like = self._like()
         if whole:
             self._take({Split.VALID: self.read(self.config.data, data, like)[0]}, data)
@@ -224,7 +224,7 @@ class RowTask(EncoderTask):
         return pool(self.model.bert(rows.ids, rows.keep, rows.segments), rows.keep, self.config.pool)
 
     @torch.no_grad()
-    def vectors(self, framed: Sequence[tuple[Sequence[int], int]], advance: Advance = quiet) -> Tensor:
+    def vectors(self, framed: Sequence[tuple[Sequence[int], int]], advance: Progress = quiet) -> Tensor:
         """One vector for each framed row, in the order given: (N, D)."""
         found: dict[int, Tensor] = {}
         for at, features in self.features(framed):
@@ -233,10 +233,12 @@ class RowTask(EncoderTask):
                 advance(len(found) / len(framed))
         return torch.stack([found[at] for at in range(len(framed))])
 
-    def glimpse(self) -> list[Prediction]:
+    def attention_snapshot(self) -> list[Prediction]:
         part = self.parts[Split.VALID]
         rows = list(dict.fromkeys((0, len(part) // 2)))
-        return [self.glimpsed(part.texts[row], one) for row, one in zip(rows, self._framed(part, rows)[0], strict=True)]
+        return [
+            self.snapshot_of(part.texts[row], one) for row, one in zip(rows, self._framed(part, rows)[0], strict=True)
+        ]
 
     def sampled(self, split: Split, quick: bool) -> list[int]:
         """The rows that are scored; quick: an even sample of them."""

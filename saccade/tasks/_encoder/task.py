@@ -16,22 +16,22 @@ from torch import Tensor
 
 from saccade.atomic_io import read_json, write_json
 from saccade.config import from_json, to_json
-from saccade.core.task import AttentionRead, Axis, Prediction
+from saccade.core.task import AttentionMap, Axis, Prediction
 from saccade.core.task import Task as Contract
 from saccade.data.batching import groups
 from saccade.data.text.axes import token_axis
-from saccade.data.text.templates import Frame, rectangle
+from saccade.data.text.templates import InputTemplate, rectangle
 from saccade.data.text.tokenizers import Tokenizer, train_tokenizer
 from saccade.errors import UsageError
 from saccade.loading import load_run
-from saccade.models.text.bert import BertConfig, Masked
-from saccade.nn.probe import OneRow, watch
+from saccade.models.text.bert import BertConfig, BertForPreTraining
+from saccade.nn.probe import RecordedRow, watch
 from saccade.nn.transformer import residuals
 from saccade.pretrained import lora
 from saccade.pretrained.opening import open_model
 from saccade.runs.folder import Run
 from saccade.tasks._encoder.layers import combine
-from saccade.tasks._encoder.parallel import spread
+from saccade.tasks._encoder.parallel import parallel_map
 
 TOGETHER = 64  # rows read at once,
 POSITIONS = {"cpu": 1 << 10}  # and their tokens with padding: what fits into the cache of a core,
@@ -55,7 +55,7 @@ class EncoderConfig:
     """word pieces that an encoder from scratch learns"""
     lowercase: bool = True
     """an encoder from scratch takes no notice of case and accents"""
-    longest: int = 128
+    max_length: int = 128
     """most tokens of a row; longer texts lose their end"""
     tokens: int = 1000
     """positions of one step, with their padding"""
@@ -63,7 +63,7 @@ class EncoderConfig:
     """parts a step is computed in, one after the other, to save memory; the result is the same"""
 
     def __post_init__(self) -> None:
-        for name, least in (("rank", 1), ("longest", 8), ("tokens", 1), ("parts", 1), ("vocabulary", 1)):
+        for name, least in (("rank", 1), ("max_length", 8), ("tokens", 1), ("parts", 1), ("vocabulary", 1)):
             if getattr(self, name) < least:
                 raise ValueError(f"{name} must be at least {least}, but is {getattr(self, name)}")
         if self.tune != "all" and not self.base:
@@ -99,20 +99,20 @@ class EncoderTask(Contract):
 
     def __init__(self, config: Any, tokenizer: Tokenizer, shape: BertConfig) -> None:
         self.config, self.tokenizer, self.shape = config, tokenizer, shape
-        longest = config.longest
+        max_length = config.max_length
         if shape.position == "learned":
-            longest = min(longest, shape.capacity)
-        self.frame = Frame.of(tokenizer, longest)
+            max_length = min(max_length, shape.max_positions)
+        self.frame = InputTemplate.of(tokenizer, max_length)
 
     @classmethod
-    def advice(cls, config: Any) -> list[str]:
+    def train_defaults(cls, config: Any) -> list[str]:
         """A pretrained encoder wants small steps and few epochs."""
         if not config.base:
             return []
         rate = {"all": "5e-5", "lora": "1e-3", "head": "1e-3"}[config.tune]
         words = {"kind": "adamw", "lr": rate, "schedule": "linear", "warmup": "50", "weight_decay": "0.01", "clip": "1"}
         words["beta2"] = "0.999"
-        words["top_lr"] = "1e-3"  # a layer that begins at 0 would hardly move at the rate of the others
+        words["new_head_lr"] = "1e-3"  # a layer that begins at 0 would hardly move at the rate of the others
         return ["train.epochs=3", *(f"train.optim.{name}={value}" for name, value in words.items())]
 
     @staticmethod
@@ -175,7 +175,7 @@ class EncoderTask(Contract):
 
         parts = list(groups([len(row) for row, _ in framed], TOGETHER, POSITIONS.get(device.type, MANY)))
         with self._settled():
-            for found in spread(read, parts) if device.type == "cpu" else map(read, parts):
+            for found in parallel_map(read, parts) if device.type == "cpu" else map(read, parts):
                 yield from found
 
     def asked(
@@ -188,17 +188,17 @@ class EncoderTask(Contract):
             by_layer = tuple((f"bert.encoder.{at}", says(x[0])) for at, x in enumerate(states))
         return found, token_axis("words", self.tokenizer, framed[0]), by_layer
 
-    def glimpsed(self, text: str, framed: tuple[Sequence[int], int]) -> Prediction:
+    def snapshot_of(self, text: str, framed: tuple[Sequence[int], int]) -> Prediction:
         """A row with its maps, whatever is answered to it."""
         return Prediction(text, "", {}, tuple(self.reads(framed)))
 
     @torch.no_grad()
-    def reads(self, framed: tuple[Sequence[int], int]) -> list[AttentionRead]:
+    def reads(self, framed: tuple[Sequence[int], int]) -> list[AttentionMap]:
         """Every attention of reading one row."""
         rows, words = Rows.of([framed]).to(self._device()), token_axis("words", self.tokenizer, framed[0])
         with self._settled(), watch(self.model) as maps:
             self.model.bert(rows.ids, None, rows.segments)
-        return [AttentionRead(name, OneRow(found, 0), words, words) for name, found in maps.items()]
+        return [AttentionMap(name, RecordedRow(found, 0), words, words) for name, found in maps.items()]
 
 
 @dataclass(frozen=True)
@@ -222,7 +222,7 @@ def _base(word: str) -> _Base:
         return _Base(task.model, task.shape, task.tokenizer, kind)
     opened = open_model(word)
     kind = opened.foreign.family.name
-    if not isinstance(opened.foreign.model, Masked):
+    if not isinstance(opened.foreign.model, BertForPreTraining):
         raise UsageError(f"base must be an encoder such as BERT, but {word} is a {kind}")
     return _Base(opened.foreign.model, opened.foreign.config, opened.tokenizer, kind)
 

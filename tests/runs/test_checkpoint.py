@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from saccade import atomic_io as durable
+from saccade import atomic_io
 from saccade.errors import ModelFileError, ResourceError
 from saccade.runs import checkpoint
 from saccade.runs.checkpoint import Checkpoint
@@ -72,7 +72,7 @@ def test_trouble_on_the_way_leaves_the_old_one(
         raise OSError(errno.ENOSPC, "No space left on device") if kind == "full" else SystemExit()
 
     with monkeypatch.context() as patch:
-        where = (durable, "write") if place == "durable" else (checkpoint, place)
+        where = (atomic_io, "write") if place == "durable" else (checkpoint, place)
         patch.setattr(*where, fail)
         if kind == "full":
             with pytest.raises(
@@ -194,14 +194,14 @@ def test_too_little_space_is_refused_with_both_numbers(tmp_path: Path, monkeypat
 
 def test_a_small_json_file_is_the_old_or_the_new_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.json"
-    durable.write_json(path, {"a": 1})
+    atomic_io.write_json(path, {"a": 1})
 
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(durable.os, "fsync", full)
+    monkeypatch.setattr(atomic_io.os, "fsync", full)
     with pytest.raises(ResourceError, match=r"no room to save .*a\.json"):
-        durable.write_json(path, {"a": 2})
+        atomic_io.write_json(path, {"a": 2})
     assert json.loads(path.read_bytes()) == {"a": 1}
 
 
@@ -217,16 +217,16 @@ class Tied(nn.Module):
 def trained(kind: str, steps: int) -> tuple[dict[str, nn.Module], dict[str, list[torch.optim.Optimizer]]]:
     torch.manual_seed(1)
     net = Tied()
-    players = {"model": net}
+    networks = {"model": net}
     optimizers = {"model": build(OptimConfig(kind=kind, lr=0.01, matrix_lr=0.01), net)}
     for step in range(steps):
-        move(players, optimizers, step)
-    return players, optimizers
+        move(networks, optimizers, step)
+    return networks, optimizers
 
 
-def move(players: dict[str, nn.Module], optimizers: dict[str, list[torch.optim.Optimizer]], seed: int) -> None:
+def move(networks: dict[str, nn.Module], optimizers: dict[str, list[torch.optim.Optimizer]], seed: int) -> None:
     torch.manual_seed(seed)
-    for parameter in players["model"].parameters():
+    for parameter in networks["model"].parameters():
         parameter.grad = torch.randn_like(parameter)
     for optimizer in optimizers["model"]:
         optimizer.step()
@@ -234,8 +234,8 @@ def move(players: dict[str, nn.Module], optimizers: dict[str, list[torch.optim.O
 
 @pytest.mark.parametrize("kind", ["muon", "adamw"])
 def test_weights_and_optimizers_go_on_as_if_nothing_had_happened(tmp_path: Path, kind: str) -> None:
-    players, optimizers = trained(kind, 3)
-    parts = {"model": weights(players), "optimizer": optimizer_tensors(players, optimizers)}
+    networks, optimizers = trained(kind, 3)
+    parts = {"model": weights(networks), "optimizer": optimizer_tensors(networks, optimizers)}
     assert "head.weight" not in parts["model"]  # a tied weight is there once
     assert "seen" in parts["model"]
     assert "table" not in parts["model"]
@@ -245,9 +245,9 @@ def test_weights_and_optimizers_go_on_as_if_nothing_had_happened(tmp_path: Path,
     restore_optimizers(again, fresh, found.parts["optimizer"])
     assert again["model"].head.weight is again["model"].embedding.weight
     for step in range(3, 6):
-        move(players, optimizers, step)
+        move(networks, optimizers, step)
         move(again, fresh, step)
-    for name, value in weights(players).items():
+    for name, value in weights(networks).items():
         assert torch.equal(value, weights(again)[name]), name
 
 
@@ -262,5 +262,5 @@ def test_weights_that_do_not_fit_are_named() -> None:
 
 
 def test_two_players_keep_their_names_apart() -> None:
-    players = {"one": nn.Linear(1, 1), "two": nn.Linear(1, 1)}
-    assert set(weights(players)) == {"one.weight", "one.bias", "two.weight", "two.bias"}
+    networks = {"one": nn.Linear(1, 1), "two": nn.Linear(1, 1)}
+    assert set(weights(networks)) == {"one.weight", "one.bias", "two.weight", "two.bias"}

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from saccade.models.text.gpt import GPT, GPTConfig
-from saccade.nn.ablation import Off, entered, entering, switched_off
+from saccade.nn.ablation import Ablation, ablated, patch_embeddings, patched_embeddings
 from saccade.nn.attention import Attention
 from saccade.nn.masks import Causal
 
@@ -37,7 +37,7 @@ def by_hand(attention, x, forbidden=(), silent=()):
 
 
 def test_a_silent_head_adds_nothing(attention, x):
-    with switched_off(attention, [Off("", 1)]):
+    with ablated(attention, [Ablation("", 1)]):
         found = attention(x, mask=Causal())
     torch.testing.assert_close(found, by_hand(attention, x, silent=[1]))
     torch.testing.assert_close(attention(x, mask=Causal()), by_hand(attention, x))
@@ -45,13 +45,13 @@ def test_a_silent_head_adds_nothing(attention, x):
 
 def test_a_forbidden_look_leaves_its_weight_to_the_others(attention, x):
     looks = [(0, 3, 1), (0, 3, 2), (2, 4, 4)]
-    with switched_off(attention, [Off("", *look) for look in looks]):
+    with ablated(attention, [Ablation("", *look) for look in looks]):
         found = attention(x, mask=Causal())
     torch.testing.assert_close(found, by_hand(attention, x, forbidden=looks))
 
 
 def test_a_query_that_may_look_nowhere_gets_nothing(attention, x):
-    with switched_off(attention, [Off("", 1, 0, 0)]):
+    with ablated(attention, [Ablation("", 1, 0, 0)]):
         found = attention(x, mask=Causal())
     assert bool(found.isfinite().all())
     rest = by_hand(attention, x)
@@ -61,9 +61,9 @@ def test_a_query_that_may_look_nowhere_gets_nothing(attention, x):
 
 def test_grouped_heads_are_switched_off_one_by_one(x):
     grouped = Attention(DIM, 6, kv_heads=2).eval()
-    with switched_off(grouped, [Off("", 4, 2, 0)]):
+    with ablated(grouped, [Ablation("", 4, 2, 0)]):
         found = grouped(x)
-    with switched_off(grouped, [Off("", 4)]):
+    with ablated(grouped, [Ablation("", 4)]):
         silent = grouped(x)
     whole = grouped(x)
     assert [int(row) for row in (found - whole).abs().amax((0, 2)).nonzero().flatten()] == [2]
@@ -72,9 +72,9 @@ def test_grouped_heads_are_switched_off_one_by_one(x):
 
 def test_what_is_not_there_cannot_be_switched_off(attention):
     with pytest.raises(ValueError, match=r"no attention 'decoder.9.self' that can be switched off; there are: "):
-        switched_off(attention, [Off("decoder.9.self", 0)])
+        ablated(attention, [Ablation("decoder.9.self", 0)])
     with pytest.raises(ValueError, match=r"head must be 0 to 2 in '', but is 3"):
-        switched_off(attention, [Off("", 3)])
+        ablated(attention, [Ablation("", 3)])
 
 
 def test_inputs_can_be_replaced_and_come_back():
@@ -88,9 +88,9 @@ def test_inputs_can_be_replaced_and_come_back():
 
     with torch.no_grad():
         before = model(ids)
-        with entering(change):
+        with patched_embeddings(change):
             nothing = model(ids)
         assert seen == [(1, 3, 8)]
         assert torch.equal(model(ids), before)
     assert not torch.allclose(nothing, before)
-    assert entered(before) is before
+    assert patch_embeddings(before) is before
