@@ -1,1 +1,68 @@
-"""The contracts between tasks, the training loop and every front end."""
+"""The contracts between tasks, the training loop and every front end, and nothing else."""
+
+from saccade.core.attention import AttentionMap, AttentionMaps, Weights
+from saccade.core.axes import Axis, GridAxis, NodeAxis, Role, StepAxis, TimeAxis, TokenAxis
+from saccade.core.callback import Callback, Callbacks, Progress, StopTraining, ignore_progress
+from saccade.core.evaluation import Evaluation, Metric, Table
+from saccade.core.fields import Audio, Field, Graph, Image, Text, Vector, bind
+from saccade.core.outputs import (
+    ActionsOutput,
+    ImageOutput,
+    LabelOutput,
+    NumberOutput,
+    Output,
+    SpanOutput,
+    TagOutput,
+    TextOutput,
+    VectorOutput,
+)
+from saccade.core.prediction import ForwardTrace, GeneratedToken, Prediction, TokenScores
+from saccade.core.pretrained import Pretrained
+from saccade.core.source import Batch, Source, Split
+from saccade.core.task import Task
+
+__all__ = [
+    "ActionsOutput",
+    "AttentionMap",
+    "AttentionMaps",
+    "Audio",
+    "Axis",
+    "Batch",
+    "Callback",
+    "Callbacks",
+    "Evaluation",
+    "Field",
+    "ForwardTrace",
+    "GeneratedToken",
+    "Graph",
+    "GridAxis",
+    "Image",
+    "ImageOutput",
+    "LabelOutput",
+    "Metric",
+    "NodeAxis",
+    "NumberOutput",
+    "Output",
+    "Prediction",
+    "Pretrained",
+    "Progress",
+    "Role",
+    "Source",
+    "SpanOutput",
+    "Split",
+    "StepAxis",
+    "StopTraining",
+    "Table",
+    "TagOutput",
+    "Task",
+    "Text",
+    "TextOutput",
+    "TimeAxis",
+    "TokenAxis",
+    "TokenScores",
+    "Vector",
+    "VectorOutput",
+    "Weights",
+    "bind",
+    "ignore_progress",
+]

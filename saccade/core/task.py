@@ -1,268 +1,154 @@
-"""The contract: a Task is what one file in tasks/ offers to the only training loop and to everyone else."""
+"""The contract: a Task is what one file in tasks/ offers to the only training loop and to every front end."""
 
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from enum import StrEnum
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
+from saccade.core.callback import Progress, ignore_progress
+from saccade.core.evaluation import Evaluation, Metric
+from saccade.core.fields import Field
+from saccade.core.prediction import ForwardTrace, GeneratedToken, Prediction
+from saccade.core.pretrained import Pretrained
+from saccade.core.source import Source, Split
 from saccade.errors import UsageError
-
-Progress = Callable[[float], None]
-"""Called with the share of a long job that is done, 0 to 1."""
-
-
-def quiet(share: float) -> None:
-    """Tell nobody."""
-
-
-class Split(StrEnum):
-    TRAIN = "train"
-    VALID = "valid"
-
-
-class Batch(Protocol):
-    """A dataclass of tensors that knows how much it weighs and which rows of the data it holds."""
-
-    @property
-    def count(self) -> int:
-        """Number of targets: what the mean loss is a mean over."""
-
-    @property
-    def rows(self) -> Sequence[str]:
-        """Where the rows come from, for a person: said when a loss is not finite."""
-
-    def to(self, device: Any) -> Batch: ...
-
-
-class Batches(Protocol):
-    """The batches of one split; which rows go where depends on (seed, step) alone."""
-
-    @property
-    def per_epoch(self) -> int:
-        """Steps that see every row once."""
-
-    def at(self, step: int) -> Sequence[Batch]:
-        """The batch of a step, in the parts that fit the memory (gradient accumulation)."""
-
-
-@dataclass(frozen=True)
-class Axis:
-    """What an axis of a map means: words, an image grid, audio time, graph nodes, steps."""
-
-    kind: str
-    labels: tuple[str, ...]
-    words: tuple[int, ...] = ()
-    """For pieces of words: the number of the word each label belongs to; empty: every label is one of its own."""
-
-
-class Weights(Protocol):
-    """Attention weights that are computed when they are asked for."""
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """(heads, queries, keys)"""
-
-    def rows(self, first: int, last: int, *, step: int = 1, head: int | None = None) -> Tensor:
-        """The weights of every `step`-th of the queries first..last, of all heads or one: (heads, queries, keys)."""
-
-
-@dataclass(frozen=True)
-class AttentionMap:
-    """One attention of one prediction: weights (heads, queries, keys) with named axes."""
-
-    name: str
-    source: Tensor | Weights
-    """the weights, or what computes any rows of them: a long text has too many to keep"""
-    queries: Axis
-    keys: Axis
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """(heads, queries, keys)"""
-        heads, queries, keys = self.source.shape
-        return heads, queries, keys
-
-    @property
-    def weights(self) -> Tensor:
-        """All of them: (heads, queries, keys)."""
-        return self.rows(0, self.shape[1])
-
-    def rows(self, first: int, last: int, *, step: int = 1, head: int | None = None) -> Tensor:
-        """The weights of every `step`-th of the queries first..last, of all heads or one: (heads, queries, keys)."""
-        if isinstance(self.source, Tensor):
-            return self.source[slice(None) if head is None else slice(head, head + 1), first:last:step]
-        return self.source.rows(first, last, step=step, head=head)
-
-
-@dataclass(frozen=True)
-class TokenScores:
-    """A number for each label of an axis: the steps a Universal Transformer took for each token."""
-
-    name: str
-    axis: Axis
-    values: tuple[float, ...]
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """What a model answered, with its scores and what it looked at."""
-
-    input: str
-    output: str
-    scores: dict[str, float] = field(default_factory=dict)
-    maps: tuple[AttentionMap, ...] = ()
-    readings: tuple[TokenScores, ...] = ()
-    alignment: AttentionMap | None = None
-    """Which source words each output word looked at, by the head that shows it best: (1, output, source)."""
-    others: tuple[Prediction, ...] = ()
-    """The next best answers, where more than one was asked for."""
-    trace: Any = None
-    """What the task needs to compute this answer once more, for `replay`; nobody else's business."""
-
-
-@dataclass(frozen=True)
-class GeneratedToken:
-    """A token that was just written, the text it completes, and what all tokens read so far looked at."""
-
-    token: str
-    text: str
-    maps: Mapping[str, Weights]
-    prompt: tuple[str, ...]
-    """the tokens that were given, before the first one that was written"""
-
-
-@dataclass(frozen=True)
-class ForwardTrace:
-    """What a model says at each place of an answer, computed once more to see what it depends on.
-
-    Shapes: N places, V outputs.
-    """
-
-    logits: Tensor
-    """(N, V); of a number (N, 1), the number itself"""
-    chosen: tuple[int, ...]
-    """which of the outputs was the answer at each place"""
-    places: Axis
-    reads: tuple[Axis, ...]
-    """the texts that went into the network, in the order they entered"""
-    name: Callable[[int], str]
-    """what an output is called"""
-    layers: tuple[tuple[str, Tensor], ...] = ()
-    """the logits that the output layer reads off after each layer, if they were asked for"""
 
 
 class Task(abc.ABC):
-    """A kind of problem: how data become batches, losses, scores and answers.
+    """A kind of problem: how data become batches, losses, metrics and predictions.
 
-    A task owns no loop, no optimizer, no printing, no device and no run folder.
+    A task owns no loop, no optimizer, no printing, no device and no run folder. Its networks are in eval mode except
+    inside a training step: the loop switches, the task never does, so that several threads can read one model.
     """
 
     Config: ClassVar[type[Any]]
     Options: ClassVar[type[Any]]
-    """Settings of `predict`."""
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]]
-    """Named settings, as JSON of `Config`."""
+    """settings of `predict` and `stream`; never an input"""
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = MappingProxyType({})
+    """named settings, as JSON of `Config`"""
     summary: ClassVar[str]
-    continues: ClassVar[bool] = False
-    """Whether an output goes on where the input ends, as a language model's does."""
-    score: str
-    """The value of `evaluate` that says which checkpoint is best; lower is better if it ends on 'loss'."""
+    unit: ClassVar[str] = "tokens"
+    """what `Batch.units` counts"""
+
+    inputs: tuple[Field, ...]
+    metric: Metric
+    """the value of `evaluate` that decides which checkpoint is best"""
 
     config: Any
-    model: nn.Module
     fingerprint: str = ""
-    """What the attached data are, in a few letters: a resumed run must find the same."""
-    explained: Mapping[str, str] = MappingProxyType({})
-    """How the last `evaluate` computed its scores, where others must be able to repeat it: signatures by name."""
-    remarks: Sequence[str] = ()
-    """What the last `evaluate` saw beyond its scores, for people: lines of Markdown."""
+    """a hash of the loaded data, validation data included: a resumed run must find the same"""
     analysis: Mapping[str, Any] = MappingProxyType({})
-    """What `study` found when the run had ended; empty before."""
+    """what `analyse` returned when training had ended; empty before"""
+
+    # Data
 
     @classmethod
     def train_defaults(cls, config: Any) -> Sequence[str]:
-        """Words for the training loop that suit these settings; the user's own words come after them."""
+        """Overrides of the training loop's settings that suit this config; the user's own come after them."""
         return ()
 
     @classmethod
     @abc.abstractmethod
-    def prepare(cls, config: Any, data: Path, assets: Path, advance: Progress = quiet) -> list[str]:
-        """Learn from the data what must be learnt (vocabulary, labels) into `assets`; says what it found."""
+    def prepare(
+        cls,
+        config: Any,
+        data: Path,
+        assets: Path,
+        *,
+        base: Pretrained | None = None,
+        progress: Progress = ignore_progress,
+    ) -> list[str]:
+        """Learn from the data what must be known to open the task (vocabulary, labels) and write it to `assets`.
+
+        `base` is the pretrained model to start from. Returns notes for people.
+        """
 
     @classmethod
     @abc.abstractmethod
     def open(cls, config: Any, assets: Path) -> Task:
-        """The task with a fresh model, from its assets alone: no data needed."""
+        """Return the task with freshly initialised networks, from its assets alone: no data needed."""
 
     @abc.abstractmethod
-    def load_data(self, data: Path, advance: Progress = quiet, *, whole: bool = False) -> list[str]:
-        """Make the data ready for `batches` and `evaluate`; says what it found. `whole`: all of it is validation."""
+    def load_data(self, data: Path, *, eval_only: bool = False, progress: Progress = ignore_progress) -> list[str]:
+        """Load the data for `source` and `evaluate`; `eval_only`: all of it is validation data. Returns notes."""
 
     @abc.abstractmethod
-    def batches(self, split: Split, seed: int) -> Batches:
-        """The batches of a split, in an order that depends on the seed alone."""
+    def source(self, split: Split, seed: int) -> Source:
+        """The batches of a split."""
+
+    # Training
 
     @abc.abstractmethod
-    def losses(self, batch: Any) -> Iterator[tuple[str, Tensor]]:
-        """(player, mean loss) pairs: one for most tasks, two where two networks play against each other."""
+    def networks(self) -> dict[str, nn.Module]:
+        """The networks that are trained, by name; each has its own optimizer."""
 
-    @abc.abstractmethod
-    def evaluate(self, split: Split, *, quick: bool = False, advance: Progress = quiet) -> dict[str, float]:
-        """Scores on a split; quick: on a fixed sample of it, to follow a run."""
+    def optimizer_overrides(self, network: str) -> Sequence[str]:
+        """Overrides of `train.optim` for one network, such as `lr=4e-4`; two networks may need two time scales."""
+        return ()
 
-    @abc.abstractmethod
-    def predict(self, input: str, options: Any) -> Prediction: ...
+    def losses(self, batch: Any, networks: Mapping[str, nn.Module]) -> Iterator[tuple[str, Tensor]]:
+        """Yield (network name, mean loss) in the order in which networks are updated.
 
-    def predict_all(self, inputs: Sequence[str], options: Any) -> Iterator[Prediction]:
-        """The answers to several inputs, in their order; a task may work on many at once."""
-        return (self.predict(input, options) for input in inputs)
+        The whole loss is computed by calling `networks[name]`, which may be wrapped (torch.compile, DDP, FSDP). The
+        next pair is asked for after the network before it was updated.
+        """
+        raise NotImplementedError
 
-    def rerun(self, found: Prediction, *, layers: bool = False) -> ForwardTrace:
-        """Compute an answer once more, with gradients where they are on; `layers`: also what each layer would say."""
-        raise UsageError("this task cannot say what its answer depends on")
-
-    def analyse(self) -> dict[str, Any]:
-        """What is worth knowing of the finished model, from its validation data, as JSON; kept with the run."""
+    def state(self) -> Mapping[str, Tensor]:
+        """Tensors beside networks, optimizers and source that resuming needs."""
         return {}
 
-    def stream(self, input: str, options: Any) -> Iterator[str]:
-        """The output piece by piece, where it comes that way."""
-        yield self.predict(input, options).output
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Go back to a saved state."""
+        raise NotImplementedError("a task with a state must be able to go back to it")
 
-    def follow(self, input: str, options: Any) -> Iterator[GeneratedToken]:
-        """The output token by token with what was looked at, where it comes that way."""
-        raise UsageError("this model does not write token by token")
+    # Using
+
+    @abc.abstractmethod
+    def evaluate(self, split: Split, *, quick: bool = False, progress: Progress = ignore_progress) -> Evaluation:
+        """Evaluate on a split; quick: on a fixed sample of it, to follow a run."""
+
+    @abc.abstractmethod
+    def predict(self, inputs: Sequence[Mapping[str, Any]], options: Any) -> Iterator[Prediction]:
+        """Yield the answers to some examples (validated values by field name) in order, computed in batches."""
+
+    def stream(self, inputs: Mapping[str, Any], options: Any) -> Iterator[GeneratedToken]:
+        """Yield the answer to one example token by token, with attention where `options.attention` asks for it."""
+        raise UsageError("this model does not generate token by token")
+
+    def rerun(self, prediction: Prediction, *, layers: bool = False) -> ForwardTrace:
+        """Compute an answer again, with gradients where they are enabled; `layers`: also logits after each layer."""
+        raise UsageError("this task cannot explain its predictions")
+
+    def analyse(self) -> dict[str, Any]:
+        """Return what is worth knowing of the trained model, from its validation data, as JSON kept with the run."""
+        return {}
 
     def attention_snapshot(self) -> list[Prediction]:
-        """A few validation examples with their maps, the same ones each time, to see attention form in training."""
+        """Return a few fixed validation examples with their attention, to watch it form during training."""
         return []
 
     def sample(self) -> str:
-        """A line of output to look at while training; nothing where there is none to show."""
+        """Return an output to look at during training; empty where there is none to show."""
         return ""
 
-    def networks(self) -> dict[str, nn.Module]:
-        """The networks that learn, each with its own optimizer."""
-        return {"model": self.model}
+    # Exchange
 
-    @contextmanager
-    def _settled(self) -> Iterator[None]:
-        """The model without dropout for a while, whatever happens."""
-        training = self.model.training
-        self.model.eval()
-        try:
-            yield
-        finally:
-            self.model.train(training)
+    @classmethod
+    def from_pretrained(cls, pretrained: Pretrained) -> Task:
+        """Return the task around a pretrained network that can run as it is."""
+        raise UsageError(f"a {pretrained.task} cannot be opened from pretrained weights")
 
-    def _device(self) -> torch.device:
-        return next(self.model.parameters()).device
+    def to_pretrained(self) -> Pretrained:
+        """Return what exporting and fine-tuning need of this task."""
+        raise UsageError("this task has no exchange format")
+
+    def device(self) -> torch.device:
+        """Where the networks are."""
+        return next(next(iter(self.networks().values())).parameters()).device

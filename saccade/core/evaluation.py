@@ -1,0 +1,51 @@
+"""Evaluation: what a model scored, with direction and unit of every metric and the signatures that repeat it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A number that `evaluate` returns."""
+
+    name: str
+    higher_is_better: bool | None
+    """None: neither, such as a number of rows"""
+    unit: str = ""
+
+    def better(self, value: float, than: float) -> bool:
+        """Whether a value beats another one."""
+        return value > than if self.higher_is_better else value < than
+
+
+@dataclass(frozen=True)
+class Table:
+    """A small table beside the metrics, such as a confusion matrix."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+    def to_markdown(self) -> list[str]:
+        """Return lines of Markdown in columns that line up."""
+        cells = [[cell.replace("|", "\\|") for cell in row] for row in (self.columns, *self.rows)]
+        widths = [max(3, *map(len, column)) for column in zip(*cells, strict=True)]
+        lines = [cells[0], ["-" * width for width in widths], *cells[1:]]
+        return [
+            f"| {' | '.join(cell.ljust(width) for cell, width in zip(line, widths, strict=True))} |" for line in lines
+        ]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Values by the name of their metric, how each was computed, and what else was seen."""
+
+    values: Mapping[str, float]
+    signatures: Mapping[str, str] = field(default_factory=dict)
+    tables: Sequence[Table] = ()
+    notes: Sequence[str] = ()
+
+    def __getitem__(self, name: str) -> float:
+        return self.values[name]

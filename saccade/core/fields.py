@@ -1,0 +1,191 @@
+"""Input fields: what a task reads, declared once for the command line, Python, pages, servers and validation."""
+
+from __future__ import annotations
+
+import abc
+import base64
+import binascii
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+from urllib.parse import unquote_to_bytes
+
+import torch
+from torch import Tensor
+
+from saccade.errors import UsageError
+
+DATA_URL = re.compile(r"data:[\w.+/-]*(?:;[\w=.-]+)*?(;base64)?,", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Field(abc.ABC):
+    """One named input of a task."""
+
+    name: str
+    optional: bool = False
+    help: str = ""
+
+    kind: ClassVar[str]
+    """what the field holds, as pages and schemas name it"""
+
+    @abc.abstractmethod
+    def read(self, value: Any) -> Any:
+        """Return the value as a task receives it; refuse what is of another kind."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the declaration for pages and schemas."""
+        return {"name": self.name, "kind": self.kind, "optional": self.optional, "help": self.help}
+
+    def _refuse(self, value: Any, rule: str) -> UsageError:
+        shown = repr(value) if isinstance(value, str | int | float | bool | None) else type(value).__name__
+        return UsageError(f"{self.name} must be {rule}, but is {shown[:80]}")
+
+
+@dataclass(frozen=True)
+class Text(Field):
+    """A text, as a `str`."""
+
+    kind: ClassVar[str] = "text"
+
+    def read(self, value: Any) -> str:
+        if not isinstance(value, str):
+            raise self._refuse(value, "a text")
+        return value
+
+
+@dataclass(frozen=True)
+class Image(Field):
+    """A picture: the bytes of an encoded file, or a uint8 tensor (C, H, W).
+
+    Accepts a path, bytes, a data URL, an array or tensor (H, W) or (H, W, C), and a PIL image.
+    """
+
+    kind: ClassVar[str] = "image"
+
+    def read(self, value: Any) -> bytes | Tensor:
+        if hasattr(value, "convert") and hasattr(value, "tobytes"):  # a PIL image
+            rgb = value.convert("RGB")
+            width, height = rgb.size
+            pixels = torch.frombuffer(bytearray(rgb.tobytes()), dtype=torch.uint8)
+            return pixels.reshape(height, width, 3).permute(2, 0, 1)
+        if isinstance(value, str | bytes | os.PathLike):
+            return _file_bytes(self, value)
+        pixels = _tensor(self, value, "a path, bytes, a data URL, a PIL image or an array of pixels")
+        if pixels.dtype != torch.uint8 or pixels.dim() not in (2, 3) or (pixels.dim() == 3 and pixels.shape[2] > 4):
+            shape = f"{pixels.dtype} of shape {tuple(pixels.shape)}"
+            raise UsageError(f"{self.name} must be a uint8 array (H, W) or (H, W, C), but is {shape}")
+        return pixels[None] if pixels.dim() == 2 else pixels.permute(2, 0, 1)
+
+
+@dataclass(frozen=True)
+class Audio(Field):
+    """A sound: the bytes of an encoded file, or samples (T,) with their rate in Hz.
+
+    Accepts a path, bytes, a data URL, and a pair (samples, rate).
+    """
+
+    kind: ClassVar[str] = "audio"
+
+    def read(self, value: Any) -> bytes | tuple[Tensor, int]:
+        if isinstance(value, str | bytes | os.PathLike):
+            return _file_bytes(self, value)
+        rule = "a path, bytes, a data URL or a pair (samples, rate)"
+        if not isinstance(value, tuple | list) or len(value) != 2 or not isinstance(value[1], int):
+            raise self._refuse(value, rule)
+        samples = _tensor(self, value[0], rule)
+        if samples.dim() != 1:
+            raise UsageError(f"{self.name} must have samples of shape (T,), but they are {tuple(samples.shape)}")
+        return samples.float(), value[1]
+
+
+@dataclass(frozen=True)
+class Graph(Field):
+    """A graph in the node-link form: {"nodes": [...], "edges": [...]}, as a mapping, JSON text or a path to it."""
+
+    kind: ClassVar[str] = "graph"
+
+    def read(self, value: Any) -> Mapping[str, Any]:
+        rule = 'a mapping with "nodes" and "edges", JSON text of one, or a path to it'
+        if isinstance(value, str | bytes | os.PathLike):
+            literal = isinstance(value, str) and value.lstrip().startswith("{")
+            content: Any = value if literal else _file_bytes(self, value)
+            try:
+                value = json.loads(content)
+            except ValueError as error:
+                raise UsageError(f"{self.name} must be {rule}, but cannot be parsed: {error}") from error
+        if not isinstance(value, Mapping) or not {"nodes", "edges"} <= value.keys():
+            raise self._refuse(value, rule)
+        return value
+
+
+@dataclass(frozen=True)
+class Vector(Field):
+    """A vector of numbers, as a float32 tensor (D,)."""
+
+    kind: ClassVar[str] = "vector"
+
+    def read(self, value: Any) -> Tensor:
+        if isinstance(value, str):
+            try:
+                value = json.loads(value)
+            except ValueError:
+                raise self._refuse(value, "a list of numbers") from None
+        vector = _tensor(self, value, "a list of numbers")
+        if vector.dim() != 1:
+            raise UsageError(f"{self.name} must be a vector (D,), but has shape {tuple(vector.shape)}")
+        return vector.float()
+
+
+def bind(fields: Sequence[Field], values: Sequence[Any] = (), named: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return one validated value per field, from positional values in the order of the fields and named ones.
+
+    Inputs are matched with fields here and nowhere else; too many, missing, unknown and repeated ones are refused.
+    """
+    names = [field.name for field in fields]
+    takes = f"this model takes {', '.join(names)}"
+    if len(values) > len(fields):
+        raise UsageError(f"{len(values)} inputs were given, expected at most {len(fields)}; {takes}")
+    given = dict(zip(names, values, strict=False))
+    for name, value in (named or {}).items():
+        if name not in names:
+            raise UsageError(f"no input '{name}'; {takes}")
+        if name in given:
+            raise UsageError(f"{name} was given twice; {takes}")
+        given[name] = value
+    missing = [field.name for field in fields if not field.optional and given.get(field.name) is None]
+    if missing:
+        raise UsageError(
+            f"{' and '.join(missing)} must be given, but {'is' if len(missing) == 1 else 'are'} not; {takes}"
+        )
+    return {field.name: field.read(given[field.name]) for field in fields if given.get(field.name) is not None}
+
+
+def _file_bytes(field: Field, value: str | bytes | os.PathLike[str]) -> bytes:
+    """The bytes of a file, of a data URL, or the ones that were given."""
+    if isinstance(value, bytes):
+        return value
+    url = DATA_URL.match(value) if isinstance(value, str) else None
+    if url is not None and isinstance(value, str):
+        body = value[url.end() :]
+        try:
+            return base64.b64decode(body, validate=True) if url[1] else unquote_to_bytes(body)
+        except binascii.Error as error:
+            raise UsageError(f"{field.name} must be a valid data URL, but its base64 is damaged: {error}") from error
+    path = Path(value)
+    try:
+        return path.read_bytes()
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise UsageError(f"{field.name}: cannot read {str(path)[:200]!r} ({reason}); name a file") from error
+
+
+def _tensor(field: Field, value: Any, rule: str) -> Tensor:
+    try:
+        return torch.as_tensor(value)
+    except (TypeError, ValueError, RuntimeError):
+        raise field._refuse(value, rule) from None
