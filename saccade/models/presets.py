@@ -1,4 +1,4 @@
-"""Presets: named shapes, as data. Parameters are counted with each preset's published vocabulary."""
+"""Presets: named configurations, as data. Published parameter counts assume each model's published vocabulary."""
 
 from typing import Any
 
@@ -8,9 +8,9 @@ _GPT2: dict[str, Any] = {
     "position": "learned",
     "score": "scaled_dot",
     "bias": True,
-    "tied": True,
+    "tie_embeddings": True,
     "embedding_norm": False,
-    "begin": "gpt2",
+    "init": "gpt2",
 }
 _LLAMA: dict[str, Any] = {
     "activation": "swiglu",
@@ -42,12 +42,12 @@ _BERT: dict[str, Any] = {
     "position": "learned",
     "score": "scaled_dot",
     "bias": True,
-    "tied": True,
+    "tie_embeddings": True,
     "pooler": True,
-    "begin": "normal",
+    "init": "normal",
 }
 
-BERT: dict[str, dict[str, Any]] = {  # the shapes of https://arxiv.org/abs/1810.04805 and its smaller ones
+BERT: dict[str, dict[str, Any]] = {  # https://arxiv.org/abs/1810.04805 and https://arxiv.org/abs/1908.08962
     "bert-tiny": {"dim": 128, "depth": 2, "heads": 2, "hidden": 512, "max_positions": 512, **_BERT},
     "bert-mini": {"dim": 256, "depth": 4, "heads": 4, "hidden": 1024, "max_positions": 512, **_BERT},
     "bert-base": {"dim": 768, "depth": 12, "heads": 12, "hidden": 3072, "max_positions": 512, **_BERT},
@@ -61,14 +61,14 @@ _PUBLISHED: dict[str, Any] = {
     "position": "sinusoidal",
     "score": "scaled_dot",
     "bias": True,
-    "tied": True,
+    "tie_embeddings": True,
     "embedding_norm": False,
-    "begin": "xavier",
+    "init": "xavier",
 }
 
 
 def _published(dim: int, depth: int, heads: int, hidden: int, dropout: float) -> dict[str, Any]:
-    """An encoder and a decoder of one depth, as in Attention Is All You Need."""
+    """Encoder and decoder of equal depth, as in Attention Is All You Need."""
     shape = {"dim": dim, "depth": depth, "decoder_depth": depth, "heads": heads, "hidden": hidden}
     return {"model": {"transformer": {**shape, "dropout": dropout, "embedding_dropout": dropout, **_PUBLISHED}}}
 
@@ -87,13 +87,13 @@ TRANSLATION: dict[str, dict[str, Any]] = {
             }
         },
         "data": {"tokenizer": "characters"},
-        "tokens": 2000,
-        "smoothing": 0.0,
+        "batch_tokens": 2000,
+        "label_smoothing": 0.0,
     },
     "long": {  # for an hour and more on some ten thousand pairs
         "model": {"transformer": {"depth": 4, "decoder_depth": 3, "hidden": 512, "dropout": 0.2}},
         "consistency": 3.0,
-        "tokens": 2500,
+        "batch_tokens": 2500,
     },
     "tiny": _published(128, 4, 4, 256, 0.3),  # https://arxiv.org/abs/2105.14462, for Multi30k
     "small": _published(512, 6, 4, 1024, 0.3),  # fairseq's for IWSLT

@@ -9,7 +9,7 @@ from saccade.nn.cache import KVCache
 from saccade.nn.compressed import Compressed
 from saccade.nn.probe import watch
 
-SMALL = {"dim": 16, "depth": 4, "heads": 2, "hidden": 24, "near": 4, "dropout": 0.0, "embedding_dropout": 0.0}
+SMALL = {"dim": 16, "depth": 4, "heads": 2, "hidden": 24, "window_size": 4, "dropout": 0.0, "embedding_dropout": 0.0}
 
 
 def make(**shape):
@@ -38,7 +38,7 @@ def test_the_target_follows_directly_on_its_source():
     for row, length in enumerate(keep.sum(1).tolist()):
         embedded = (model.source.weight[source[row, :length]], model.target.weight[ids[row]])
         x = torch.cat([model.norm(part) for part in embedded])[None]
-        whole = model.decoder(x, mask=model.near)
+        whole = model.decoder(x, mask=model.local)
         torch.testing.assert_close(features[row], whole[0, length:], atol=1e-9, rtol=1e-9)
 
 
@@ -80,8 +80,8 @@ def test_weights_on_the_source_are_those_of_near_tokens_and_of_windows_shared_ou
     with watch(model) as maps:
         model.decode(ids, model.encode(source, keep))
         near, far = (maps[f"decoder.{index}.self"].rows(14)[0] for index in (0, 1))
-    assert torch.equal(model.on_source("decoder.0.self", near, 14), near[..., :14])
-    shared = model.on_source("decoder.1.self", far, 14)
+    assert torch.equal(model.source_weights("decoder.0.self", near, 14), near[..., :14])
+    shared = model.source_weights("decoder.1.self", far, 14)
     assert shared.shape == (2, 4, 14)
     torch.testing.assert_close(shared[..., 3:6], (far[..., 2:3] / 3).expand(-1, -1, 3))
     torch.testing.assert_close(shared[..., :12].sum(-1), far[..., 1:5].sum(-1))
@@ -109,7 +109,7 @@ def test_it_learns_to_find_what_is_far_away():
     assert right > 0.9
 
 
-@pytest.mark.parametrize(("name", "value"), [("near", 0), ("stride", 1)])
+@pytest.mark.parametrize(("name", "value"), [("window_size", 0), ("stride", 1)])
 def test_shapes_that_cannot_be_are_refused(name, value):
     with pytest.raises(ValueError, match=f"{name} must be at least {value + 1}, but is {value}"):
         DecoderConfig(**{name: value})

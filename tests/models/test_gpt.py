@@ -115,3 +115,15 @@ def test_every_preset_builds_and_runs(preset):
     with torch.device("meta"):
         logits = GPT(config, 100)(torch.zeros(2, 8, dtype=torch.long))
     assert logits.shape == (2, 8, 100)
+
+
+def test_the_loss_is_computed_inside_the_call_and_ignores_negative_labels():
+    model = GPT(GPTConfig(dim=16, depth=2, heads=2, hidden=24, max_positions=16), 50)
+    torch.nn.init.normal_(model.head.weight, std=0.3)
+    labels = IDS.roll(-1, 1)
+    labels[1, 4:] = -1
+    logits = model(IDS)
+    expected = torch.nn.functional.cross_entropy(logits[labels >= 0], labels[labels >= 0])
+    torch.testing.assert_close(model(IDS, labels), expected)
+    model(IDS, labels).backward()
+    assert all(value.grad is not None for value in model.parameters())

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from saccade.decode.search import Search, search
@@ -9,7 +10,7 @@ from saccade.models.presets import TRANSLATION
 from saccade.models.seq2seq.architectures import Seq2SeqConfig, build
 from saccade.models.seq2seq.convolution import ConvolutionConfig
 from saccade.models.seq2seq.decoder_only import DecoderConfig
-from saccade.models.seq2seq.interface import DecoderState, Memory, Vocabularies
+from saccade.models.seq2seq.interface import DecoderState, Memory, Seq2SeqLoss, Vocabularies
 from saccade.models.seq2seq.recurrent import RecurrentConfig
 from saccade.models.seq2seq.transformer import Translator, TranslatorConfig
 from saccade.models.seq2seq.universal import UniversalConfig
@@ -22,7 +23,7 @@ BEGIN, END = 0, 1
 
 
 def rnn(architecture, **shape):
-    return Seq2SeqConfig(architecture=architecture, rnn=RecurrentConfig(dim=8, state=6, **shape))
+    return Seq2SeqConfig(architecture=architecture, rnn=RecurrentConfig(dim=8, hidden=6, **shape))
 
 
 def transformer(**shape):
@@ -36,25 +37,25 @@ def universal(**shape):
 
 
 def decoder(**shape):
-    small = {"dim": 8, "depth": 4, "heads": 2, "hidden": 12, "near": 3}
+    small = {"dim": 8, "depth": 4, "heads": 2, "hidden": 12, "window_size": 3}
     return Seq2SeqConfig(architecture="decoder", decoder=DecoderConfig(**{**small, **shape}))
 
 
 CASES = {
     "rnn": rnn("rnn", cell="rnn", depth=2),
     "gru": rnn("rnn", cell="gru"),
-    "lstm": rnn("rnn", cell="lstm", depth=2, both_ways=False),
+    "lstm": rnn("rnn", cell="lstm", depth=2, bidirectional=False),
     "additive": rnn("rnn+attention", score="additive", cell="gru", depth=2),
-    "dot": rnn("rnn+attention", score="dot", cell="rnn", both_ways=False),
+    "dot": rnn("rnn+attention", score="dot", cell="rnn", bidirectional=False),
     "bilinear": rnn("rnn+attention", score="bilinear", cell="lstm", depth=2),
     "convolution": Seq2SeqConfig(
         architecture="convolution", convolution=ConvolutionConfig(dim=8, depth=3, decoder_depth=2)
     ),
-    "one-wide": Seq2SeqConfig(architecture="convolution", convolution=ConvolutionConfig(dim=8, width=1)),
+    "one-wide": Seq2SeqConfig(architecture="convolution", convolution=ConvolutionConfig(dim=8, kernel_size=1)),
     "transformer": transformer(),
     "post-norm": transformer(norm_first=False, norm="layer", bias=True),
-    "tied": transformer(tied=True),
-    "tied-joint": transformer(tied=True),
+    "tied": transformer(tie_embeddings=True),
+    "tied-joint": transformer(tie_embeddings=True),
     "window": transformer(window=2),
     "published": transformer(**TRANSLATION["base"]["model"]["transformer"]),
     "universal": universal(),
@@ -151,6 +152,43 @@ def test_the_first_loss_is_that_of_a_guess(name):
         chances = model(source, keep, ids).log_softmax(-1)
     loss = -chances.gather(-1, ids.roll(-1)[..., None]).mean()
     assert abs(float(loss) - torch.tensor(9.0).log()) < 0.8
+
+
+# --- the training loss ---
+
+
+@every
+def test_the_loss_is_computed_inside_the_call_and_equals_a_hand_computation(name):
+    model, (source, keep, ids) = make(name), some()
+    labels = torch.where(torch.arange(5) < torch.tensor([5, 2, 3])[:, None], ids.roll(-1, 1), -1)
+    weights = Seq2SeqLoss(smoothing=0.1, ponder=0.3)
+    memory = model.encode(source, keep)
+    logits = model.head(model.decode(ids, memory))
+    expected = F.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=-1, label_smoothing=0.1)
+    for halting, real in zip(memory.halting, (keep, labels >= 0), strict=False):
+        expected = expected + 0.3 * halting.cost[real].sum() / (labels >= 0).sum()
+    assert bool(memory.halting) == name.startswith("universal")
+    assert_same(model(source, keep, ids, labels, weights), expected)
+    plain = F.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=-1)
+    assert_same(model(source, keep, ids, labels), plain)
+    model(source, keep, ids, labels, weights).backward()
+    assert all(value.grad is not None and value.grad.isfinite().all() for value in model.parameters())
+
+
+@pytest.mark.parametrize("name", ["additive", "convolution", "transformer", "universal", "decoder"])
+def test_r_drop_runs_every_row_twice_inside_the_call(name):
+    model, (source, keep, ids) = make(name), some()
+    labels = ids.roll(-1, 1)
+    with torch.no_grad():
+        once = model(source, keep, ids, labels, Seq2SeqLoss(smoothing=0.1, ponder=0.1))
+        twice = model(source, keep, ids, labels, Seq2SeqLoss(smoothing=0.1, consistency=5.0, ponder=0.1))
+        assert_same(once, twice)  # without dropout both passes agree
+        model.train()
+        losses = []
+        for consistency in (1e-9, 50.0):
+            torch.manual_seed(1)
+            losses.append(float(model(source, keep, ids, labels, Seq2SeqLoss(consistency=consistency))))
+    assert losses[1] > 1.01 * losses[0]
 
 
 # --- writing with a cache ---
@@ -306,7 +344,7 @@ def test_log_probabilities_are_those_of_teacher_forcing_and_batch_equals_single(
     model, (source, keep, _) = make(name), some()
     with torch.no_grad():
         model.head.weight *= 0.3  # so that some outputs end and some do not
-    settings = Search(beam=4, best=4, no_repeat_ngram_size=2)
+    settings = Search(beam=4, n_best=4, no_repeat_ngram_size=2)
     together = searched(model, source, keep, settings)
     for row, length in enumerate(keep.sum(1).tolist()):
         mine, real = source[row : row + 1, :length], keep[row : row + 1, :length]
@@ -336,7 +374,7 @@ def test_greedy_is_the_loop_of_the_likeliest(name):
 def test_a_forced_beginning_keeps_true_probabilities(name):
     model, (source, keep, _) = make(name), some()
     prefixes = [(4, 4, 7), (), (2,)]
-    answers = searched(model, source, keep, Search(beam=3, best=3), prefixes=prefixes)
+    answers = searched(model, source, keep, Search(beam=3, n_best=3), prefixes=prefixes)
     for row, (prefix, answer) in enumerate(zip(prefixes, answers, strict=True)):
         assert len(answer) == 3
         for found in answer:
@@ -365,7 +403,7 @@ def test_every_preset_builds_and_runs(preset):
         keep = torch.ones(2, 6, dtype=torch.bool)
         logits = model(torch.zeros(2, 6, dtype=torch.long), keep, torch.zeros(2, 4, dtype=torch.long))
     assert logits.shape == (2, 4, 90)
-    assert (model.head.weight is model.target.weight) == config.tied
+    assert (model.head.weight is model.target.weight) == config.tie_embeddings
 
 
 def test_a_tie_is_one_tensor_with_the_source_only_where_the_vocabulary_is_joint():
@@ -384,9 +422,9 @@ def test_an_architecture_has_the_attention_it_is_named_for(name, count):
 @pytest.mark.parametrize(
     ("kind", "wrong", "says"),
     [
-        (RecurrentConfig, {"state": 0}, "state must be at least 1, but is 0"),
+        (RecurrentConfig, {"hidden": 0}, "hidden must be at least 1, but is 0"),
         (RecurrentConfig, {"dropout": 1.0}, "dropout must be at least 0 and below 1, but is 1.0"),
-        (ConvolutionConfig, {"width": 4}, "width must be odd, but is 4"),
+        (ConvolutionConfig, {"kernel_size": 4}, "kernel_size must be odd, but is 4"),
         (ConvolutionConfig, {"dim": 7}, "dim must be even, but is 7"),
         (ConvolutionConfig, {"depth": 0}, "depth must be at least 1, but is 0"),
         (TranslatorConfig, {"decoder_depth": 0}, "decoder_depth must be at least 1, but is 0"),

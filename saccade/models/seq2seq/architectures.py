@@ -1,4 +1,4 @@
-"""The architectures that turn one sequence into another, by name."""
+"""Sequence-to-sequence architectures by name."""
 
 from dataclasses import dataclass, field
 from typing import Literal
@@ -15,11 +15,11 @@ Architecture = Literal["rnn", "rnn+attention", "convolution", "transformer", "un
 
 @dataclass(frozen=True)
 class Seq2SeqConfig:
-    """The shape of each architecture; only that of the chosen one counts."""
+    """Architecture and its shape; only the shape of the chosen architecture is used."""
 
     architecture: Architecture = "transformer"
-    """rnn: one fixed vector for the source; rnn+attention; convolution; transformer; universal: one block repeated;
-    decoder: one causal stack for long sources"""
+    """rnn: one fixed vector for the source; rnn+attention; convolution; transformer; universal: one repeated block;
+    decoder: one causal stack, for long sources"""
     transformer: TranslatorConfig = field(default_factory=TranslatorConfig)
     universal: UniversalConfig = field(default_factory=UniversalConfig)
     rnn: RecurrentConfig = field(default_factory=RecurrentConfig)
@@ -27,14 +27,14 @@ class Seq2SeqConfig:
     decoder: DecoderConfig = field(default_factory=DecoderConfig)
 
 
-def build(shapes: Seq2SeqConfig, sizes: Vocabularies) -> Seq2Seq:
-    """A fresh model of the chosen architecture."""
-    if shapes.architecture == "transformer":
-        return Translator(shapes.transformer, sizes)
-    if shapes.architecture == "universal":
-        return UniversalTranslator(shapes.universal, sizes)
-    if shapes.architecture == "convolution":
-        return ConvolutionTranslator(shapes.convolution, sizes)
-    if shapes.architecture == "decoder":
-        return DecoderOnly(shapes.decoder, sizes)
-    return RecurrentTranslator(shapes.rnn, sizes, attends=shapes.architecture == "rnn+attention")
+def build(config: Seq2SeqConfig, sizes: Vocabularies) -> Seq2Seq:
+    """Return a freshly initialized model of the configured architecture."""
+    if config.architecture == "transformer":
+        return Translator(config.transformer, sizes)
+    if config.architecture == "universal":
+        return UniversalTranslator(config.universal, sizes)
+    if config.architecture == "convolution":
+        return ConvolutionTranslator(config.convolution, sizes)
+    if config.architecture == "decoder":
+        return DecoderOnly(config.decoder, sizes)
+    return RecurrentTranslator(config.rnn, sizes, attends=config.architecture == "rnn+attention")

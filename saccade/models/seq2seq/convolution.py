@@ -21,7 +21,7 @@ from saccade.nn.positions import Sinusoidal
 
 @dataclass(frozen=True)
 class ConvolutionConfig:
-    """The shape of a convolutional encoder and decoder."""
+    """Shape of a convolutional encoder and decoder."""
 
     dim: int = 192
     """width of every layer"""
@@ -29,29 +29,29 @@ class ConvolutionConfig:
     """layers of the encoder"""
     decoder_depth: int = 3
     """layers of the decoder"""
-    width: int = 3
-    """tokens that one layer sees; odd"""
+    kernel_size: int = 3
+    """kernel size of the convolutions; odd"""
     dropout: float = 0.1
-    """share of values dropped in training, of embeddings and before each layer"""
+    """dropout probability, of embeddings and before each layer"""
 
     def __post_init__(self) -> None:
-        for name in ("dim", "depth", "decoder_depth", "width"):
+        for name in ("dim", "depth", "decoder_depth", "kernel_size"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, but is {getattr(self, name)}")
-        if self.width % 2 == 0:
-            raise ValueError(f"width must be odd, but is {self.width}")
+        if self.kernel_size % 2 == 0:
+            raise ValueError(f"kernel_size must be odd, but is {self.kernel_size}")
         if self.dim % 2:
             raise ValueError(f"dim must be even, but is {self.dim}")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout must be at least 0 and below 1, but is {self.dropout}")
 
 
-class Step(nn.Module):
-    """A decoder layer: a causal convolution, then a look at the source."""
+class DecoderLayer(nn.Module):
+    """A causal convolution, then cross-attention."""
 
     def __init__(self, config: ConvolutionConfig) -> None:
         super().__init__()
-        self.convolution = Convolution(config.dim, config.width, causal=True)
+        self.convolution = Convolution(config.dim, config.kernel_size, causal=True)
         self.cross = Attention(config.dim, 1, memory_dim=config.dim)
         self.dropout = config.dropout
 
@@ -64,7 +64,7 @@ class Step(nn.Module):
 
 
 class ConvolutionTranslator(Seq2Seq):
-    """Sees as far as its layers reach; attention carries the rest."""
+    """Convolutional encoder and decoder, with cross-attention in every decoder layer."""
 
     def __init__(self, config: ConvolutionConfig, sizes: Vocabularies) -> None:
         super().__init__()
@@ -73,8 +73,8 @@ class ConvolutionTranslator(Seq2Seq):
         self.target = nn.Embedding(sizes.target, config.dim)
         self.norm = RMSNorm(config.dim, gain=False)
         self.position = Sinusoidal(config.dim)
-        self.encoder = Convolutions(config.dim, config.depth, config.width, dropout=config.dropout)
-        self.decoder = nn.ModuleList(Step(config) for _ in range(config.decoder_depth))
+        self.encoder = Convolutions(config.dim, config.depth, config.kernel_size, dropout=config.dropout)
+        self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.decoder_depth))
         self.head = nn.Linear(config.dim, sizes.target, bias=False)
         nn.init.zeros_(self.head.weight)
 

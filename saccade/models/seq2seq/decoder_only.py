@@ -1,4 +1,4 @@
-"""Decoder-only: source and target as one row through one causal stack whose memory grows little with the length.
+"""Decoder-only: source and target as one sequence through a causal stack with local and compressed attention.
 
 T-DMCA (https://arxiv.org/abs/1801.10198). Shapes: B rows, S source tokens, T target tokens, D width.
 """
@@ -18,50 +18,50 @@ from saccade.nn.transformer import Layer, Transformer
 
 @dataclass(frozen=True)
 class DecoderConfig(EmbeddedConfig):
-    """The shape of the one stack: its layers see only near tokens and all of the past, shortened, in turn."""
+    """Shape of the stack: layers with local attention and with memory-compressed attention alternate."""
 
     depth: int = 4
-    """layers; the first sees near tokens, the second all of the past, shortened, and so on"""
-    near: int = 128
-    """tokens that a layer for near tokens sees"""
+    """layers: local attention, compressed attention over the whole past, and so on in turn"""
+    window_size: int = 128
+    """previous tokens visible to a layer with local attention"""
     stride: int = 3
-    """tokens that become one in the other layers"""
+    """tokens that are compressed into one in the other layers"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, least in (("near", 1), ("stride", 2)):
+        for name, least in (("window_size", 1), ("stride", 2)):
             if getattr(self, name) < least:
                 raise ValueError(f"{name} must be at least {least}, but is {getattr(self, name)}")
 
 
 class DecoderOnly(Embedded):
-    """The target follows directly on the real tokens of its source, so that padding is never in between."""
+    """Target tokens follow the real source tokens directly: padding is moved to the end of the sequence."""
 
     def __init__(self, config: DecoderConfig, sizes: Vocabularies) -> None:
         super().__init__(config, sizes)
-        self.near = Near(config.near)
+        self.local = Near(config.window_size)
         self.decoder = Transformer(config)
         for layer in [layer for layer in self.decoder.children() if isinstance(layer, Layer)][1::2]:
-            near = layer.self
+            local = layer.self
             layer.self = Compressed(
                 config.dim,
                 config.heads,
                 stride=config.stride,
-                kv_heads=near.kv_heads,
-                score=near.score,
+                kv_heads=local.kv_heads,
+                score=local.score,
                 bias=config.bias,
                 dropout=config.attention_dropout,
             )
-        self.begin(sizes)
+        self.init_weights(sizes)
 
     def encode(self, source: Tensor, keep: Tensor) -> Memory:
-        return Memory(self.embed(self.source, source), keep)  # the stack reads it together with the target
+        return Memory(self.embed(self.source, source), keep)  # the stack processes it together with the target
 
     def decode(self, ids: Tensor, memory: Memory, *, cache: KVCache | None = None) -> Tensor:
         x = self.embed(self.target, ids)
         if cache is not None and cache.longest:
-            going: Tensor = self.decoder(x, mask=self.near, cache=cache)
-            return going
+            features: Tensor = self.decoder(x, mask=self.local, cache=cache)
+            return features
         beams = len(ids) // len(memory.keep)  # rows that share a source
         values, keep = (part.repeat_interleave(beams, dim=0) for part in (memory.values, memory.keep))
         if cache is not None:
@@ -69,13 +69,16 @@ class DecoderOnly(Embedded):
         real = torch.cat((keep, keep.new_ones(ids.shape)), dim=1)  # (B, S + T)
         order = real.int().argsort(dim=1, descending=True, stable=True)[..., None]
         row = torch.cat((values, x), dim=1).gather(1, order.expand(-1, -1, x.shape[2]))  # padding last
-        out = self.decoder(row, mask=self.near, cache=cache, count=real.sum(1))
-        place = positions(keep.sum(1), ids.shape[1], ids.device)  # (B, T)
-        found: Tensor = out.gather(1, place[..., None].expand_as(x))
-        return found
+        out = self.decoder(row, mask=self.local, cache=cache, count=real.sum(1))
+        index = positions(keep.sum(1), ids.shape[1], ids.device)  # (B, T)
+        at_target: Tensor = out.gather(1, index[..., None].expand_as(x))
+        return at_target
 
-    def on_source(self, name: str, weights: Tensor, tokens: int) -> Tensor:
-        """Weights (H, T, keys) of an attention on the source tokens (H, T, S); a window shares its weight out."""
+    def source_weights(self, name: str, weights: Tensor, tokens: int) -> Tensor:
+        """Return the part (H, T, S) of the weights (H, T, keys) of an attention that is on the source tokens.
+
+        The weight of a compressed key is divided evenly among the tokens it covers.
+        """
         attention = self.get_submodule(name)
         if isinstance(attention, Compressed):
             weights = weights[..., 1:].repeat_interleave(attention.stride, dim=-1) / attention.stride

@@ -1,4 +1,4 @@
-"""Sequence to sequence: what every architecture that reads a source and writes a target has in common.
+"""Sequence-to-sequence interface: what every architecture that maps a source to a target has in common.
 
 Shapes: B rows, S source tokens, T target tokens, D width, V vocabulary.
 """
@@ -13,64 +13,98 @@ import torch
 from torch import Tensor, nn
 
 from saccade.nn.cache import KVCache
+from saccade.nn.kernels import consistent_loss, token_loss
 from saccade.nn.layers import initialise, initialise_xavier
 from saccade.nn.universal import Halting
 
 
 @dataclass(frozen=True)
 class Memory:
-    """What was read of a source: everything that decoding may look at."""
+    """Encoded source: everything that decoding may attend to."""
 
     values: Tensor  # (B, S, D)
     keep: Tensor  # (B, S), True for a real token
-    summary: tuple[Tensor, ...] = ()
-    """the last state of a recurrent encoder, rows first"""
+    state: tuple[Tensor, ...] = ()
+    """final state of a recurrent encoder, rows first"""
     halting: list[Halting] = field(default_factory=list)
-    """where tokens choose how many steps they take: what each stack that ran on this memory did"""
+    """with adaptive computation time: the steps of each stack that ran on this memory"""
 
     def select(self, rows: Tensor) -> Memory:
-        """The memory of some of the rows."""
-        return Memory(self.values[rows], self.keep[rows], tuple(part[rows] for part in self.summary))
+        """Return the memory of some of the rows."""
+        return Memory(self.values[rows], self.keep[rows], tuple(part[rows] for part in self.state))
+
+
+@dataclass(frozen=True)
+class Seq2SeqLoss:
+    """Weights of the terms of the training loss; the default is plain cross-entropy."""
+
+    smoothing: float = 0.0
+    """label smoothing"""
+    consistency: float = 0.0
+    """R-Drop: weight of the divergence between two forward passes under different dropout"""
+    ponder: float = 0.0
+    """weight of the steps per token, for models with adaptive computation time"""
 
 
 class Seq2Seq(nn.Module, abc.ABC):
-    """Reads a source once, then says at every target position how likely each token is to come next."""
+    """Encodes a source once, then predicts the next token at every target position."""
 
     head: nn.Linear
 
     @abc.abstractmethod
     def encode(self, source: Tensor, keep: Tensor) -> Memory:
-        """Read the ids (B, S) of which `keep` are real."""
+        """Encode the ids (B, S), of which `keep` are real."""
 
     @abc.abstractmethod
     def decode(self, ids: Tensor, memory: Memory, *, cache: KVCache | None = None) -> Tensor:
-        """Features (B, T, D) for `head` after each of the target ids (B, T), which follow those in the cache."""
+        """Return the input of `head` (B, T, D) after each of the target ids (B, T), which follow those in the cache."""
 
-    def forward(self, source: Tensor, keep: Tensor, ids: Tensor) -> Tensor:
-        """Teacher forcing: logits (B, T, V) after each of the given target ids."""
-        logits: Tensor = self.head(self.decode(ids, self.encode(source, keep)))
-        return logits
+    def forward(
+        self,
+        source: Tensor,
+        keep: Tensor,
+        ids: Tensor,
+        labels: Tensor | None = None,
+        loss: Seq2SeqLoss = Seq2SeqLoss(),
+    ) -> Tensor:
+        """Teacher forcing: logits (B, T, V), or with labels (B, T; -1 ignored) the mean training loss."""
+        if labels is None:
+            logits: Tensor = self.head(self.decode(ids, self.encode(source, keep)))
+            return logits
+        if loss.consistency:  # two passes as one batch
+            source, keep, ids, labels = (part.repeat(2, 1) for part in (source, keep, ids, labels))
+        memory = self.encode(source, keep)
+        real = labels >= 0
+        features, targets = self.decode(ids, memory)[real], labels[real]  # only real targets reach the output layer
+        if loss.consistency:
+            total = consistent_loss(features, self.head.weight, targets, loss.smoothing, loss.consistency)
+        else:
+            total = token_loss(features, self.head.weight, targets, loss.smoothing, self.head.bias)
+        if loss.ponder:
+            for halting, tokens in zip(memory.halting, (keep, real), strict=False):
+                total = total + loss.ponder * halting.cost[tokens].sum() / len(targets)
+        return total
 
 
 @dataclass(frozen=True)
 class Vocabularies:
-    """How many tokens there are on each side; joint: both sides share one vocabulary."""
+    """Vocabulary sizes; joint: source and target share one vocabulary."""
 
     source: int
     target: int
     joint: bool = False
 
 
-def begin_weights(model: nn.Module, begin: Literal["silent", "xavier"]) -> None:
-    """The first weights of a model."""
-    if begin == "xavier":
+def init_weights(model: nn.Module, init: Literal["zero_residual", "xavier"]) -> None:
+    """Initialize the weights of a model."""
+    if init == "xavier":
         initialise_xavier(model)
     else:
         initialise(model)
 
 
 class DecoderState:
-    """Targets being written: a step function for the searches in `decode`, over any model here.
+    """Targets being generated: a step function for the searches in `decode`, over any model here.
 
     Rows are the beams of a sentence, one sentence after the other; the beams of a sentence share its memory.
     """
@@ -80,13 +114,13 @@ class DecoderState:
 
     @torch.no_grad()
     def step(self, ids: Tensor) -> Tensor:
-        """The next ids (R, T) of every row -> logits (R, V) of what follows the last one."""
+        """Feed the next ids (R, T) of every row; returns the logits (R, V) after the last one."""
         features = self.model.decode(ids.to(self.memory.values.device), self.memory, cache=self.cache)
         logits: Tensor = self.model.head(features[:, -1])
         return logits
 
     def reorder(self, rows: Tensor, sentences: Tensor | None) -> None:
-        """Row i goes on as row rows[i] did; only these sentences stay (None: all)."""
+        """Continue row rows[i] as row i; keep only these sentences (None: all)."""
         if sentences is not None:
             self.memory = self.memory.select(sentences)
         self.cache.reorder(rows, sentences, shared=True)

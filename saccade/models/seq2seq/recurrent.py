@@ -1,4 +1,4 @@
-"""RNN encoder-decoder, without attention (https://arxiv.org/abs/1409.3215) and with it (https://arxiv.org/abs/1409.0473).
+"""RNN encoder-decoder: https://arxiv.org/abs/1409.3215; with attention: https://arxiv.org/abs/1409.0473.
 
 Shapes: B rows, S source tokens, T target tokens, D embedding width, H state width.
 """
@@ -22,25 +22,25 @@ from saccade.nn.recurrent import Cell, Recurrent, State
 
 @dataclass(frozen=True)
 class RecurrentConfig:
-    """The shape of a recurrent encoder and decoder."""
+    """Shape of a recurrent encoder and decoder."""
 
     dim: int = 192
     """width of the embeddings"""
-    state: int = 256
-    """width of the states"""
+    hidden: int = 256
+    """width of the hidden states"""
     depth: int = 1
     """layers of the encoder and of the decoder"""
     cell: Cell = "gru"
     """rnn, gru or lstm"""
-    both_ways: bool = True
-    """the encoder reads forwards and backwards"""
+    bidirectional: bool = True
+    """read the source in both directions"""
     score: Literal["additive", "dot", "bilinear"] = "additive"
-    """fit of a decoder state and a source token, where there is attention"""
+    """score function of the attention, where there is one"""
     dropout: float = 0.2
-    """share of values dropped in training, of embeddings and of what the output layer reads"""
+    """dropout probability, of embeddings and before the output layer"""
 
     def __post_init__(self) -> None:
-        for name in ("dim", "state", "depth"):
+        for name in ("dim", "hidden", "depth"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, but is {getattr(self, name)}")
         if not 0 <= self.dropout < 1:
@@ -51,22 +51,24 @@ SCORES: dict[str, Callable[[int], Score]] = {"additive": Additive, "dot": lambda
 
 
 class RecurrentTranslator(Seq2Seq):
-    """The decoder knows the source by one vector, c = h_T, or with attention by a new mean of all h_i at each step."""
+    """The decoder reads one vector of the source, c = h_T, or with attention a weighted mean of all h_i per step."""
 
     def __init__(self, config: RecurrentConfig, sizes: Vocabularies, *, attends: bool) -> None:
         super().__init__()
         self.config = config
-        width = config.state * (2 if config.both_ways else 1)
+        width = config.hidden * (2 if config.bidirectional else 1)
         self.source = nn.Embedding(sizes.source, config.dim)
         self.target = nn.Embedding(sizes.target, config.dim)
-        self.encoder = Recurrent(config.cell, config.dim, config.state, depth=config.depth, both_ways=config.both_ways)
-        self.bridge = nn.Linear(width, config.depth * config.state)
+        self.encoder = Recurrent(
+            config.cell, config.dim, config.hidden, depth=config.depth, both_ways=config.bidirectional
+        )
+        self.bridge = nn.Linear(width, config.depth * config.hidden)
         self.attention: Attention | None = None
         if attends:
-            self.attention = Attention(config.state, 1, memory_dim=width, score=SCORES[config.score](config.state))
-        context = config.state if attends else width
-        self.decoder = Recurrent(config.cell, config.dim + context, config.state, depth=config.depth)
-        self.merge = nn.Linear(config.state + context + config.dim, config.dim)
+            self.attention = Attention(config.hidden, 1, memory_dim=width, score=SCORES[config.score](config.hidden))
+        context = config.hidden if attends else width
+        self.decoder = Recurrent(config.cell, config.dim + context, config.hidden, depth=config.depth)
+        self.merge = nn.Linear(config.hidden + context + config.dim, config.dim)
         self.norm = RMSNorm(config.dim, gain=False)
         self.head = nn.Linear(config.dim, sizes.target, bias=False)
         nn.init.zeros_(self.head.weight)
@@ -74,15 +76,15 @@ class RecurrentTranslator(Seq2Seq):
     def encode(self, source: Tensor, keep: Tensor) -> Memory:
         x = self._drop(patch_embeddings(self.norm(self.source(source))))  # (B, S, D)
         values, last = self.encoder(x, keep=keep)
-        ways = 2 if self.config.both_ways else 1
-        final = last[0][-ways:].transpose(0, 1).flatten(1)  # (B, H or 2H): h_T, and h_1 of the other way
-        return Memory(values, keep, summary=(final,))
+        directions = 2 if self.config.bidirectional else 1
+        final = last[0][-directions:].transpose(0, 1).flatten(1)  # (B, H or 2H): h_T, and h_1 of the backward direction
+        return Memory(values, keep, state=(final,))
 
     def decode(self, ids: Tensor, memory: Memory, *, cache: KVCache | None = None) -> Tensor:
         x = self._drop(patch_embeddings(self.norm(self.target(ids))))  # (B, T, D)
         state = self._state(memory, len(ids), cache)
         if self.attention is None:
-            fixed = _spread(memory.summary[0], len(ids))  # (B, 2H)
+            fixed = _expand(memory.state[0], len(ids))  # (B, 2H)
             context = fixed[:, None].expand(-1, ids.shape[1], -1)
             states, state = self.decoder(torch.cat((x, context), dim=-1), state)
         else:
@@ -94,24 +96,24 @@ class RecurrentTranslator(Seq2Seq):
         return self._drop(merged)  # (B, T, D)
 
     def _attend(self, x: Tensor, memory: Memory, state: State, cache: KVCache | None) -> tuple[Tensor, Tensor, State]:
-        """Token after token: the state before it looks at the source, then reads the token and what was seen."""
+        """Decode token by token: the previous state attends to the source, then the cell reads token and context."""
         assert self.attention is not None
-        kept = (cache or KVCache(1)).layer("memory")  # keys and values of the source are projected once
+        projected = (cache or KVCache(1)).layer("memory")  # keys and values of the source are projected once
         mask = Padding(memory.keep).lower(1, memory.values.shape[1], 0, x.device)
         states, contexts = [], []
         for token in x.unbind(1):  # (B, D)
             query = state[0][-1][:, None]  # (B, 1, H)
-            context = self.attention(query, memory.values, mask=mask, cache=kept)[:, 0]  # (B, H)
+            context = self.attention(query, memory.values, mask=mask, cache=projected)[:, 0]  # (B, H)
             out, state = self.decoder.step(torch.cat((token, context), dim=-1), state)
             states.append(out)
             contexts.append(context)
         return torch.stack(states, dim=1), torch.stack(contexts, dim=1), state
 
     def _state(self, memory: Memory, rows: int, cache: KVCache | None) -> State:
-        """The state of the decoder: from the cache, or at the beginning made of the encoder's last."""
+        """Return the decoder state: from the cache, or at the first step from the final encoder state."""
         if cache is not None and cache.layer("state").state:
             return tuple(part.transpose(0, 1).contiguous() for part in cache.layer("state").state)
-        first = torch.tanh(self.bridge(_spread(memory.summary[0], rows)))  # (B, depth x H)
+        first = torch.tanh(self.bridge(_expand(memory.state[0], rows)))  # (B, depth x H)
         h = first.unflatten(1, (self.config.depth, -1)).transpose(0, 1).contiguous()
         return (h, torch.zeros_like(h)) if self.config.cell == "lstm" else (h,)
 
@@ -119,6 +121,6 @@ class RecurrentTranslator(Seq2Seq):
         return dropout(x, self.config.dropout, self.training)
 
 
-def _spread(summary: Tensor, rows: int) -> Tensor:
-    """One summary for each row, where beams share a source."""
-    return summary if len(summary) == rows else summary.repeat_interleave(rows // len(summary), dim=0)
+def _expand(state: Tensor, rows: int) -> Tensor:
+    """Repeat the state of each source for its beams."""
+    return state if len(state) == rows else state.repeat_interleave(rows // len(state), dim=0)

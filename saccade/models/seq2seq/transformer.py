@@ -1,4 +1,4 @@
-"""Transformer for translation: an encoder, and a decoder that looks at it (https://arxiv.org/abs/1706.03762).
+"""Encoder-decoder Transformer (https://arxiv.org/abs/1706.03762).
 
 Shapes: B rows, S source tokens, T target tokens, D width.
 """
@@ -9,7 +9,7 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from saccade.models.seq2seq.interface import Memory, Seq2Seq, Vocabularies, begin_weights
+from saccade.models.seq2seq.interface import Memory, Seq2Seq, Vocabularies, init_weights
 from saccade.nn.ablation import patch_embeddings
 from saccade.nn.cache import KVCache
 from saccade.nn.kernels import dropout
@@ -20,24 +20,25 @@ from saccade.nn.transformer import Transformer, TransformerConfig
 
 @dataclass(frozen=True)
 class EmbeddedConfig(TransformerConfig):
-    """The shape of a stack and of its ends; vocabularies come from the data."""
+    """Shape of a Transformer stack with its embeddings and output layer; vocabulary sizes come from the data."""
 
     dim: int = 192
     """width of the residual stream"""
     hidden: int = 384
     """inner width of the feed-forward"""
     dropout: float = 0.1
-    """share of values dropped in training, in the feed-forward and before each residual"""
+    """dropout probability in the feed-forward and before each residual"""
     embedding_dropout: float = 0.1
-    """share of values dropped in training after the embedding"""
-    tied: bool = False
-    """the output layer re-uses the target embedding and, with a joint vocabulary, the source too"""
+    """dropout probability after the embedding"""
+    tie_embeddings: bool = False
+    """share one matrix between the output layer and the target embedding and, with a joint vocabulary, the source
+    embedding"""
     head_bias: bool = False
-    """the output layer has a bias, as that of Marian"""
+    """add a bias to the output layer, as Marian does"""
     embedding_norm: bool = True
-    """bring every embedding to root mean square 1; false: multiply it by sqrt(dim), as published"""
-    begin: Literal["silent", "xavier"] = "silent"
-    """first weights; silent: every block begins as the identity; xavier: as published"""
+    """normalize every embedding to root mean square 1; false: multiply it by sqrt(dim), as published"""
+    init: Literal["zero_residual", "xavier"] = "zero_residual"
+    """initial weights; zero_residual: every block starts as the identity; xavier: as published"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -47,7 +48,7 @@ class EmbeddedConfig(TransformerConfig):
 
 @dataclass(frozen=True)
 class TranslatorConfig(EmbeddedConfig):
-    """The shape of encoder and decoder."""
+    """Shape of the encoder and the decoder."""
 
     depth: int = 3
     """layers of the encoder"""
@@ -61,7 +62,7 @@ class TranslatorConfig(EmbeddedConfig):
 
 
 class Embedded(Seq2Seq):
-    """The ends of a Transformer: source and target embeddings and the output layer, tied or not."""
+    """Source and target embeddings and the output layer, tied or not, around one or two stacks."""
 
     def __init__(self, config: EmbeddedConfig, sizes: Vocabularies) -> None:
         super().__init__()
@@ -71,10 +72,10 @@ class Embedded(Seq2Seq):
         self.norm = RMSNorm(config.dim, gain=False)
         self.head = nn.Linear(config.dim, sizes.target, bias=config.head_bias)
 
-    def begin(self, sizes: Vocabularies) -> None:
-        """First weights, then the ties; called when all parts are there."""
-        begin_weights(self, self.config.begin)
-        if self.config.tied:
+    def init_weights(self, sizes: Vocabularies) -> None:
+        """Initialize the weights, then tie them; called when all submodules exist."""
+        init_weights(self, self.config.init)
+        if self.config.tie_embeddings:
             nn.init.normal_(self.target.weight, std=self.config.dim**-0.5)  # small enough for an output layer
             self.head.weight = self.target.weight
             if sizes.joint:
@@ -87,13 +88,13 @@ class Embedded(Seq2Seq):
 
 
 class Translator(Embedded):
-    """The Transformer of 2017, and what has been learnt since, by configuration."""
+    """The Transformer of 2017, and later variants by configuration."""
 
     def __init__(self, config: TranslatorConfig, sizes: Vocabularies) -> None:
         super().__init__(config, sizes)
         self.encoder = Transformer(config)
         self.decoder = Transformer(config, config.dim, depth=config.decoder_depth)
-        self.begin(sizes)
+        self.init_weights(sizes)
 
     def encode(self, source: Tensor, keep: Tensor) -> Memory:
         return Memory(self.encoder(self.embed(self.source, source), mask=Padding(keep)), keep)

@@ -16,16 +16,16 @@ from saccade.nn.universal import Universal
 
 @dataclass(frozen=True)
 class UniversalConfig(TranslatorConfig):
-    """One block for the encoder and one for the decoder; depth and decoder_depth are the most steps a token takes."""
+    """One block for the encoder and one for the decoder; depth and decoder_depth are the maximum number of steps."""
 
     depth: int = 4
-    """most steps of a source token"""
+    """maximum number of steps for a source token"""
     decoder_depth: int = 3
-    """most steps of a target token"""
+    """maximum number of steps for a target token"""
     threshold: float = 0.99
     """a token stops when its halting probabilities sum to this"""
     ponder: float = 0.01
-    """price of a step in the loss"""
+    """weight of the ponder cost (steps per token) in the loss"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -38,13 +38,13 @@ class UniversalConfig(TranslatorConfig):
 
 
 class UniversalTranslator(Embedded):
-    """The same number of parameters whatever the number of steps."""
+    """One shared block per stack: the number of parameters does not depend on the number of steps."""
 
     def __init__(self, config: UniversalConfig, sizes: Vocabularies) -> None:
         super().__init__(config, sizes)
         self.encoder = Universal(config, config.depth, config.threshold)
         self.decoder = Universal(config, config.decoder_depth, config.threshold, config.dim)
-        self.begin(sizes)
+        self.init_weights(sizes)
 
     def encode(self, source: Tensor, keep: Tensor) -> Memory:
         values, halting = self.encoder(self.embed(self.source, source), mask=Padding(keep))

@@ -6,6 +6,7 @@ Shapes: B rows, T tokens, D width, V vocabulary.
 from dataclasses import dataclass
 from typing import Literal
 
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from saccade.nn.ablation import patch_embeddings
@@ -17,18 +18,18 @@ from saccade.nn.transformer import Transformer, TransformerConfig
 
 @dataclass(frozen=True)
 class GPTConfig(TransformerConfig):
-    """The shape of a language model; the vocabulary comes from the data."""
+    """Shape of a language model; the vocabulary size comes from the data."""
 
-    tied: bool = False
-    """the output layer re-uses the embedding"""
+    tie_embeddings: bool = False
+    """share one matrix between the embedding and the output layer"""
     embedding_norm: bool = True
-    """bring every embedding to root mean square 1"""
-    begin: Literal["silent", "gpt2"] = "silent"
-    """first weights; silent: every block begins as the identity; gpt2: small normal numbers, scaled by depth"""
+    """normalize every embedding to root mean square 1"""
+    init: Literal["zero_residual", "gpt2"] = "zero_residual"
+    """initial weights; zero_residual: every block starts as the identity; gpt2: normal, std 0.02, scaled by depth"""
 
 
 class GPT(nn.Module):
-    """Reads ids and says, at every position, how likely each token is to come next."""
+    """Predicts the next token at every position."""
 
     def __init__(self, config: GPTConfig, vocabulary: int) -> None:
         super().__init__()
@@ -37,15 +38,28 @@ class GPT(nn.Module):
         self.norm = RMSNorm(config.dim, gain=False) if config.embedding_norm else nn.Identity()
         self.decoder = Transformer(config)
         self.head = nn.Linear(config.dim, vocabulary, bias=False)
-        if config.begin == "gpt2" or config.tied:  # a tied output layer must be small from the start
+        if config.init == "gpt2" or config.tie_embeddings:  # a tied output layer must start small
             initialise_gpt2(self, config.depth)
         else:
             initialise(self)
-        if config.tied:
+        if config.tie_embeddings:
             self.head.weight = self.embedding.weight
 
-    def forward(self, ids: Tensor, *, cache: KVCache | None = None, count: Tensor | None = None) -> Tensor:
+    def forward(
+        self,
+        ids: Tensor,
+        labels: Tensor | None = None,
+        *,
+        cache: KVCache | None = None,
+        count: Tensor | None = None,
+    ) -> Tensor:
+        """Return logits (B, T, V), or with labels (B, T; -1 ignored) the mean loss.
+
+        `count` (B,) is the number of real tokens of each row in this call, where rows of a cache differ in length.
+        """
         x = patch_embeddings(self.norm(self.embedding(ids)))  # (B, T, D)
         x = self.decoder(x, mask=Causal(), cache=cache, count=count)
         logits: Tensor = self.head(x)  # (B, T, V)
-        return logits
+        if labels is None:
+            return logits
+        return F.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=-1)
