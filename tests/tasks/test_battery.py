@@ -1,54 +1,28 @@
-"""The battery: what every task in the folder must do, on generated data; a new task is tested by existing."""
+"""The battery: what every task in the folder, and every example, must do on generated data; tested by existing."""
 
 import dataclasses
 import json
-import random
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
-from saccade import api
+import saccade
 from saccade.config import from_json, override, to_json
-from saccade.core.task import Split, Task
+from saccade.core import Evaluation, Field, Metric, Output, Split, Task, bind
 from saccade.errors import UsageError
-from saccade.look import explain
-from saccade.nn.ablation import Ablation, patched_embeddings
-from saccade.tasks import load_task, task_names
+from saccade.look.explain import mean_token
+from saccade.nn.ablation import patched_embeddings
+from saccade.runs.journal import read_journal
+from saccade.tasks import load_task
+from tests.tasks.battery import NAMES, Trial
+from tests.tasks.ddp_worker import gradients
 
 STEPS = 20
-PAIRS = [
-    "model.transformer.dim=32",
-    "model.transformer.depth=1",
-    "model.transformer.decoder_depth=1",
-    "model.transformer.heads=2",
-    "model.transformer.hidden=64",
-    "search.beam=2",
-    "tokens=400",
-]
-ENCODER = ["model.dim=32", "model.depth=1", "model.heads=2", "model.hidden=64", "vocabulary=60", "tokens=400"]
-TINY: dict[str, list[str]] = {  # a task not named here is tested with its own defaults
-    "language_model": [
-        "model.dim=32",
-        "model.depth=1",
-        "model.heads=2",
-        "model.hidden=64",
-        "model.max_positions=32",
-        "batch=8",
-    ],
-    "translation": PAIRS,
-    "summarisation": [*PAIRS, "search.no_repeat_ngram_size=0"],
-    "masked_language_model": [*ENCODER, "max_length=32", "tokens=512"],
-    "text_classification": ENCODER,
-    "regression": ENCODER,
-    "sentence_vectors": ENCODER,
-    "tagging": ENCODER,
-    "question_answering": [*ENCODER, "max_length=64", "stride=8"],
-}
-INPUTS = {"masked_language_model": "the [MASK] sat"}  # "the cat" for the others
-WORDS = {"question_answering": ["context=the blue cat sat."], "regression": ["second=the dog"]}
-WHY = {**WORDS, "sentence_vectors": ["second=the dog"], "language_model": ["length=12"]}
 LOOP = ["train.device=cpu", f"train.steps={STEPS}", "train.evaluate_every=10"]
 
 
@@ -56,58 +30,41 @@ LOOP = ["train.device=cpu", f"train.steps={STEPS}", "train.evaluate_every=10"]
 class Made:
     """A trained run and where its data lie."""
 
-    name: str
+    trial: Trial
     data: Path
-    root: Path
+    run: str
 
     @property
-    def run(self) -> str:
-        return str(self.root / self.name)
+    def name(self) -> str:
+        return self.trial.name
+
+    @property
+    def trusted(self) -> str:
+        """The task to name when loading, where it is not built in."""
+        return self.name if "." in self.name else ""
+
+    def load(self) -> saccade.Model:
+        return saccade.load(self.run, device="cpu", task=self.trusted)
+
+    def predict(self, model: saccade.Model, **options: Any) -> Any:
+        return model(**self.trial.inputs, **self.trial.options, **options)
 
 
-@pytest.fixture(scope="module", params=task_names())
+@pytest.fixture(scope="module", params=NAMES)
 def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    folder, name = tmp_path_factory.mktemp(request.param), request.param
+    trial = Trial.of(request.param)
+    folder = tmp_path_factory.mktemp(trial.name)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SACCADE_CACHE", str(folder / "cache"))
-        data = folder / "text.txt"
-        chance = random.Random(3)
-        words = ["red", "blue", "cat", "dog", "sat", "ran", "the", "a"]
-        lines = [" ".join(chance.choices(words, k=8)) + "." for _ in range(300)]
-        if name in ("translation", "summarisation"):
-            data = folder / "pairs.tsv"
-            lines = [f"{line}\t{line.upper()}" for line in lines]
-        if name == "text_classification":
-            data = folder / "rows.tsv"
-            lines = ["text\tlabel", *(f"{line}\t{'pet' if 'cat' in line else 'none'}" for line in lines)]
-        if name in ("regression", "sentence_vectors"):
-            data = folder / "rows.tsv"
-            others = [line if chance.random() < 0.5 else chance.choice(lines) for line in lines]
-            rows = [f"{one}\t{two}\t{len(set(one) & set(two)) / 10}" for one, two in zip(lines, others, strict=True)]
-            lines = ["sentence1\tsentence2\tscore", *rows]
-        if name == "tagging":
-            data = folder / "words.conll"
-            tags = {"cat": "B-PET"}
-            sentences = ([f"{word} {tags.get(word, 'O')}" for word in line.strip(".").split()] for line in lines)
-            lines = [line for sentence in sentences for line in (*sentence, "")]
-        if name == "question_answering":
-            data = folder / "questions.json"
-            lines = [json.dumps({"data": [article(number, line) for number, line in enumerate(lines)]})]
-        data.write_text("".join(line + "\n" for line in lines))
-        api.train(data, [*TINY.get(name, []), *LOOP], task=name, name=name, root=folder / "runs")
-        yield Made(name, data, folder / "runs")
-
-
-def article(number: int, line: str) -> dict[str, Any]:
-    """An article of one paragraph with one question, which is answered by the word after "the"."""
-    start = line.find("the ") + 4
-    answers = [{"text": line[start:].split()[0].strip("."), "answer_start": start}] if 4 <= start < len(line) else []
-    asked = {"id": str(number), "question": "the what?", "answers": answers, "is_impossible": not answers}
-    return {"title": str(number), "paragraphs": [{"context": line, "qas": [asked]}]}
+        data = trial.write_data(folder)
+        run = saccade.train(
+            data, task=trial.name, name="run", root=folder / "runs", overrides=[*trial.settings, *LOOP], progress=False
+        )
+        yield Made(trial, data, str(run.path))
 
 
 def opened(made: Made) -> Task:
-    task = api.load(made.run, device="cpu")
+    task = made.load().task
     task.load_data(made.data)
     return task
 
@@ -125,123 +82,223 @@ def same(one: Any, other: Any) -> bool:
 
 def test_the_config_survives_json(made: Made) -> None:
     kind = load_task(made.name)
-    config = override(kind.Config(), TINY.get(made.name, []))
+    config = override(kind.Config(), made.trial.settings)
     assert from_json(kind.Config, json.loads(json.dumps(to_json(config)))) == config
 
 
+def test_the_task_declares_its_inputs_its_metric_and_its_unit(made: Made) -> None:
+    task = made.load().task
+    assert task.inputs and all(isinstance(field, Field) for field in task.inputs)
+    assert isinstance(task.metric, Metric) and task.metric.higher_is_better is not None
+    assert task.unit and bind(task.inputs, [], made.trial.inputs).keys() == made.trial.inputs.keys()
+    options = {field.name for field in dataclasses.fields(task.Options)}
+    assert not options & {field.name for field in task.inputs}, "a name is an input or an option, never both"
+
+
 def test_a_batch_is_counted_named_and_the_same_each_time(made: Made) -> None:
-    batches = opened(made).batches(Split.TRAIN, 1)
-    assert batches.per_epoch >= 1
-    for one, other in zip(batches.at(3), batches.at(3), strict=True):
-        assert one.count > 0
+    task = opened(made)
+    source, again = task.source(Split.TRAIN, 1), task.source(Split.TRAIN, 1)
+    assert source.per_epoch >= 1
+    pure = source.state() is None
+    if not pure:  # an environment is stepped in order
+        assert [source.at(step) for step in range(3)] and [again.at(step) for step in range(3)]
+    for one, other in zip(source.at(3), again.at(3), strict=True):
+        assert one.count > 0 and one.units > 0
         assert len(one.rows) > 0
         assert list(one.rows) == list(other.rows)
         assert same(one, other)
-    assert [row for part in batches.at(3) for row in part.rows] != [row for part in batches.at(4) for row in part.rows]
+    third, fourth = (source if pure else again, source)
+    rows = [row for batch in fourth.at(4) for row in batch.rows]
+    assert rows != [row for batch in (third.at(3) if pure else third.at(4)[:0]) for row in batch.rows]
 
 
-def test_losses_are_finite_scalars_of_known_players(made: Made) -> None:
+def test_losses_are_finite_scalars_of_known_networks(made: Made) -> None:
     task = opened(made)
-    found = list(task.losses(task.batches(Split.TRAIN, 1).at(0)[0]))
-    assert {player for player, _ in found} <= set(task.networks())
-    assert all(loss.dim() == 0 and bool(loss.isfinite()) and loss.requires_grad for _, loss in found)
+    result = list(task.losses(task.source(Split.TRAIN, 1).at(0)[0], task.networks()))
+    assert {network for network, _ in result} <= set(task.networks())
+    assert all(loss.dim() == 0 and bool(loss.isfinite()) and loss.requires_grad for _, loss in result)
 
 
-def test_the_loss_falls_in_twenty_steps(made: Made) -> None:
-    lines = (Path(made.run) / "metrics.jsonl").read_text().splitlines()
-    losses = [record["loss"] for record in map(json.loads, lines) if "rate" in record]
-    assert len(losses) == STEPS
-    assert sum(losses[-3:]) / 3 < 0.9 * losses[0]
+def test_it_learns_in_twenty_steps(made: Made) -> None:
+    records = read_journal(Path(made.run) / "metrics.jsonl")
+    steps = [record for record in records if "lr_scale" in record]
+    assert len(steps) == STEPS
+    task = made.load().task
+    assert all(record[task.unit] > 0 for record in steps)
+    if len(task.networks()) == 1:
+        losses = [record["loss"] for record in steps]
+        assert sum(losses[-3:]) / 3 < 0.9 * losses[0]
+        return
+    scores = [record[task.metric.name] for record in records if task.metric.name in record]
+    assert task.metric.better(scores[-1], scores[0]), "two networks: the metric must improve"
 
 
 def test_what_is_saved_opens_and_predicts_the_same(made: Made) -> None:
-    first, second = api.load(made.run, device="cpu"), api.load(made.run, device="cpu")
-    for name, value in first.model.state_dict().items():
-        assert torch.equal(value, second.model.state_dict()[name]), name
-    text = INPUTS.get(made.name, "the cat")
-    words = WORDS.get(made.name, [])
-    answers = [api.predict(task, text, words) for task in (first, second)]
-    assert answers[0].output or made.name == "question_answering"  # which may say that there is no answer
-    assert (answers[0].output, answers[0].scores) == (answers[1].output, answers[1].scores)
-    assert "".join(api.stream(first, text, words)) == answers[0].output
+    first, second = made.load(), made.load()
+    for name, network in first.task.networks().items():
+        assert not network.training
+        for key, value in network.state_dict().items():
+            assert torch.equal(value, second.task.networks()[name].state_dict()[key]), key
+    answers = [made.predict(model) for model in (first, second)]
+    assert isinstance(answers[0].output, Output)
+    assert answers[0].text or made.name == "question_answering"  # which may say that there is no answer
+    assert answers[0].output.to_json() == answers[1].output.to_json()
+    assert answers[0].scores == answers[1].scores
 
 
-def test_evaluation_is_deterministic_and_knows_its_score(made: Made) -> None:
+def test_many_examples_at_once_are_answered_as_one_by_one(made: Made) -> None:
+    model = made.load()
+    for network in model.task.networks().values():
+        for value in network.parameters():  # a model of twenty steps says nearly the same to everything
+            value.data += 0.1 * torch.randn_like(value)
+    inputs = [made.trial.inputs, *_variants(made.trial.inputs)]
+    together = model(inputs, **made.trial.options)
+    assert len(together) == len(inputs)
+    for example, answer in zip(inputs, together, strict=True):
+        alone = model(**example, **made.trial.options)
+        assert answer.text == alone.text
+        assert answer.scores == pytest.approx(dict(alone.scores), abs=1e-4)
+
+
+def _variants(inputs: dict[str, Any]) -> list[dict[str, Any]]:
+    """Examples of other lengths, where the inputs are texts."""
+    if not all(isinstance(value, str) for value in inputs.values()):
+        return [inputs, inputs]
+    return [{name: f"{value} ran" for name, value in inputs.items()}, {n: f"red {v} a dog" for n, v in inputs.items()}]
+
+
+def test_evaluation_is_deterministic_and_has_the_metric(made: Made) -> None:
     task = opened(made)
-    mode = task.model.training
     first, again = task.evaluate(Split.VALID), task.evaluate(Split.VALID)
-    assert first == again == api.evaluate(api.load(made.run, device="cpu"), api.data_of(made.run))
-    assert task.score in first
-    assert task.score in task.evaluate(Split.VALID, quick=True)
-    assert task.model.training == mode
+    assert isinstance(first, Evaluation) and first == again
+    assert task.metric.name in first.values
+    assert task.metric.name in task.evaluate(Split.VALID, quick=True).values
+    assert not any(network.training for network in task.networks().values())
 
 
 def test_opening_needs_no_data(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Task, "load_data", lambda *_: pytest.fail("the data were asked for"))
-    words = WORDS.get(made.name, [])
-    assert api.predict(api.load(made.run, device="cpu"), INPUTS.get(made.name, "a"), words).output is not None
+    monkeypatch.setattr(Task, "load_data", lambda *_, **__: pytest.fail("the data were asked for"))
+    assert made.predict(made.load()).text is not None
 
 
-def asked(made: Made) -> tuple[Task, Any]:
-    task = api.load(made.run, device="cpu")
-    for value in task.model.parameters():  # a model of twenty steps says nearly nothing
-        value.data += 0.3 * torch.randn_like(value)
-    return task, api.predict(task, INPUTS.get(made.name, "the blue cat"), [*WHY.get(made.name, []), "maps=true"])
+def test_the_compiler_sees_the_whole_loss(made: Made) -> None:
+    task = opened(made)
+    batch = task.source(Split.TRAIN, 1).at(0)[0]
+    plain = [(name, float(loss.detach())) for name, loss in task.losses(batch, task.networks())]
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    for network in task.networks().values():
+        network.compile(backend="eager")
+    try:
+        compiled = [(name, float(loss.detach())) for name, loss in task.losses(batch, task.networks())]
+    finally:
+        torch._dynamo.reset()
+    assert torch._dynamo.utils.counters["frames"]["ok"] > 0
+    assert [name for name, _ in compiled] == [name for name, _ in plain]
+    assert [loss for _, loss in compiled] == pytest.approx([loss for _, loss in plain], rel=1e-4)
 
 
-def test_an_answer_is_computed_again_as_it_was(made: Made) -> None:
-    task, found = asked(made)
-    outcome = task.rerun(found, layers=True)
-    assert len(outcome.chosen) == len(outcome.logits) == len(outcome.places.labels)
-    for name, logits in outcome.layers:
-        assert logits.shape == outcome.logits.shape, name
-    torch.testing.assert_close(outcome.layers[-1][1], outcome.logits)
-    nothing = explain.effect(task, found, [])
+@pytest.mark.slow
+def test_two_processes_compute_the_gradients_of_one(made: Made, tmp_path: Path) -> None:
+    worker = [sys.executable, "-m", "tests.tasks.ddp_worker", str(tmp_path), made.name, made.run, str(made.data)]
+    processes = [subprocess.Popen([*worker, rank], cwd=Path(__file__).parents[2]) for rank in "01"]
+    assert [process.wait(120) for process in processes] == [0, 0]
+    together = load_file(tmp_path / "gradients.safetensors")
+    halves = [gradients(task, task.networks(), step) for step, task in enumerate((opened(made), opened(made)))]
+    assert together.keys() == halves[0].keys() | halves[1].keys()
+    for name, value in together.items():
+        expected = sum(half.get(name, torch.zeros_like(value)) for half in halves) / 2
+        torch.testing.assert_close(value, expected, atol=1e-6, rtol=1e-4, msg=name)
+
+
+def asked(made: Made) -> tuple[saccade.Model, Any]:
+    model = made.load()
+    for network in model.task.networks().values():
+        for value in network.parameters():  # a model of twenty steps says nearly nothing
+            value.data += 0.3 * torch.randn_like(value)
+    return model, made.predict(model, attention=True)
+
+
+def test_a_prediction_is_computed_again_as_it_was(made: Made) -> None:
+    model, answer = asked(made)
+    trace = model.task.rerun(answer, layers=True)
+    assert len(trace.chosen) == len(trace.logits) == len(trace.positions)
+    for name, logits in trace.layers:
+        assert logits.shape == trace.logits.shape, name
+    torch.testing.assert_close(trace.layers[-1][1], trace.logits)
+    explained = model.explain(answer)
+    nothing = explained.ablate()
     assert nothing.before == nothing.after and nothing.lost == 0
-    assert [layer.name for layer in explain.layer_by_layer(task, found)] == [name for name, _ in outcome.layers]
+    assert [layer.name for layer in explained.logit_lens()] == [name for name, _ in trace.layers]
 
 
-def test_switching_heads_off_changes_the_answer_and_nothing_stays(made: Made) -> None:
-    task, found = asked(made)
-    lost = explain.importance(task, found)
-    assert lost.keys() == {read.name for read in found.maps}
-    name = found.maps[-1].name
-    once = explain.effect(task, found, [Ablation(name, 0)])
-    assert once.lost == pytest.approx(lost[name][0], abs=1e-5)
+def test_ablating_heads_changes_the_answer_and_nothing_stays(made: Made) -> None:
+    model, answer = asked(made)
+    explained = model.explain(answer)
+    importance = explained.importance()
+    assert importance.keys() == set(answer.attention)
+    name = list(answer.attention)[-1]
+    once = explained.ablate(name, head=0)
+    assert once.lost == pytest.approx(importance[name][0], abs=1e-5)
     assert once.before != once.after
-    assert explain.effect(task, found, []).before == once.before
-    with pytest.raises(UsageError, match="no attention 'nowhere' that can be switched off"):
-        explain.effect(task, found, [Ablation("nowhere", 0)])
+    assert explained.ablate().before == once.before
+    with pytest.raises(UsageError, match="nowhere"):
+        explained.ablate("nowhere", head=0)
 
 
 def test_integrated_gradients_are_complete(made: Made) -> None:
-    task, found = asked(made)
-    task.model.double()
-    total = sum(sum(reading.values) for reading in explain.attribute(task, found, 0, "integrated"))
+    model, answer = asked(made)
+    task = model.task
+    for network in task.networks().values():
+        network.double()
+    explained = model.explain(answer)
+    total = sum(sum(scores.values) for scores in explained.attribute(0, "integrated"))
     with torch.no_grad():
-        fits = explain._fits(task.rerun(found).logits, task.rerun(found).chosen)
-        with patched_embeddings(explain.mean_token):
-            empty = task.rerun(found)
-        nothing = explain._fits(empty.logits, task.rerun(found).chosen)
-    assert total == pytest.approx(float(fits[0] - nothing[0]), rel=0.05, abs=0.05)
-    readings = explain.attribute(task, found, 0)
-    assert all(len(reading.values) == len(reading.axis.labels) for reading in readings)
-    assert any(abs(value) > 0 for reading in readings for value in reading.values)
+        whole = task.rerun(answer)
+        with patched_embeddings(mean_token):
+            empty = task.rerun(answer)
+    gained = [_log_prob(trace.logits, whole.chosen) for trace in (whole, empty)]
+    assert total == pytest.approx(gained[0] - gained[1], rel=0.05, abs=0.05)
+    scores = explained.attribute(0)
+    assert all(len(one.values) == len(one.axis) for one in scores)
+    assert any(abs(value) > 0 for one in scores for value in one.values)
+
+
+def _log_prob(logits: torch.Tensor, chosen: tuple[int, ...]) -> float:
+    """What the first position of an answer is worth: its log-probability, or the number itself."""
+    return float(logits[0, 0] if logits.shape[1] == 1 else logits[0].log_softmax(-1)[chosen[0]])
 
 
 def test_the_numbers_of_a_head_are_those_of_its_map(made: Made) -> None:
-    task, found = asked(made)
-    for read in found.maps:
-        heads, queries, _ = read.shape
-        one = explain.calculation(task, found, read.name, heads - 1, queries - 1)
-        torch.testing.assert_close(one.weights, read.rows(queries - 1, queries)[-1, 0], atol=1e-5, rtol=1e-4)
+    model, answer = asked(made)
+    explained = model.explain(answer)
+    for name, attention in answer.attention.items():
+        heads, queries, _ = attention.shape
+        one = explained.calculation(name, heads - 1, queries - 1)
+        torch.testing.assert_close(one.weights, attention.rows(queries - 1, queries)[-1, 0], atol=1e-5, rtol=1e-4)
         torch.testing.assert_close(one.mixed, one.weights @ one.v)
         assert float(one.weights[~one.allowed].sum()) == 0
     with pytest.raises(UsageError, match="query must be 0 to"):
-        explain.calculation(task, found, found.maps[0].name, 0, 10_000)
+        explained.calculation(next(iter(answer.attention)), 0, 10_000)
 
 
 def test_attention_is_kept_as_it_forms(made: Made) -> None:
-    seen = sorted((Path(made.run) / "attention").glob("*.json"))
-    assert [path.name for path in seen] == ["step-00000010.json", "step-00000020.json"]
-    assert all(example["maps"] for example in json.loads(seen[0].read_text())["examples"])
+    snapshots = sorted((Path(made.run) / "attention").glob("*.json"))
+    assert [path.name for path in snapshots] == ["step-00000010.json", "step-00000020.json"]
+    assert all(example["maps"] for example in json.loads(snapshots[0].read_text())["examples"])
+
+
+def test_a_run_stopped_and_resumed_ends_as_an_unbroken_one(made: Made, tmp_path: Path) -> None:
+    class Stop(saccade.Callback):
+        def on_step(self, record: dict[str, Any], progress: float, total: int | None) -> None:
+            if record["step"] == 7:
+                raise KeyboardInterrupt
+
+    loop = [*LOOP, "train.save_every=5"]
+    settings = {"task": made.name, "name": "run", "root": tmp_path, "overrides": [*made.trial.settings, *loop]}
+    with pytest.raises(KeyboardInterrupt):
+        saccade.train(made.data, callbacks=[Stop()], progress=False, **settings)
+    saccade.resume("run", root=tmp_path, task=made.trusted, progress=False)
+    for file in ("model.safetensors", "optimizer.safetensors"):
+        one, other = (Path(run) / "checkpoints" / f"step-{STEPS:06d}" / file for run in (made.run, tmp_path / "run"))
+        assert one.read_bytes() == other.read_bytes(), file

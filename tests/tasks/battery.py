@@ -1,0 +1,101 @@
+"""What the task battery needs of every task: tiny settings, generated data, and one example; of tests/examples too."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import random
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from saccade.tasks import task_names
+
+EXAMPLES = [f"tests.examples.{path.stem}" for path in sorted((Path(__file__).parents[1] / "examples").glob("[!_]*.py"))]
+NAMES = [*task_names(), *EXAMPLES]
+PAIRS = [
+    *(f"model.transformer.{one}" for one in ("dim=32", "depth=1", "decoder_depth=1", "heads=2", "hidden=64")),
+    "search.beam=2",
+    "batch_tokens=400",
+]
+GPT = ["model.dim=32", "model.depth=1", "model.heads=2", "model.hidden=64", "model.max_positions=32", "batch_size=8"]
+BERT = ["model.dim=32", "model.depth=1", "model.heads=2", "model.hidden=64", "vocabulary_size=60", "batch_tokens=400"]
+SETTINGS: dict[str, list[str]] = {
+    "language_model": GPT,
+    "translation": PAIRS,
+    "summarisation": [*PAIRS, "search.no_repeat_ngram_size=0"],
+    "masked_language_model": [*BERT, "max_length=32", "batch_tokens=512"],
+    "question_answering": [*BERT, "max_length=64", "stride=8"],
+}
+PAIR = {"first": "the blue cat", "second": "the dog"}
+INPUTS: dict[str, dict[str, Any]] = {
+    "language_model": {"prompt": "the cat"},
+    "translation": {"source": "the blue cat"},
+    "summarisation": {"document": "the blue cat"},
+    "masked_language_model": {"text": "the [MASK] sat"},
+    "text_classification": {"text": "the blue cat"},
+    "regression": PAIR,
+    "sentence_vectors": PAIR,
+    "tagging": {"text": "the blue cat"},
+    "question_answering": {"question": "the what?", "context": "the blue cat sat."},
+}
+OPTIONS: dict[str, dict[str, Any]] = {"language_model": {"length": 12}}
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A task, and how to try it."""
+
+    name: str
+    settings: list[str]
+    inputs: dict[str, Any]
+    options: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, name: str) -> Trial:
+        if name in EXAMPLES:
+            module = importlib.import_module(name)
+            return cls(name, module.SETTINGS, module.example_inputs())
+        return cls(name, SETTINGS.get(name, BERT), INPUTS[name], OPTIONS.get(name, {}))
+
+    def write_data(self, folder: Path) -> Path:
+        """Write a small file that the task can learn from."""
+        if self.name in EXAMPLES:
+            data: Path = importlib.import_module(self.name).write_data(folder)
+            return data
+        draw = random.Random(3)
+        words = ["red", "blue", "cat", "dog", "sat", "ran", "the", "a"]
+        lines = [" ".join(draw.choices(words, k=8)) + "." for _ in range(300)]
+        path, lines = _format(self.name, folder, lines, draw)
+        path.write_text("".join(line + "\n" for line in lines))
+        return path
+
+
+def _format(name: str, folder: Path, lines: list[str], draw: random.Random) -> tuple[Path, list[str]]:
+    """The lines in the file format of a task."""
+    if name in ("translation", "summarisation"):
+        return folder / "pairs.tsv", [f"{line}\t{line.upper()}" for line in lines]
+    if name == "text_classification":
+        return folder / "rows.tsv", [
+            "text\tlabel",
+            *(f"{line}\t{'pet' if 'cat' in line else 'none'}" for line in lines),
+        ]
+    if name in ("regression", "sentence_vectors"):
+        others = [line if draw.random() < 0.5 else draw.choice(lines) for line in lines]
+        rows = [f"{one}\t{two}\t{len(set(one) & set(two)) / 10}" for one, two in zip(lines, others, strict=True)]
+        return folder / "rows.tsv", ["sentence1\tsentence2\tscore", *rows]
+    if name == "tagging":
+        tags = {"cat": "B-PET"}
+        sentences = ([f"{word} {tags.get(word, 'O')}" for word in line.strip(".").split()] for line in lines)
+        return folder / "words.conll", [line for sentence in sentences for line in (*sentence, "")]
+    if name == "question_answering":
+        return folder / "questions.json", [json.dumps({"data": [_article(*one) for one in enumerate(lines)]})]
+    return folder / "text.txt", lines
+
+
+def _article(number: int, line: str) -> dict[str, Any]:
+    """An article of one paragraph with one question, which is answered by the word after "the"."""
+    start = line.find("the ") + 4
+    answers = [{"text": line[start:].split()[0].strip("."), "answer_start": start}] if 4 <= start < len(line) else []
+    asked = {"id": str(number), "question": "the what?", "answers": answers, "is_impossible": not answers}
+    return {"title": str(number), "paragraphs": [{"context": line, "qas": [asked]}]}
