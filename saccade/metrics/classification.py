@@ -1,4 +1,4 @@
-"""Agreement: how well found labels and numbers agree with the wanted ones, for classification and regression."""
+"""Metrics of classification and regression: accuracy, F1, confusion matrices and correlations."""
 
 from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass
@@ -9,10 +9,12 @@ from numpy.typing import NDArray
 from saccade import __version__
 from saccade.metrics.generation import Counts, Score
 
+Numbers = NDArray[np.float64]
+
 
 @dataclass(frozen=True)
 class Confusion:
-    """How often each wanted label (a row) was found as which label (a column)."""
+    """Confusion matrix: how often each reference label (a row) was predicted as which label (a column)."""
 
     labels: tuple[str, ...]
     table: NDArray[np.int64]
@@ -20,19 +22,19 @@ class Confusion:
 
 @dataclass(frozen=True)
 class LabelScores:
-    """Labels found and wanted, each and all together."""
+    """Predicted and reference labels, counted by label."""
 
     by_label: dict[str, Counts]
 
     @property
     def micro(self) -> Score:
-        """F1 over all labels together, 0 to 100; frequent labels weigh most."""
+        """Micro-averaged F1, 0 to 100; frequent labels weigh most."""
         total = sum(self.by_label.values(), Counts(0, 0, 0))
         return Score(total.f1, f"F1|average:micro|version:saccade-{__version__}")
 
     @property
     def macro(self) -> Score:
-        """The mean of the F1 of each label, 0 to 100; every label weighs the same."""
+        """Macro-averaged F1, 0 to 100; every label weighs the same."""
         value = sum(counts.f1 for counts in self.by_label.values()) / len(self.by_label)
         return Score(value, f"F1|average:macro|version:saccade-{__version__}")
 
@@ -42,98 +44,88 @@ class LabelScores:
         return Score(counts.f1, f"F1|label:{label}|version:saccade-{__version__}")
 
 
-def accuracy(found: Sequence[Hashable], wanted: Sequence[Hashable]) -> Score:
-    """Share of rows with the right label, or with all the right labels and no other, 0 to 100."""
-    _check(found, wanted)
-    right = sum(ours == theirs for ours, theirs in zip(found, wanted, strict=True))
-    return Score(100 * right / len(wanted), f"accuracy|version:saccade-{__version__}")
+def accuracy(predictions: Sequence[Hashable], references: Sequence[Hashable]) -> Score:
+    """Accuracy: fraction of rows with exactly the reference label or labels, 0 to 100."""
+    _check(predictions, references)
+    correct = sum(predicted == expected for predicted, expected in zip(predictions, references, strict=True))
+    return Score(100 * correct / len(references), f"accuracy|version:saccade-{__version__}")
 
 
-def score_labels(found: Sequence[Collection[str]], wanted: Sequence[Collection[str]]) -> LabelScores:
-    """Compare rows of one or several labels each, by label; labels that are neither found nor wanted are left out."""
-    _check(found, wanted)
-    rows = [(set(ours), set(theirs)) for ours, theirs in zip(found, wanted, strict=True)]
-    labels = sorted(set().union(*(ours | theirs for ours, theirs in rows)))
+def score_labels(predictions: Sequence[Collection[str]], references: Sequence[Collection[str]]) -> LabelScores:
+    """Compare rows of one or several labels each, by label; labels that occur on neither side are left out."""
+    _check(predictions, references)
+    rows = [(set(predicted), set(expected)) for predicted, expected in zip(predictions, references, strict=True)]
+    labels = sorted(set().union(*(predicted | expected for predicted, expected in rows)))
     if not labels:
-        raise ValueError(f"found and wanted must hold at least one label, but all {len(wanted)} rows are empty")
+        raise ValueError(f"a row must hold a label, but all {len(references)} rows are empty")
     return LabelScores(
         {
             label: Counts(
-                hits=sum(label in ours and label in theirs for ours, theirs in rows),
-                found=sum(label in ours for ours, _ in rows),
-                wanted=sum(label in theirs for _, theirs in rows),
+                hits=sum(label in predicted and label in expected for predicted, expected in rows),
+                predicted=sum(label in predicted for predicted, _ in rows),
+                expected=sum(label in expected for _, expected in rows),
             )
             for label in labels
         }
     )
 
 
-def confusion(found: Sequence[str], wanted: Sequence[str], labels: Sequence[str] | None = None) -> Confusion:
-    """The table of wanted against found labels, in the order of `labels` (None: sorted, those that occur)."""
-    _check(found, wanted)
-    names = tuple(sorted({*found, *wanted}) if labels is None else labels)
-    places = {label: place for place, label in enumerate(names)}
-    foreign = next((label for label in (*found, *wanted) if label not in places), None)
-    if foreign is not None:
-        raise ValueError(f"labels must name every label, but '{foreign}' is missing")
+def confusion(predictions: Sequence[str], references: Sequence[str], labels: Sequence[str] | None = None) -> Confusion:
+    """Return the confusion matrix in the order of `labels` (None: the labels that occur, sorted)."""
+    _check(predictions, references)
+    names = tuple(sorted({*predictions, *references}) if labels is None else labels)
+    index = {label: number for number, label in enumerate(names)}
+    unknown = next((label for label in (*predictions, *references) if label not in index), None)
+    if unknown is not None:
+        raise ValueError(f"labels must name every label, but '{unknown}' is missing")
     table = np.zeros((len(names), len(names)), dtype=np.int64)
-    np.add.at(table, ([places[label] for label in wanted], [places[label] for label in found]), 1)
+    np.add.at(table, ([index[label] for label in references], [index[label] for label in predictions]), 1)
     return Confusion(names, table)
 
 
-def matthews(found: Sequence[str], wanted: Sequence[str]) -> Score:
-    """Matthews' correlation of two or more labels, -100 to 100; 0 where one side has only one label.
-
-    J. Gorodkin, Comparing two K-category assignments by a K-category correlation coefficient, 2004.
-    """
-    table = confusion(found, wanted).table.astype(np.float64)
-    rows, columns, total = table.sum(axis=1), table.sum(axis=0), table.sum()
-    spread = (total**2 - rows @ rows) * (total**2 - columns @ columns)
-    value = (np.trace(table) * total - rows @ columns) / np.sqrt(spread) if spread > 0 else 0.0
-    return Score(100 * float(value), f"matthews|version:saccade-{__version__}")
+def pearson(predictions: Sequence[float], references: Sequence[float]) -> Score:
+    """Pearson correlation, -100 to 100; 0 where every prediction is the same."""
+    return Score(100 * _correlation(*_numbers(predictions, references)), f"pearson|version:saccade-{__version__}")
 
 
-def pearson(found: Sequence[float], wanted: Sequence[float]) -> Score:
-    """Linear correlation of two lists of numbers, -100 to 100; 0 where every number found is the same."""
-    return Score(100 * _correlation(*_numbers(found, wanted)), f"pearson|version:saccade-{__version__}")
+def spearman(predictions: Sequence[float], references: Sequence[float]) -> Score:
+    """Spearman rank correlation, -100 to 100; equal numbers share their mean rank."""
+    predicted, expected = map(_ranks, _numbers(predictions, references))
+    return Score(100 * _correlation(predicted, expected), f"spearman|ties:mean|version:saccade-{__version__}")
 
 
-def spearman(found: Sequence[float], wanted: Sequence[float]) -> Score:
-    """Correlation of the ranks of two lists of numbers, -100 to 100; equal numbers share their mean rank."""
-    ours, theirs = _numbers(found, wanted)
-    return Score(100 * _correlation(_ranks(ours), _ranks(theirs)), f"spearman|ties:mean|version:saccade-{__version__}")
+def _check(predictions: Sequence[object], references: Sequence[object]) -> None:
+    if len(predictions) != len(references):
+        lengths = f"{len(predictions)} and {len(references)}"
+        raise ValueError(f"predictions and references must have the same length, but have {lengths}")
+    if not len(references):
+        raise ValueError("references must hold at least one row, but are empty")
 
 
-def _check(found: Sequence[object], wanted: Sequence[object]) -> None:
-    if len(found) != len(wanted):
-        raise ValueError(f"found and wanted must be as many, but are {len(found)} and {len(wanted)}")
-    if not len(wanted):
-        raise ValueError("wanted must hold at least one row, but is empty")
-
-
-def _numbers(found: Sequence[float], wanted: Sequence[float]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    _check(found, wanted)
-    ours, theirs = np.asarray(found, dtype=np.float64), np.asarray(wanted, dtype=np.float64)
-    for name, numbers in (("found", ours), ("wanted", theirs)):
+def _numbers(predictions: Sequence[float], references: Sequence[float]) -> tuple[Numbers, Numbers]:
+    _check(predictions, references)
+    predicted, expected = np.asarray(predictions, dtype=np.float64), np.asarray(references, dtype=np.float64)
+    for name, numbers in (("predictions", predicted), ("references", expected)):
         if not np.isfinite(numbers).all():
             raise ValueError(f"{name} must hold finite numbers, but one is {numbers[~np.isfinite(numbers)][0]}")
-    if np.all(theirs == theirs[0]):
-        raise ValueError(f"wanted must hold different numbers, but all {len(theirs)} are {theirs[0]:g}")
-    return ours, theirs
+    if np.all(expected == expected[0]):
+        raise ValueError(f"references must hold different numbers, but all {len(expected)} are {expected[0]:g}")
+    return predicted, expected
 
 
-def _ranks(numbers: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The rank of each number, from 1; equal numbers get the mean of the ranks they take together."""
-    _, places, counts = np.unique(numbers, return_inverse=True, return_counts=True)
+def _ranks(numbers: Numbers) -> Numbers:
+    """Return the rank of each number, from 1; equal numbers get the mean of their ranks."""
+    _, inverse, counts = np.unique(numbers, return_inverse=True, return_counts=True)
     last = np.cumsum(counts)
-    means: NDArray[np.float64] = (last - (counts - 1) / 2)[places]
+    means: Numbers = (last - (counts - 1) / 2)[inverse]
     return means
 
 
-def _correlation(ours: NDArray[np.float64], theirs: NDArray[np.float64]) -> float:
-    if np.all(ours == ours[0]):
+def _correlation(predicted: Numbers, expected: Numbers) -> float:
+    if np.all(predicted == predicted[0]):
         return 0.0
-    # Scaled first, so that squares of very large or small numbers stay numbers.
-    left, right = ((side - side.mean()) for side in (ours / np.abs(ours).max(), theirs / np.abs(theirs).max()))
+    # Scaled first, so that squares of very large or small numbers stay finite.
+    scaled = (predicted / np.abs(predicted).max(), expected / np.abs(expected).max())
+    left, right = (side - side.mean() for side in scaled)
     value = (left / np.linalg.norm(left)) @ (right / np.linalg.norm(right))
     return float(np.clip(value, -1.0, 1.0))

@@ -1,4 +1,4 @@
-"""Answers: exact match and F1 of answers found in texts, counted as the script of SQuAD 2.0 does.
+"""Metrics of question answering: exact match and F1 as the evaluation script of SQuAD 2.0 computes them.
 
 P. Rajpurkar et al., Know what you don't know: unanswerable questions for SQuAD, ACL 2018.
 """
@@ -18,7 +18,7 @@ NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 @dataclass(frozen=True)
 class AnswerPart:
-    """Both figures, 0 to 100, over some of the questions."""
+    """Exact match and F1, 0 to 100, over some of the questions."""
 
     exact: float
     f1: float
@@ -27,10 +27,10 @@ class AnswerPart:
 
 @dataclass(frozen=True)
 class Threshold:
-    """The best figure that any threshold of the no-answer probability can give, and that threshold."""
+    """The best score any threshold of the no-answer probability reaches, and that threshold."""
 
     value: float
-    at: float
+    threshold: float
 
 
 @dataclass(frozen=True)
@@ -47,53 +47,55 @@ class AnswerScores:
 
 
 def normalize(text: str) -> str:
-    """The words of an answer in lower case, without ASCII punctuation and articles, one space between them."""
+    """Normalize an answer: lower case, no ASCII punctuation, no articles, single spaces."""
     return " ".join(ARTICLE.sub(" ", text.lower().translate(NO_PUNCTUATION)).split())
 
 
-def exact_match(found: str, wanted: str) -> float:
-    """1 if two answers are the same when normalized, else 0."""
-    return float(normalize(found) == normalize(wanted))
+def exact_match(prediction: str, reference: str) -> float:
+    """Return 1 if two answers are equal when normalized, else 0."""
+    return float(normalize(prediction) == normalize(reference))
 
 
-def word_f1(found: str, wanted: str) -> float:
-    """The F1 of the words that two answers share, 0 to 1; of two empty ones 1, of one empty and one not 0."""
-    ours, theirs = normalize(found).split(), normalize(wanted).split()
-    if not ours or not theirs:
-        return float(ours == theirs)
-    shared = (Counter(ours) & Counter(theirs)).total()
+def word_f1(prediction: str, reference: str) -> float:
+    """F1 of the words that two answers share, 0 to 1; 1 of two empty answers, 0 if only one is empty."""
+    predicted, expected = normalize(prediction).split(), normalize(reference).split()
+    if not predicted or not expected:
+        return float(predicted == expected)
+    shared = (Counter(predicted) & Counter(expected)).total()
     if not shared:
         return 0.0
-    precision, recall = shared / len(ours), shared / len(theirs)
+    precision, recall = shared / len(predicted), shared / len(expected)
     return 2 * precision * recall / (precision + recall)
 
 
 def score_answers(
-    found: Mapping[str, str],
-    wanted: Mapping[str, Sequence[str]],
+    predictions: Mapping[str, str],
+    references: Mapping[str, Sequence[str]],
     *,
     no_answer: Mapping[str, float] | None = None,
     threshold: float = 1.0,
 ) -> AnswerScores:
-    """Compare the answer to each question, by its id, with the best of those wanted; no answer is an empty one.
+    """Compare the answer to each question, by its id, with its best reference; no answer is an empty string.
 
-    With `no_answer`, the probability that a question has none, an answer counts as empty where that is above the
-    threshold, and the best thresholds are looked for, on these very questions.
+    With `no_answer`, the probability that a question has no answer, an answer counts as empty where it is above the
+    threshold, and the best thresholds on these questions are computed.
     """
-    _check(found, wanted, no_answer)
+    _check(predictions, references, no_answer)
     exact, f1 = {}, {}
-    for key, answers in wanted.items():
-        known = [answer for answer in answers if normalize(answer)] or [""]
-        exact[key] = max(exact_match(found[key], answer) for answer in known)
-        f1[key] = max(word_f1(found[key], answer) for answer in known)
-    best = (None, None) if no_answer is None else [_best(each, found, wanted, no_answer) for each in (exact, f1)]
-    for key, share in (no_answer or {}).items():
-        if share > threshold:
-            exact[key] = f1[key] = float(not wanted[key])
-    whole = _part(exact, f1, list(wanted))
+    for key, answers in references.items():
+        nonempty = [answer for answer in answers if normalize(answer)] or [""]
+        exact[key] = max(exact_match(predictions[key], answer) for answer in nonempty)
+        f1[key] = max(word_f1(predictions[key], answer) for answer in nonempty)
+    best = (
+        (None, None) if no_answer is None else [_best(each, predictions, references, no_answer) for each in (exact, f1)]
+    )
+    for key, probability in (no_answer or {}).items():
+        if probability > threshold:
+            exact[key] = f1[key] = float(not references[key])
+    whole = _part(exact, f1, list(references))
     signature = f"squad:2.0|threshold:{'no' if no_answer is None else threshold}|version:saccade-{__version__}"
-    answered = [key for key, answers in wanted.items() if answers]
-    unanswered = [key for key, answers in wanted.items() if not answers]
+    answered = [key for key, answers in references.items() if answers]
+    unanswered = [key for key, answers in references.items() if not answers]
     return AnswerScores(
         exact=Score(whole.exact, f"exact|{signature}"),
         f1=Score(whole.f1, f"F1|{signature}"),
@@ -106,19 +108,19 @@ def score_answers(
 
 
 def _check(
-    found: Mapping[str, str], wanted: Mapping[str, Sequence[str]], no_answer: Mapping[str, float] | None
+    predictions: Mapping[str, str], references: Mapping[str, Sequence[str]], no_answer: Mapping[str, float] | None
 ) -> None:
-    if not wanted:
-        raise ValueError("wanted must hold at least one question, but is empty")
-    for name, given in (("found", found), ("no_answer", no_answer)):
+    if not references:
+        raise ValueError("references must hold at least one question, but are empty")
+    for name, given in (("predictions", predictions), ("no_answer", no_answer)):
         if given is None:
             continue
-        lost = next((key for key in wanted if key not in given), None)
-        if lost is not None:
-            raise ValueError(f"{name} must hold every question of wanted, but '{lost}' is missing")
-        foreign = next((key for key in given if key not in wanted), None)
-        if foreign is not None:
-            raise ValueError(f"{name} must hold questions of wanted only, but '{foreign}' is not one")
+        missing = next((key for key in references if key not in given), None)
+        if missing is not None:
+            raise ValueError(f"{name} must hold every question of references, but '{missing}' is missing")
+        unknown = next((key for key in given if key not in references), None)
+        if unknown is not None:
+            raise ValueError(f"{name} must hold questions of references only, but '{unknown}' is not one")
 
 
 def _part(exact: Mapping[str, float], f1: Mapping[str, float], keys: Sequence[str]) -> AnswerPart:
@@ -128,18 +130,18 @@ def _part(exact: Mapping[str, float], f1: Mapping[str, float], keys: Sequence[st
 
 def _best(
     scores: Mapping[str, float],
-    found: Mapping[str, str],
-    wanted: Mapping[str, Sequence[str]],
+    predictions: Mapping[str, str],
+    references: Mapping[str, Sequence[str]],
     no_answer: Mapping[str, float],
 ) -> Threshold:
-    """Begin with no answer at all, then let the answers in, the surest first, and keep the best total on the way."""
-    total = best = float(sum(not answers for answers in wanted.values()))
-    at = 0.0
+    """Start with no answer at all, admit answers in order of no-answer probability, and keep the best total."""
+    total = best = float(sum(not answers for answers in references.values()))
+    threshold = 0.0
     for key in sorted(no_answer, key=lambda key: no_answer[key]):
-        if wanted[key]:
+        if references[key]:
             total += scores[key]
-        elif found[key]:
-            total -= 1  # an answer where there is none loses the point that silence had
+        elif predictions[key]:
+            total -= 1  # an answer to an unanswerable question loses its point
         if total > best:
-            best, at = total, no_answer[key]
-    return Threshold(100 * best / len(wanted), at)
+            best, threshold = total, no_answer[key]
+    return Threshold(100 * best / len(references), threshold)

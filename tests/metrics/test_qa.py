@@ -26,7 +26,7 @@ def test_answers_are_normalized(text, normal):
 
 
 @pytest.mark.parametrize(
-    "found, wanted, exact, f1",
+    "predictions, references, exact, f1",
     [
         ("the 10th century", "10th Century.", 1, 1),
         ("in the 10th century", "10th century", 0, 2 * (2 / 3) * 1 / (2 / 3 + 1)),
@@ -38,9 +38,9 @@ def test_answers_are_normalized(text, normal):
         ("the", "", 1, 1),  # nothing is left of it
     ],
 )
-def test_one_answer_against_another(found, wanted, exact, f1):
-    assert exact_match(found, wanted) == exact
-    assert word_f1(found, wanted) == pytest.approx(f1)
+def test_one_answer_against_another(predictions, references, exact, f1):
+    assert exact_match(predictions, references) == exact
+    assert word_f1(predictions, references) == pytest.approx(f1)
 
 
 WANTED = {
@@ -55,7 +55,7 @@ FOUND = {"q1": "In France", "q2": "10th", "q3": "", "q4": "Rollo", "q5": ""}
 
 def test_questions_are_scored_with_their_best_answer_and_in_two_parts():
     scores = score_answers(FOUND, WANTED)
-    # exact: q1, q3, q5; F1: q1 1, q2 2/3 (1 of 1 found, 1 of 2 wanted), q3 1, q4 0, q5 1
+    # exact: q1, q3, q5; F1: q1 1, q2 2/3 (1 of 1 predicted, 1 of 2 expected), q3 1, q4 0, q5 1
     assert scores.exact.value == pytest.approx(60)
     assert scores.f1.value == pytest.approx(100 * (1 + 2 / 3 + 1 + 0 + 1) / 5)
     assert scores.count == 5
@@ -86,7 +86,7 @@ def test_above_the_threshold_an_answer_is_none():
     assert low.answered == AnswerPart(0, 0, 3)  # silence is wrong where there is an answer, also for q5
 
 
-def test_the_best_threshold_is_found_on_scores_without_one():
+def test_the_best_threshold_is_computed_on_scores_without_one():
     for threshold in (0.0, 1.0):
         scores = score_answers(FOUND, WANTED, no_answer=NO_ANSWER, threshold=threshold)
         # by probability: 2 for silence, q1 +1, q2 +0 exact or +2/3 F1, q5 +1, q4 -1, q3 0
@@ -100,15 +100,15 @@ def test_the_best_may_be_never_to_answer():
 
 
 @pytest.mark.parametrize(
-    "found, wanted, no_answer, message",
+    "predictions, references, no_answer, message",
     [
-        ({}, {}, None, "wanted must hold at least one question, but is empty"),
-        ({"a": ""}, {"a": [], "b": []}, None, "found must hold every question of wanted, but 'b' is missing"),
-        ({"a": "", "c": ""}, {"a": []}, None, "found must hold questions of wanted only, but 'c' is not one"),
-        ({"a": ""}, {"a": []}, {}, "no_answer must hold every question of wanted, but 'a' is missing"),
+        ({}, {}, None, "references must hold at least one question, but are empty"),
+        ({"a": ""}, {"a": [], "b": []}, None, "predictions must hold every question of references, but 'b' is missing"),
+        ({"a": "", "c": ""}, {"a": []}, None, "predictions must hold questions of references only, but 'c' is not one"),
+        ({"a": ""}, {"a": []}, {}, "no_answer must hold every question of references, but 'a' is missing"),
     ],
 )
-def test_what_cannot_be_scored_is_refused(found, wanted, no_answer, message):
+def test_what_cannot_be_scored_is_refused(predictions, references, no_answer, message):
     with pytest.raises(ValueError) as caught:
-        score_answers(found, wanted, no_answer=no_answer)
+        score_answers(predictions, references, no_answer=no_answer)
     assert str(caught.value) == message

@@ -30,8 +30,8 @@ def two_taggings(letters: str):
     )
 
 
-def seqeval_counts(found, wanted, **mode):
-    return classification_report(wanted, found, output_dict=True, zero_division=0, **mode)
+def seqeval_counts(predictions, references, **mode):
+    return classification_report(references, predictions, output_dict=True, zero_division=0, **mode)
 
 
 def check_equal(ours, theirs):
@@ -43,7 +43,7 @@ def check_equal(ours, theirs):
         assert counts[name].precision == pytest.approx(100 * theirs[name]["precision"])
         assert counts[name].recall == pytest.approx(100 * theirs[name]["recall"])
         assert counts[name].f1 == pytest.approx(100 * theirs[name]["f1-score"])
-        assert counts[name].wanted == theirs[name]["support"]
+        assert counts[name].expected == theirs[name]["support"]
 
 
 @settings(max_examples=300)
@@ -64,10 +64,10 @@ def test_bilou_is_read_as_iobes_with_other_letters(tags):
 @settings(max_examples=200)
 @given(two_taggings("BIES"))
 def test_scores_are_those_of_seqeval(taggings):
-    found, wanted = taggings
-    ours = score_entities(found, wanted)
+    predictions, references = taggings
+    ours = score_entities(predictions, references)
     if ours.by_type:  # seqeval fails on taggings without any entity
-        check_equal(ours, seqeval_counts(found, wanted))
+        check_equal(ours, seqeval_counts(predictions, references))
     else:
         assert ours.all == Counts(0, 0, 0)
 
@@ -77,10 +77,10 @@ def test_strict_scores_are_those_of_seqeval(name, letters):
     @settings(max_examples=200)
     @given(two_taggings(letters))
     def check(taggings):
-        found, wanted = taggings
-        ours = score_entities(found, wanted, name)
+        predictions, references = taggings
+        ours = score_entities(predictions, references, name)
         if ours.by_type:
-            check_equal(ours, seqeval_counts(found, wanted, mode="strict", scheme=getattr(schemes, name)))
+            check_equal(ours, seqeval_counts(predictions, references, mode="strict", scheme=getattr(schemes, name)))
         else:
             assert ours.all == Counts(0, 0, 0)
 
@@ -106,11 +106,11 @@ def test_strict_iob1_is_that_of_seqeval(tags):
     ],
 )
 def test_entities_by_hand(tags, kind, strict, scheme):
-    def written(found):
-        return " ".join(f"{entity.type}:{entity.start}-{entity.end}" for entity in found)
+    def formatted(spans):
+        return " ".join(f"{entity.type}:{entity.start}-{entity.end}" for entity in spans)
 
-    assert written(entities(tags.split())) == kind
-    assert written(entities(tags.split(), scheme)) == strict
+    assert formatted(entities(tags.split())) == kind
+    assert formatted(entities(tags.split(), scheme)) == strict
 
 
 @pytest.mark.parametrize(
@@ -147,12 +147,12 @@ def test_rows_whose_tags_may_follow_each_other_are_read_alike_kindly_and_strictl
 
 
 def test_the_score_says_how_it_was_counted():
-    found, wanted = [["B-PER", "O", "B-LOC"]], [["B-PER", "O", "B-PER"]]
-    ours = score_entities(found, wanted)
+    predictions, references = [["B-PER", "O", "B-LOC"]], [["B-PER", "O", "B-PER"]]
+    ours = score_entities(predictions, references)
     assert ours.by_type == {"LOC": Counts(0, 1, 0), "PER": Counts(1, 1, 2)}
     assert (ours.all.precision, ours.all.recall, ours.f1.value) == (50.0, 50.0, 50.0)
     assert ours.f1.signature == f"entities:F1|average:micro|mode:conlleval|version:saccade-{__version__}"
-    strict = score_entities(found, wanted, "IOB2").f1.signature
+    strict = score_entities(predictions, references, "IOB2").f1.signature
     assert strict == f"entities:F1|average:micro|mode:strict|scheme:IOB2|version:saccade-{__version__}"
 
 
@@ -176,10 +176,13 @@ def test_parts_of_speech_are_no_entities():
             "tags of IOB2 must begin with one of O, B, I, but one is 'E-PER'",
         ),
         (lambda: entities(["O"], "IOE2"), "scheme must be one of IOB1, IOB2, IOBES, BILOU, but is 'IOE2'"),
-        (lambda: score_entities([["O"]], []), "found and wanted must be as many sentences, but are 1 and 0"),
+        (
+            lambda: score_entities([["O"]], []),
+            "predictions and references must have as many sentences, but have 1 and 0",
+        ),
         (
             lambda: score_entities([["O"], ["O"]], [["O"], ["O", "O"]]),
-            "sentence 1 must have as many tags found as wanted, but has 1 and 2",
+            "sentence 1 must have as many predicted as reference tags, but has 1 and 2",
         ),
     ],
 )
