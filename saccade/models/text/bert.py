@@ -1,12 +1,12 @@
-"""BERT: an encoder that reads a text, or a pair of texts, in both directions (https://arxiv.org/abs/1810.04805).
+"""BERT: a bidirectional Transformer encoder of a text or a pair of texts (https://arxiv.org/abs/1810.04805).
 
-Shapes: B rows, T tokens, D width, V vocabulary.
+Shapes: B rows, T tokens, D width, V vocabulary, N selected tokens.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -22,20 +22,20 @@ from saccade.nn.transformer import Transformer, TransformerConfig
 
 @dataclass(frozen=True)
 class BertConfig(TransformerConfig):
-    """The shape of an encoder of texts; the vocabulary comes from the data."""
+    """The shape of an encoder; the size of its vocabulary comes from the data."""
 
     dropout: float = 0.1
-    """share of values dropped in training, in the feed-forward and before each residual"""
+    """dropout probability in the feed-forward network and before each residual connection"""
     embedding_dropout: float = 0.1
-    """share of values dropped in training after the embedding"""
+    """dropout probability after the embedding"""
     segments: int = 2
-    """texts of a row that are told apart by a learned vector of their own; 0: none"""
-    tied: bool = False
-    """what says which word is hidden re-uses the embedding"""
+    """number of segment (token type) embeddings; 0: none"""
+    tie_embeddings: bool = False
+    """the output layer of the masked language model shares the embedding's weights"""
     pooler: bool = False
     """a dense layer with tanh over the first token, as BERT has it for pairs of sentences"""
-    begin: Literal["silent", "normal"] = "silent"
-    """first weights; silent: every block begins as the identity; normal: deviation 0.02, as published"""
+    init: Literal["zero_residual", "normal"] = "zero_residual"
+    """initial weights; zero_residual: every block starts as the identity; normal: deviation 0.02, as published"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -45,8 +45,16 @@ class BertConfig(TransformerConfig):
             raise ValueError(f"embedding_dropout must be at least 0 and below 1, but is {self.embedding_dropout}")
 
 
+class EncoderInputs(NamedTuple):
+    """A batch of token ids with their padding mask and segments."""
+
+    ids: Tensor  # (B, T)
+    keep: Tensor | None = None  # (B, T), True for a real token; None: no padding
+    segments: Tensor | None = None  # (B, T), 1 for the second text; None: all 0
+
+
 class Bert(nn.Module):
-    """Reads ids and gives each a vector that knows all the others."""
+    """The encoder: token ids to contextual vectors."""
 
     def __init__(self, config: BertConfig, vocabulary: int) -> None:
         super().__init__()
@@ -58,7 +66,7 @@ class Bert(nn.Module):
         self.norm = make_norm(config.norm, config.dim, bias=config.bias, epsilon=config.epsilon)
         self.encoder = Transformer(replace(config, position="none") if learned else config)
         self.pooler = nn.Linear(config.dim, config.dim) if config.pooler else None
-        begin_weights(self, config)
+        init_weights(self, config)
 
     def forward(
         self,
@@ -68,9 +76,9 @@ class Bert(nn.Module):
         *,
         states: list[Tensor] | None = None,
     ) -> Tensor:
-        """Ids (B, T), of which `keep` are real (None: all), each of a segment (None: the first) -> (B, T, D).
+        """Ids (B, T), padding mask `keep` (None: no padding) and segments (None: all the first) -> (B, T, D).
 
-        `states` is filled with the embeddings and what comes out of each layer.
+        `states` is filled with the embeddings and the output of each layer.
         """
         x: Tensor = self.embedding(ids)
         if self.position is not None:
@@ -87,8 +95,8 @@ class Bert(nn.Module):
         return first if self.pooler is None else torch.tanh(self.pooler(first))
 
 
-class Words(nn.Module):
-    """Says of a vector which token it stands for: a dense layer, a norm and an output layer with a bias."""
+class MLMHead(nn.Module):
+    """Masked language model head: a dense layer, a norm and an output layer with a bias."""
 
     def __init__(self, config: BertConfig, vocabulary: int) -> None:
         super().__init__()
@@ -98,107 +106,111 @@ class Words(nn.Module):
         self.head = nn.Linear(config.dim, vocabulary)
 
     def forward(self, features: Tensor) -> Tensor:
-        logits: Tensor = self.head(self.norm(self.activation(self.dense(features))))  # (N, V)
+        """(..., D) -> logits (..., V)."""
+        logits: Tensor = self.head(self.norm(self.activation(self.dense(features))))
         return logits
 
 
-class BertForPreTraining(nn.Module):
-    """An encoder with what it is trained by: which word is hidden, and whether the second text follows the first."""
+class PreTrainingLogits(NamedTuple):
+    """Logits over the vocabulary, and of whether the second text of each row follows the first."""
 
-    def __init__(self, config: BertConfig, vocabulary: int, *, words: bool = True, following: bool = False) -> None:
+    tokens: Tensor  # (B, T, V), or (N, V) of the selected tokens
+    next_sentence: Tensor | None  # (B, 2); class 0: it follows, as published
+
+
+class BertForPreTraining(nn.Module):
+    """An encoder with the two heads it is pretrained by: masked language model and next sentence prediction."""
+
+    def __init__(self, config: BertConfig, vocabulary: int, *, mlm: bool = True, next_sentence: bool = False) -> None:
         super().__init__()
         self.config = config
         self.bert = Bert(config, vocabulary)
-        self.words = Words(config, vocabulary) if words else None
+        self.mlm = MLMHead(config, vocabulary) if mlm else None
         head = nn.Linear(config.dim, 2) if config.pooler else NextSentenceHead(config.dim)
-        self.next = head if following else None  # 0: it follows, as published
-        begin_weights(self, config)
-        if config.tied and self.words is not None:
-            if config.begin == "silent":  # small enough for an output layer; the norm after it makes it whole
+        self.next_sentence = head if next_sentence else None
+        init_weights(self, config)
+        if config.tie_embeddings and self.mlm is not None:
+            if config.init == "zero_residual":  # small enough for an output layer; the embedding norm rescales it
                 nn.init.normal_(self.bert.embedding.weight, std=config.dim**-0.5)
-            self.words.head.weight = self.bert.embedding.weight
+            self.mlm.head.weight = self.bert.embedding.weight
 
-    def follows(self, features: Tensor, ids: Tensor, keep: Tensor | None, segments: Tensor) -> Tensor:
-        """Whether the second text of each row follows the first, by their vectors (B, T, D): logits (B, 2)."""
-        assert self.next is not None
+    def forward(
+        self,
+        inputs: EncoderInputs,
+        labels: Tensor | None = None,
+        next_labels: Tensor | None = None,
+        next_weight: Tensor | None = None,
+        *,
+        selected: Tensor | None = None,
+    ) -> Tensor | PreTrainingLogits:
+        """Return the training loss where `labels` (B, T; -1 ignored) are given, otherwise the logits.
+
+        `next_labels` (B,) are 0 where the second text follows the first; `next_weight` scales their loss. Without
+        labels, `selected` (B, T) limits the output layer to some tokens.
+        """
+        assert self.mlm is not None
+        if labels is not None:
+            selected = labels >= 0
+        features = self.bert(*inputs)  # (B, T, D)
+        tokens = self.mlm(features if selected is None else features[selected])  # only these reach the output layer
+        follows = None if self.next_sentence is None else self.next_sentence_logits(features, inputs)
+        if labels is None:
+            return PreTrainingLogits(tokens, follows)
+        loss = F.cross_entropy(tokens, labels[labels >= 0])
+        if follows is not None and next_labels is not None:
+            following = F.cross_entropy(follows, next_labels)
+            loss = loss + (following if next_weight is None else next_weight * following)
+        return loss
+
+    def next_sentence_logits(self, features: Tensor, inputs: EncoderInputs) -> Tensor:
+        """Logits (B, 2) of whether the second text of each row follows the first, from the encoder's output."""
+        assert self.next_sentence is not None and inputs.segments is not None
         if self.config.pooler:
-            logits: Tensor = self.next(self.bert.pooled(features))
+            logits: Tensor = self.next_sentence(self.bert.pooled(features))
         else:
-            second = segments.bool()
-            first = ~second if keep is None else keep & ~second
-            logits = self.next(features, self.bert.embedding(ids), first, second)
+            second = inputs.segments.bool()
+            first = ~second if inputs.keep is None else inputs.keep & ~second
+            logits = self.next_sentence(features, self.bert.embedding(inputs.ids), first, second)
         return logits
 
 
 class NextSentenceHead(nn.Module):
-    """Whether one text follows another: by the means of both, and by the sum of the tokens that each has of the other.
+    """Whether one text follows another, from the mean vectors of both texts and from the tokens they share.
 
-    A sum, since each such token is evidence of its own: that a name comes again says more than that a "the" does. The
-    sum only reads: its gradient, as large as the row is long, would keep the encoder from learning its words.
+    The shared tokens enter as a sum, since each is evidence of its own: a repeated name counts more than a repeated
+    "the". No gradient flows through the sum: it grows with the length of the row and would dominate the encoder's.
     """
 
-    SHARP = 4  # power of a likeness: the same word counts, one that is a little like it hardly
-    SHARE = 0.05  # of the sum, which makes it about as large as the means
+    SHARPNESS = 4  # exponent of the similarity: equal tokens count, similar ones hardly
+    SUM_SCALE = 0.05  # brings the sum to the scale of the means
 
     def __init__(self, dim: int) -> None:
         super().__init__()
-        self.judge = nn.Linear(5 * dim, 2)
+        self.classifier = nn.Linear(5 * dim, 2)
 
-    def forward(self, features: Tensor, words: Tensor, first: Tensor, second: Tensor) -> Tensor:
-        """Features and embedded words are (B, T, D); which tokens belong to which text (B, T). Logits (B, 2)."""
-        words = F.normalize(words.detach(), dim=-1)
-        apart = (first[:, :, None] & second[:, None]) | (second[:, :, None] & first[:, None])  # (B, T, T)
-        likest = (words @ words.transpose(1, 2)).masked_fill(~apart, 0.0).amax(-1)  # (B, T); 0 for padding
-        shared = self.SHARE * (features.detach() * likest[..., None] ** self.SHARP).sum(1)
-        one, other = (pool(features, part, "mean") for part in (first, second))
-        logits: Tensor = self.judge(torch.cat((one, other, (one - other).abs(), one * other, shared), dim=-1))
+    def forward(self, features: Tensor, embedded: Tensor, first: Tensor, second: Tensor) -> Tensor:
+        """Features and embedded tokens (B, T, D), masks of the tokens of either text (B, T) -> logits (B, 2)."""
+        embedded = F.normalize(embedded.detach(), dim=-1)
+        across = (first[:, :, None] & second[:, None]) | (second[:, :, None] & first[:, None])  # (B, T, T)
+        similarity = (embedded @ embedded.transpose(1, 2)).masked_fill(~across, 0.0).amax(-1)  # (B, T); 0 for padding
+        shared = self.SUM_SCALE * (features.detach() * similarity[..., None] ** self.SHARPNESS).sum(1)
+        a, b = (pool(features, mask, "mean") for mask in (first, second))
+        logits: Tensor = self.classifier(torch.cat((a, b, (a - b).abs(), a * b, shared), dim=-1))
         return logits
 
 
-class SentenceEncoder(nn.Module):
-    """An encoder alone, under the name it has in every model."""
-
-    def __init__(self, config: BertConfig, vocabulary: int) -> None:
-        super().__init__()
-        self.bert = Bert(replace(config, pooler=False), vocabulary)
-
-    @classmethod
-    def around(cls, bert: Bert) -> SentenceEncoder:
-        """A given encoder, without its pooler."""
-        with torch.device("meta"):
-            made = cls(bert.config, bert.embedding.num_embeddings)
-        made.bert, bert.pooler = bert, None
-        return made
-
-
-class BertWithHead(nn.Module):
-    """An encoder with one linear layer on top, which begins as 0; over each token, or over one vector of all."""
-
-    def __init__(self, config: BertConfig, vocabulary: int, outputs: int) -> None:
-        super().__init__()
-        self.bert = Bert(replace(config, pooler=False), vocabulary)
-        self.head = nn.Linear(config.dim, outputs)
-        nn.init.zeros_(self.head.weight)
-        nn.init.zeros_(self.head.bias)
-
-    def forward(self, features: Tensor) -> Tensor:
-        """Vectors (..., D) -> (..., outputs)."""
-        out: Tensor = self.head(dropout(features, self.bert.config.dropout, self.training))
-        return out
-
-
-def pool(features: Tensor, keep: Tensor | None, kind: Literal["mean", "first"]) -> Tensor:
+def pool(features: Tensor, keep: Tensor | None, pooling: Literal["mean", "first"]) -> Tensor:
     """One vector for each text: the mean of its real tokens, or the first one. (B, T, D) -> (B, D)."""
-    if kind == "first":
+    if pooling == "first":
         return features[:, 0]
     if keep is None:
         return features.mean(1)
     return (features * keep[..., None]).sum(1) / keep.sum(1, keepdim=True)
 
 
-def begin_weights(model: nn.Module, config: BertConfig) -> None:
-    """The first weights of an encoder, alone or with something on top."""
-    if config.begin == "silent":
+def init_weights(model: nn.Module, config: BertConfig) -> None:
+    """Initialise an encoder, alone or with a head."""
+    if config.init == "zero_residual":
         initialise(model)
     else:
         initialise_gpt2(model)

@@ -1,0 +1,169 @@
+"""Heads on BERT: classification, regression, tagging, question answering and sentence vectors, each with its loss.
+
+Shapes: B rows, T tokens, D width, C outputs, N selected tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from saccade.models.text.bert import Bert, BertConfig, EncoderInputs, pool
+from saccade.nn.kernels import dropout
+
+Pooling = Literal["mean", "first"]
+MASKED_LOGIT = -1e4  # of a position that cannot hold an answer
+
+
+class BertWithHead(nn.Module):
+    """An encoder with one linear output layer, initialised to 0."""
+
+    def __init__(self, config: BertConfig, vocabulary: int, outputs: int) -> None:
+        super().__init__()
+        self.bert = Bert(replace(config, pooler=False), vocabulary)
+        self.head = nn.Linear(config.dim, outputs)
+        nn.init.zeros_(self.head.weight)
+        nn.init.zeros_(self.head.bias)
+
+    def logits(self, features: Tensor) -> Tensor:
+        """Vectors of the encoder (..., D) -> (..., C)."""
+        out: Tensor = self.head(dropout(features, self.bert.config.dropout, self.training))
+        return out
+
+
+class BertForClassification(BertWithHead):
+    """One label for each row, or with `multi_label` any number of them."""
+
+    def __init__(
+        self,
+        config: BertConfig,
+        vocabulary: int,
+        outputs: int,
+        *,
+        pooling: Pooling = "mean",
+        multi_label: bool = False,
+        class_weights: Sequence[float] = (),
+    ) -> None:
+        super().__init__(config, vocabulary, outputs)
+        self.pooling, self.multi_label, self.class_weights = pooling, multi_label, tuple(class_weights)
+
+    def forward(self, inputs: EncoderInputs, targets: Tensor | None = None) -> Tensor:
+        """Return logits (B, C), or the loss for classes (B,) or, with several labels, 0 and 1 (B, C)."""
+        logits = self.logits(pool(self.bert(*inputs), inputs.keep, self.pooling))
+        return logits if targets is None else self.loss(logits, targets)
+
+    def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """Cross-entropy of one label, binary cross-entropy of several."""
+        weights = logits.new_tensor(self.class_weights) if self.class_weights else None
+        if self.multi_label:
+            return F.binary_cross_entropy_with_logits(logits, targets, pos_weight=weights)
+        loss = F.cross_entropy(logits, targets, weight=weights, reduction="sum")
+        return loss / len(targets)  # by rows, not by their weights, so that micro-batches add up to the whole batch
+
+
+class BertForRegression(BertWithHead):
+    """One standardised number for each row."""
+
+    def __init__(self, config: BertConfig, vocabulary: int, *, pooling: Pooling = "mean") -> None:
+        super().__init__(config, vocabulary, 1)
+        self.pooling = pooling
+
+    def forward(self, inputs: EncoderInputs, targets: Tensor | None = None) -> Tensor:
+        """Return the predicted numbers (B,), or their mean squared error."""
+        numbers = self.logits(pool(self.bert(*inputs), inputs.keep, self.pooling))[:, 0]
+        return numbers if targets is None else F.mse_loss(numbers, targets)
+
+
+class BertForTokenClassification(BertWithHead):
+    """A class for each token."""
+
+    def forward(self, inputs: EncoderInputs, targets: Tensor | None = None) -> Tensor:
+        """Return logits (B, T, C), or the cross-entropy with the classes (B, T) of tokens; -1 is ignored."""
+        features = self.bert(*inputs)
+        if targets is None:
+            return self.logits(features)
+        real = targets >= 0
+        return F.cross_entropy(self.logits(features[real]), targets[real])  # (N, C)
+
+
+class BertForQuestionAnswering(BertWithHead):
+    """Logits of the first and the last token of an answer."""
+
+    def __init__(self, config: BertConfig, vocabulary: int) -> None:
+        super().__init__(config, vocabulary, 2)
+
+    def forward(self, inputs: EncoderInputs, targets: Tensor | None = None, allowed: Tensor | None = None) -> Tensor:
+        """Return logits (B, T, 2), or the cross-entropy over positions with the first and last one (B, 2).
+
+        `allowed` (B, T) are the positions that can hold an answer; None: all.
+        """
+        logits = self.logits(self.bert(*inputs))
+        if targets is None:
+            return logits
+        if allowed is not None:
+            logits = logits.masked_fill(~allowed[..., None], MASKED_LOGIT)
+        return F.cross_entropy(logits, targets)
+
+
+@dataclass(frozen=True)
+class SimilarityLoss:
+    """How the vectors of pairs of texts are trained."""
+
+    scale: float = 20.0
+    """factor of cosines in the contrastive loss (an inverse temperature)"""
+    contrast: float = 0.0
+    """pairs with a target of at least this much also enter the contrastive loss; 0: none"""
+
+
+class SentenceEncoder(nn.Module):
+    """An encoder that gives one vector for each text, trained on pairs by their cosine similarity."""
+
+    def __init__(
+        self,
+        config: BertConfig,
+        vocabulary: int,
+        *,
+        pooling: Pooling = "mean",
+        loss: SimilarityLoss = SimilarityLoss(),
+    ) -> None:
+        super().__init__()
+        self.bert = Bert(replace(config, pooler=False), vocabulary)
+        self.pooling, self.loss = pooling, loss
+
+    @classmethod
+    def from_bert(cls, bert: Bert, pooling: Pooling = "mean") -> SentenceEncoder:
+        """Return a sentence encoder that shares the weights of an encoder, without its pooler."""
+        with torch.device("meta"):
+            encoder = cls(bert.config, bert.embedding.num_embeddings, pooling=pooling)
+        encoder.bert, bert.pooler = bert, None
+        return encoder
+
+    def forward(
+        self, first: EncoderInputs, second: EncoderInputs | None = None, targets: Tensor | None = None
+    ) -> Tensor:
+        """Return the vectors (B, D) of texts, or the loss of pairs.
+
+        With `targets` (B,) the cosine of a pair is trained towards its target; without, each text to be nearer to its
+        partner than to the partners of the other rows (multiple negatives ranking, https://arxiv.org/abs/1705.00652).
+        """
+        if second is None:
+            return self._vectors(first)
+        a, b = (F.normalize(self._vectors(inputs), dim=-1) for inputs in (first, second))
+        scale = self.loss.scale
+        if targets is None:
+            similarity, partner = scale * a @ b.t(), torch.arange(len(a), device=a.device)  # (B, B)
+            return (F.cross_entropy(similarity, partner) + F.cross_entropy(similarity.t(), partner)) / 2
+        loss = F.mse_loss((a * b).sum(-1), targets)
+        near = targets >= self.loss.contrast
+        if self.loss.contrast and bool(near.any()):
+            similarity = scale * a[near] @ b.t()  # (N, B)
+            loss = loss + F.cross_entropy(similarity, near.nonzero()[:, 0])
+        return loss
+
+    def _vectors(self, inputs: EncoderInputs) -> Tensor:
+        return pool(self.bert(*inputs), inputs.keep, self.pooling)
