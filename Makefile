@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist worksteal
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .PHONY: demo test check bench reliability format clean
@@ -13,13 +14,13 @@ test: $(VENV)/test.stamp
 	$(BIN)/ruff check saccade tests bench docs
 	$(BIN)/ruff format --check saccade tests bench docs
 	$(BIN)/mypy
-	$(BIN)/python -m pytest
+	$(PYTEST)
 
 check: $(VENV)/test.stamp
 	$(BIN)/ruff check saccade tests bench docs
 	$(BIN)/ruff format --check saccade tests bench docs
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -m "not slow"
+	$(PYTEST) -m "not slow"
 
 bench: $(VENV)/bench.stamp
 	$(BIN)/python bench/train_gpt.py
@@ -57,7 +58,8 @@ $(VENV)/demo.stamp: $(BIN)/python pyproject.toml constraints.txt
 
 $(VENV)/test.stamp: $(BIN)/python pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[test,serve]'
-	command -v chromium || command -v chromium-browser || command -v google-chrome || $(BIN)/playwright install chromium \
+	command -v chromium || command -v chromium-browser || command -v google-chrome \
+	  || $(BIN)/playwright install chromium || (apt-get update && apt-get install --yes chromium) \
 	  || echo "no browser was found or installed: the browser tests will be skipped" >&2
 	touch $@ $(VENV)/demo.stamp
 

@@ -1,9 +1,13 @@
 """Every test begins from the same random numbers; and the one browser for all tests that need it."""
 
 import json
+import os
 import random
 import shutil
 from pathlib import Path
+
+if "PYTEST_XDIST_WORKER" in os.environ:  # the cores are taken: a second thread of a child process would wait for one
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
 import torch
