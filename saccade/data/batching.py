@@ -1,16 +1,21 @@
-"""Order of the data: a pure function of (seed, epoch, position), so that seeking is free and resuming exact."""
+"""Batching: the order of the data is a pure function of (seed, step), so that seeking is free and resuming exact."""
 
-from collections.abc import Iterator, Sequence
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+from saccade.core.source import Batch, Source
 
 Indices = NDArray[np.uint64]
 
 
 def mix(values: Indices, key: int) -> Indices:
-    """A well-stirred 64-bit hash of each value (the finaliser of SplitMix64)."""
+    """Return a 64-bit hash of each value (the finaliser of SplitMix64)."""
     with np.errstate(over="ignore"):
         x = values + np.uint64(key * 0x9E3779B97F4A7C15 & 0xFFFFFFFFFFFFFFFF)
         x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -19,7 +24,7 @@ def mix(values: Indices, key: int) -> Indices:
 
 
 def key(*parts: int) -> int:
-    """One 63-bit number from several: (seed, epoch), (seed, step)."""
+    """Return one 63-bit number for several: (seed, epoch), (seed, step)."""
     state = np.zeros(1, dtype=np.uint64)
     for part in parts:
         state = mix(state ^ np.uint64(part & 0xFFFFFFFFFFFFFFFF), 1)
@@ -27,54 +32,24 @@ def key(*parts: int) -> int:
 
 
 def shuffle(positions: Indices, size: int, seed: int) -> Indices:
-    """Where each position 0..size-1 goes in a random order of `size` things, without building that order.
+    """Return where positions of 0..size-1 go in a random permutation of `size`, without building the permutation.
 
-    A Feistel network permutes the next power of four; a value that falls outside goes round again.
+    A Feistel network permutes the next power of four; a value that falls outside is permuted again.
     """
     half = max(1, (max(size - 1, 1).bit_length() + 1) // 2)
     low = np.uint64((1 << half) - 1)
-    out, todo = positions.astype(np.uint64), np.arange(len(positions))
-    while len(todo):
-        left, right = out[todo] >> np.uint64(half), out[todo] & low
-        for turn in range(4):
-            left, right = right, left ^ (mix(right, seed + turn) & low)
-        out[todo] = (left << np.uint64(half)) | right
-        todo = todo[out[todo] >= size]
+    out, pending = positions.astype(np.uint64), np.arange(len(positions))
+    while len(pending):
+        left, right = out[pending] >> np.uint64(half), out[pending] & low
+        for feistel_round in range(4):
+            left, right = right, left ^ (mix(right, seed + feistel_round) & low)
+        out[pending] = (left << np.uint64(half)) | right
+        pending = pending[out[pending] >= size]
     return out
 
 
-@dataclass(frozen=True)
-class Windows:
-    """Equal windows over a long row of tokens: every epoch cuts at another place and in another order."""
-
-    tokens: int
-    """length of the row"""
-    width: int
-    """tokens a window predicts; it reads one more"""
-    seed: int
-
-    @property
-    def per_epoch(self) -> int:
-        """Windows that fit whatever the place of the first cut."""
-        return max(1, (self.tokens - self.width) // self.width)
-
-    def starts(self, first: int, count: int) -> NDArray[np.int64]:
-        """Where the windows at positions first, first + 1, ... of the endless stream begin."""
-        positions = np.arange(first, first + count, dtype=np.uint64)
-        epochs = positions // np.uint64(self.per_epoch)
-        out = np.empty(count, dtype=np.int64)
-        for epoch in np.unique(epochs):
-            chosen = epochs == epoch
-            stir = key(self.seed, int(epoch))
-            spare = self.tokens - 1 - self.per_epoch * self.width
-            phase = stir % (min(spare, self.width - 1) + 1)
-            within = positions[chosen] - epoch * np.uint64(self.per_epoch)
-            out[chosen] = shuffle(within, self.per_epoch, stir).astype(np.int64) * self.width + phase
-        return out
-
-
-def groups(lengths: Sequence[int], rows: int, positions: int) -> Iterator[list[int]]:
-    """Rows of like length, the shortest first: at most so many, and so many positions with their padding."""
+def length_groups(lengths: Sequence[int], rows: int, positions: int) -> Iterator[list[int]]:
+    """Yield groups of rows of similar length, the shortest first: at most `rows`, and `positions` with padding."""
     group: list[int] = []
     for row in sorted(range(len(lengths)), key=lambda row: lengths[row]):
         if group and (len(group) == rows or (len(group) + 1) * lengths[row] > positions):
@@ -85,32 +60,40 @@ def groups(lengths: Sequence[int], rows: int, positions: int) -> Iterator[list[i
         yield group
 
 
+class Dataset(Protocol):
+    """Examples that are batched by their length."""
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """Positions of each example in a batch, special tokens included: (N,), or (N, 2) for source and target."""
+
+
 class Buckets:
-    """Rows of like length together, as many as a budget of positions holds; every epoch mixes and orders them anew.
+    """Batches of rows of similar length, as many as a budget of positions holds; every epoch reorders rows and batches.
 
     Rows are sorted by their lengths and cut into batches. Where the cuts fall depends on the lengths alone, so that
     every epoch has the same number of batches; which of the rows of equal length go where depends on (seed, epoch).
     """
 
-    GRAIN = 4  # source lengths this near count as equal
+    GRAIN = 4  # source lengths that differ by less count as equal
 
     def __init__(self, source: NDArray[np.int64], target: NDArray[np.int64], budget: int, seed: int) -> None:
         self._budget, self._seed = budget, seed
         coarse = source // self.GRAIN
-        # Up and down in turn, so that neighbours at the seam between two target lengths have like sources.
+        # Alternately ascending and descending: neighbours at the border of two target lengths have similar sources.
         self._keys = (np.where(target % 2 == 0, coarse, -coarse), target)
         order = np.lexsort(self._keys)
         self._cuts = self._cut((coarse[order] + 1) * self.GRAIN, target[order])
-        self._epoch, self._order, self._turn = -1, order, order
+        self._epoch = (-1, order, order)  # number, order of the rows, order of the batches; replaced as a whole
 
     def _cut(self, source: NDArray[np.int64], target: NDArray[np.int64]) -> list[int]:
-        """Where batches begin, such that rows x (max_length source + max_length target) stays within the budget."""
-        cuts, wide, tall, first = [0], 0, 0, 0
-        for row, (one, other) in enumerate(zip(source.tolist(), target.tolist(), strict=True)):
-            wide, tall = max(wide, one), max(tall, other)
-            if row > first and (row + 1 - first) * (wide + tall) > self._budget:
+        """Return where batches start, such that rows x (longest source + longest target) stays within the budget."""
+        cuts, source_max, target_max, first = [0], 0, 0, 0
+        for row, (source_length, target_length) in enumerate(zip(source.tolist(), target.tolist(), strict=True)):
+            source_max, target_max = max(source_max, source_length), max(target_max, target_length)
+            if row > first and (row + 1 - first) * (source_max + target_max) > self._budget:
                 cuts.append(row)
-                first, wide, tall = row, one, other
+                first, source_max, target_max = row, source_length, target_length
         return [*cuts, len(source)]
 
     @property
@@ -118,12 +101,95 @@ class Buckets:
         return len(self._cuts) - 1
 
     def rows(self, step: int) -> NDArray[np.int64]:
-        """The rows of the batch of a step."""
-        epoch, place = divmod(step, self.per_epoch)
-        if epoch != self._epoch:
-            stir = key(self._seed, epoch)
-            noise = mix(np.arange(len(self._keys[0]), dtype=np.uint64), stir)
-            self._epoch, self._order = epoch, np.lexsort((noise, *self._keys))
-            self._turn = shuffle(np.arange(self.per_epoch, dtype=np.uint64), self.per_epoch, stir).astype(np.int64)
-        batch = int(self._turn[place])
-        return self._order[self._cuts[batch] : self._cuts[batch + 1]]
+        """Return the rows of the batch of a step."""
+        epoch, position = divmod(step, self.per_epoch)
+        current = self._epoch
+        if current[0] != epoch:
+            current = self._epoch = self._ordered(epoch)
+        _, rows, batches = current
+        batch = int(batches[position])
+        return rows[self._cuts[batch] : self._cuts[batch + 1]]
+
+    def _ordered(self, epoch: int) -> tuple[int, NDArray[np.int64], NDArray[np.int64]]:
+        """Return an epoch with the order of its rows and of its batches."""
+        epoch_key = key(self._seed, epoch)
+        noise = mix(np.arange(len(self._keys[0]), dtype=np.uint64), epoch_key)
+        batches = shuffle(np.arange(self.per_epoch, dtype=np.uint64), self.per_epoch, epoch_key).astype(np.int64)
+        return epoch, np.lexsort((noise, *self._keys)), batches
+
+
+class BucketedBatches(Source):
+    """Batches of examples of similar length within a budget of positions, padding included."""
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        collate: Callable[[list[int]], Batch],
+        *,
+        budget: int,
+        seed: int,
+        micro_batches: int = 1,
+    ) -> None:
+        """`collate` turns the numbers of some examples into a batch."""
+        lengths = np.asarray(dataset.lengths, dtype=np.int64)
+        source, target = (lengths, np.zeros_like(lengths)) if lengths.ndim == 1 else (lengths[:, 0], lengths[:, 1])
+        self._buckets = Buckets(source, target, budget, seed)
+        self._collate, self._micro_batches = collate, micro_batches
+
+    @property
+    def per_epoch(self) -> int:
+        return self._buckets.per_epoch
+
+    def at(self, step: int) -> list[Batch]:
+        rows = self._buckets.rows(step)
+        parts = np.array_split(rows, min(self._micro_batches, len(rows)))
+        return [self._collate(part.tolist()) for part in parts]
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Equal windows over a long sequence of tokens; every epoch shifts the cuts and reorders the windows."""
+
+    tokens: int
+    """length of the sequence"""
+    width: int
+    """tokens a window predicts; it reads one more"""
+    seed: int
+
+    @property
+    def per_epoch(self) -> int:
+        """Windows that fit wherever the first cut is."""
+        return max(1, (self.tokens - self.width) // self.width)
+
+    def starts(self, first: int, count: int) -> NDArray[np.int64]:
+        """Return where the windows at positions first, first + 1, ... of the endless stream start."""
+        positions = np.arange(first, first + count, dtype=np.uint64)
+        epochs = positions // np.uint64(self.per_epoch)
+        out = np.empty(count, dtype=np.int64)
+        for epoch in np.unique(epochs):
+            chosen = epochs == epoch
+            epoch_key = key(self.seed, int(epoch))
+            spare = self.tokens - 1 - self.per_epoch * self.width
+            phase = epoch_key % (min(spare, self.width - 1) + 1)
+            within = positions[chosen] - epoch * np.uint64(self.per_epoch)
+            out[chosen] = shuffle(within, self.per_epoch, epoch_key).astype(np.int64) * self.width + phase
+        return out
+
+
+class WindowBatches(Source):
+    """Batches of windows over running text."""
+
+    def __init__(
+        self, windows: Windows, collate: Callable[[list[int]], Batch], *, batch_size: int, micro_batches: int = 1
+    ) -> None:
+        """`collate` turns the first positions of some windows into a batch."""
+        self._windows, self._collate = windows, collate
+        self._batch_size, self._micro_batches = batch_size, micro_batches
+
+    @property
+    def per_epoch(self) -> int:
+        return max(1, self._windows.per_epoch // self._batch_size)
+
+    def at(self, step: int) -> list[Batch]:
+        starts = self._windows.starts(step * self._batch_size, self._batch_size)
+        return [self._collate(part.tolist()) for part in np.split(starts, self._micro_batches)]

@@ -1,4 +1,4 @@
-"""Masking: rows of sentences for an encoder that learns to guess hidden words, and whether one text follows another.
+"""Masked language modelling: rows of sentences with masked tokens, and whether one text follows another.
 
 Every choice is a pure function of (seed, step) or of the seed and the row.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,10 +16,12 @@ from saccade.data.batching import key, shuffle
 from saccade.data.text.sentences import Sentences
 from saccade.data.text.templates import InputTemplate
 
+Masking = Literal["80_10_10", "mask_only"]
+
 
 @dataclass(frozen=True)
 class Example:
-    """A row of one text or two: where the second begins, whether it follows, and the sentence the row starts at."""
+    """A row of one text or two: where the second starts, whether it follows, and the first sentence of the row."""
 
     ids: list[int]
     second: int
@@ -27,101 +30,98 @@ class Example:
 
 
 class Examples:
-    """Runs of sentences as long as a row; every sentence begins one run an epoch, in another order each time."""
+    """Rows of consecutive sentences; every sentence starts one row an epoch, in another order each time."""
 
-    def __init__(self, sentences: Sentences, frame: InputTemplate, seed: int, *, pairs: bool) -> None:
-        self.sentences, self.frame, self.seed, self.pairs = sentences, frame, seed, pairs
-        room = frame.max_length - 2 - (len(frame.middle) if pairs else 0)
-        self.room = room
+    def __init__(self, sentences: Sentences, template: InputTemplate, seed: int, *, pairs: bool) -> None:
+        self.sentences, self.template, self.seed, self.pairs = sentences, template, seed, pairs
+        self.room = template.max_length - 2 - (len(template.separators) if pairs else 0)
         # As many rows an epoch as there are tokens for.
-        self.per_epoch = max(1, sentences.tokens // max(1, room))
+        self.per_epoch = max(1, sentences.tokens // max(1, self.room))
 
     def at(self, position: int) -> Example:
-        """The example at a position of the endless stream."""
-        epoch, place = divmod(position, self.per_epoch)
-        stir = key(self.seed, epoch)
-        count = len(self.sentences)
-        start = int(shuffle(np.array([place], dtype=np.uint64), count, stir)[0])
-        draw = np.random.default_rng(key(self.seed, epoch, place))
+        """Return the example at a position of the endless stream."""
+        epoch, within = divmod(position, self.per_epoch)
+        start = int(shuffle(np.array([within], dtype=np.uint64), len(self.sentences), key(self.seed, epoch))[0])
+        generator = np.random.default_rng(key(self.seed, epoch, within))
         if not self.pairs:
-            ids, second = self.frame.row(self._run(start, self.room)[0])
+            ids, second = self.template.build(self._run(start, self.room)[0])
             return Example(ids, second, True, start)
-        first, after = self._run(start, int(draw.integers(self.room // 4, 3 * self.room // 4 + 1)))
+        first, after = self._run(start, int(generator.integers(self.room // 4, 3 * self.room // 4 + 1)))
         room = self.room - len(first)
-        follows = bool(draw.random() < 0.5) and self._same(start, after)
+        follows = bool(generator.random() < 0.5) and self._same_document(start, after)
         if not follows:
-            after = self._elsewhere(start, draw)
-        ids, second = self.frame.row(first, self._run(after, room)[0])
+            after = self._elsewhere(start, generator)
+        ids, second = self.template.build(first, self._run(after, room)[0])
         return Example(ids, second, follows, start)
 
     def _run(self, start: int, room: int) -> tuple[list[int], int]:
-        """Whole sentences of one document from `start` on, as many as fit but at least one; and what comes next."""
+        """Return whole sentences of one document from `start` on, as many as fit but at least one; and what is next."""
         ids: list[int] = []
-        place, rows = start, self.sentences.rows
-        while place < len(self.sentences) and self._same(start, place):
-            sentence = rows[place]
+        row = start
+        while row < len(self.sentences) and self._same_document(start, row):
+            sentence = self.sentences.rows[row]
             if ids and len(ids) + len(sentence) > room:
                 break
             ids += sentence.tolist()
-            place += 1
-        return ids[:room], place
+            row += 1
+        return ids[:room], row
 
-    def _same(self, one: int, other: int) -> bool:
+    def _same_document(self, first: int, second: int) -> bool:
         document = self.sentences.document
-        return other < len(document) and bool(document[one] == document[other])
+        return second < len(document) and bool(document[first] == document[second])
 
-    def _elsewhere(self, start: int, draw: np.random.Generator) -> int:
-        """A sentence of another document; of another place, where there is only one document."""
+    def _elsewhere(self, start: int, generator: np.random.Generator) -> int:
+        """Return a sentence of another document; a distant one, where there is only one document."""
         count = len(self.sentences)
         for _ in range(20):
-            other = int(draw.integers(count))
-            if not self._same(start, other):
-                return other
-        return (start + count // 4 + int(draw.integers(max(1, count // 2)))) % count
+            row = int(generator.integers(count))
+            if not self._same_document(start, row):
+                return row
+        return (start + count // 4 + int(generator.integers(max(1, count // 2)))) % count
 
 
 @dataclass(frozen=True)
 class Masker:
-    """Hides tokens of a row: which ones, and what is put in their place."""
+    """Chooses the tokens of a row to predict, and what the model reads at their positions."""
 
-    mask: int
-    vocabulary: int
-    share: float
-    mixed: bool
-    """8 of 10 become [MASK], one another token, one stays; false: all become [MASK]"""
-    inside: NDArray[np.bool_] | None
-    """by token, whether it goes on with a word: words are then hidden whole"""
-    specials: frozenset[int]
+    mask_id: int
+    vocabulary_size: int
+    mask_probability: float
+    masking: Masking
+    """80_10_10: of the chosen tokens 80% become [MASK], 10% a random token, 10% stay; mask_only: all become [MASK]"""
+    inside_word: NDArray[np.bool_] | None
+    """by token, whether it continues a word: words are then masked whole"""
+    special_ids: frozenset[int]
 
-    def hide(self, ids: Sequence[int], seed: int) -> tuple[list[int], list[int]]:
-        """The row with some tokens hidden, and at every place the true token or -1."""
-        draw = np.random.default_rng(seed)
+    def mask(self, ids: Sequence[int], seed: int) -> tuple[list[int], list[int]]:
+        """Return the row with some tokens masked, and the labels: the original token there, -1 elsewhere."""
+        generator = np.random.default_rng(seed)
         words = self._words(ids)
-        wanted = max(1, round(self.share * sum(map(len, words))))
-        shown, labels, hidden = list(ids), [-1] * len(ids), 0
-        for number in draw.permutation(len(words)).tolist():
-            if hidden >= wanted:
+        wanted = max(1, round(self.mask_probability * sum(map(len, words))))
+        inputs, labels, count = list(ids), [-1] * len(ids), 0
+        for number in generator.permutation(len(words)).tolist():
+            if count >= wanted:
                 break
-            for place in words[number]:
-                labels[place] = ids[place]
-                shown[place] = self._instead(ids[place], draw)
-                hidden += 1
-        return shown, labels
+            for position in words[number]:
+                labels[position] = ids[position]
+                inputs[position] = self._replacement(ids[position], generator)
+                count += 1
+        return inputs, labels
 
     def _words(self, ids: Sequence[int]) -> list[list[int]]:
-        """The places of tokens that are hidden together."""
-        found: list[list[int]] = []
-        for place, token in enumerate(ids):
-            if token in self.specials:
+        """Return the positions of tokens that are masked together."""
+        words: list[list[int]] = []
+        for position, token in enumerate(ids):
+            if token in self.special_ids:
                 continue
-            if self.inside is not None and self.inside[token] and found and found[-1][-1] == place - 1:
-                found[-1].append(place)
+            if self.inside_word is not None and self.inside_word[token] and words and words[-1][-1] == position - 1:
+                words[-1].append(position)
             else:
-                found.append([place])
-        return found
+                words.append([position])
+        return words
 
-    def _instead(self, token: int, draw: np.random.Generator) -> int:
-        chance = draw.random() if self.mixed else 0.0
-        if chance < 0.8:
-            return self.mask
-        return int(draw.integers(self.vocabulary)) if chance < 0.9 else token
+    def _replacement(self, token: int, generator: np.random.Generator) -> int:
+        draw = generator.random() if self.masking == "80_10_10" else 0.0
+        if draw < 0.8:
+            return self.mask_id
+        return int(generator.integers(self.vocabulary_size)) if draw < 0.9 else token

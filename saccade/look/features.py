@@ -62,7 +62,7 @@ def vectors(
 ) -> Iterator[Vectors]:
     """The vectors of some texts in their order; `pool` says what stands for a text, `int8` computes in 8 bits."""
     _check(layers)
-    framed = [opened.frame.row(ids, None) for ids in opened.tokenizer.encode_batch(texts)]
+    framed = [opened.frame.build(ids, None) for ids in opened.tokenizer.encode_batch(texts)]
     if how.get("int8"):
         lora.merge(opened.model)
         opened.model = quantize(opened.model)

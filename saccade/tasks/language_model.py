@@ -23,7 +23,7 @@ from saccade.data.batching import Windows
 from saccade.data.settings import TextSettings
 from saccade.data.tables import files
 from saccade.data.text.axes import token_axis
-from saccade.data.text.tokenizers import END, Stream, Tokenizer, train_tokenizer
+from saccade.data.text.tokenizers import END, StreamDecoder, Tokenizer, train_tokenizer
 from saccade.decode.generate import generate
 from saccade.decode.sampling import Sampling
 from saccade.errors import DataError
@@ -291,7 +291,7 @@ class Task(Contract):
     def _continue(self, prompt: list[int], options: TextOptions) -> Iterator[tuple[int | None, str]]:
         """Ids and the text each one completes, until the length, the stop text or the end of the text."""
         ids = torch.tensor([prompt], device=self._device())
-        decoded, held = Stream(self.tokenizer), ""
+        decoded, held = StreamDecoder(self.tokenizer), ""
         context = min(self.config.model.max_positions, len(prompt) + options.length)
         tokens = generate(self.model, ids, context, options, options.seed)
         with self._settled():
@@ -301,7 +301,7 @@ class Task(Contract):
                     break
                 held += decoded.feed(number)
                 if options.stop and options.stop in held:
-                    held, decoded = held[: held.index(options.stop)], Stream(self.tokenizer)
+                    held, decoded = held[: held.index(options.stop)], StreamDecoder(self.tokenizer)
                     break
                 ready = len(held) - _overhang(held, options.stop)
                 yield number, held[:ready]

@@ -133,14 +133,14 @@ class Task(EncoderTask):
 
     def __init__(self, config: MaskedConfig, tokenizer: Tokenizer, shape: BertConfig) -> None:
         super().__init__(config, tokenizer, shape)
-        if self.frame.mask is None:
+        if self.frame.mask_id is None:
             raise UsageError("the tokenizer must have [MASK] or <mask>, but has neither; take another base")
         self.model: BertForPreTraining = BertForPreTraining(shape, tokenizer.size, following=config.following)
         inside = None
         if config.words:
             inside = np.array([goes_on(tokenizer, number) for number in range(tokenizer.size)], dtype=np.bool_)
         self.masker = Masker(
-            self.frame.mask,
+            self.frame.mask_id,
             tokenizer.size,
             config.share,
             config.recipe == "mixed",
@@ -232,9 +232,9 @@ class Task(EncoderTask):
     def predict(self, input: str, options: FillOptions) -> Prediction:
         """The most likely words for each [MASK], and with a second text whether it follows."""
         assert self.model.words is not None
-        framed = self.framed(input, options.second or None, marked=True)
+        framed = self.framed(input, options.second or None, parse_special=True)
         ids = framed[0]
-        places = [place for place, token in enumerate(ids) if token == self.frame.mask]
+        places = [place for place, token in enumerate(ids) if token == self.frame.mask_id]
         if not places and not options.second:
             name = self.tokenizer.token(self.masker.mask)
             raise UsageError(f"the text must hold {name} where a word is hidden, but has none; or give second=TEXT")
@@ -263,7 +263,7 @@ class Task(EncoderTask):
 
     def rerun(self, found: Prediction, *, layers: bool = False) -> ForwardTrace:
         assert self.model.words is not None
-        hidden, guess = [at for at, token in enumerate(found.trace[0]) if token == self.frame.mask], self.model.words
+        hidden, guess = [at for at, token in enumerate(found.trace[0]) if token == self.frame.mask_id], self.model.words
         if not hidden:
             raise UsageError(f"the text must hold {self.tokenizer.token(self.masker.mask)} to ask why, but has none")
 

@@ -177,16 +177,16 @@ class Task(EncoderTask):
     def _frame(self, words: Sequence[str]) -> Framed:
         """Words as one row; each is tokenized by itself, as if after a space where the tokenizer minds spaces."""
         spaced = [word if self.tokenizer.kind == "wordpiece" else f" {word}" for word in words]
-        ids, places = [self.frame.begin], list[int]()
+        ids, places = [self.frame.cls_id], list[int]()
         for pieces in self.tokenizer.encode_batch(spaced):
-            kept = pieces or [self.tokenizer.specials.get("[UNK]", self.frame.end)]  # a word of signs the rules remove
+            kept = pieces or [self.tokenizer.specials.get("[UNK]", self.frame.sep_id)]  # a word of signs the rules remove
             if not places:  # a row has at least one word
                 kept = kept[: self.frame.max_length - 2]
             if len(ids) + len(kept) + 1 > self.frame.max_length:
                 break
             places.append(len(ids))
             ids += kept
-        return Framed([*ids, self.frame.end], places)
+        return Framed([*ids, self.frame.sep_id], places)
 
     def batches(self, split: Split, seed: int) -> TagBatches:
         sentences = self.parts[split].sentences

@@ -25,11 +25,11 @@ from saccade.core.task import (
     quiet,
 )
 from saccade.core.task import Task as Contract
-from saccade.data.batching import Buckets, groups
+from saccade.data.batching import Buckets, length_groups
 from saccade.data.formats.bitext import Bitext, BitextSettings, Reader, Sides, learn_vocabularies
 from saccade.data.pair_batches import PairBatch, PairBatches, make_batch
 from saccade.data.text.axes import token_axis
-from saccade.data.text.tokenizers import BEGIN, END, Stream
+from saccade.data.text.tokenizers import BEGIN, END, StreamDecoder
 from saccade.decode.search import Hypothesis, Search, search
 from saccade.errors import DataError
 from saccade.look import maps as looks
@@ -204,7 +204,7 @@ class Task(Contract):
         total, count = 0.0, 0
         lengths = pairs.source.lengths[rows] + pairs.target.lengths[rows]
         with self._settled():
-            for group in groups(lengths.tolist(), ROWS, POSITIONS):
+            for group in length_groups(lengths.tolist(), ROWS, POSITIONS):
                 batch = make_batch(pairs, rows[group], self.marks).to(self._device())
                 total += float(self._loss(batch)[0]) * batch.count
                 count += batch.count
@@ -240,7 +240,7 @@ class Task(Contract):
         (source,) = self.reader.encode([input])
         stop, begin, end = self.marks
         prompt = tuple(self.reader.source.pieces([*source, stop]))
-        decoded, max_length = Stream(self.reader.target), self._longest(len(source) + 1)
+        decoded, max_length = StreamDecoder(self.reader.target), self._longest(len(source) + 1)
         with self._settled(), self._watched() as maps:
             writing = DecoderState(self.model, self.model.encode(*self._source(source)), max_length + 1)
             reads = {name: RecordedRow(found, 0) for name, found in maps.items() if _crosses(name)}
@@ -293,7 +293,7 @@ class Task(Contract):
         rows = min(len(sources), ROWS) * settings.beam
         fast = packed(self.model, rows) if len(sources) >= PACKED else nullcontext()
         with self._settled(), torch.no_grad(), fast:
-            for group in groups([len(source) for source in sources], ROWS, POSITIONS):
+            for group in length_groups([len(source) for source in sources], ROWS, POSITIONS):
                 read = [[*sources[at], stop] for at in group]
                 width = max(map(len, read))
                 ids = torch.tensor([[*row, *[0] * (width - len(row))] for row in read], device=self._device())

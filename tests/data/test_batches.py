@@ -1,8 +1,12 @@
 """Order of the data: a permutation, a pure function, the same by seeking as by walking."""
 
 import gzip
+import hashlib
 import os
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from saccade.data.batching import Buckets, Windows, key, mix, shuffle
+from saccade.data.batching import BucketedBatches, Buckets, WindowBatches, Windows, key, mix, shuffle
 
 fair = settings(deadline=None, derandomize=True, max_examples=60)
 SEEDS = st.integers(0, 2**63 - 1)
@@ -207,3 +211,88 @@ def test_little_padding_on_multi30k() -> None:
             sides.append(np.array([len(line.split()) + 1 for line in lines]))
     assert len(sides[0]) == len(sides[1]) > 5000
     assert padding_share(sides[0], sides[1], 3000) < 0.1
+
+
+# --- sources ---
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A batch that only knows its rows."""
+
+    numbers: tuple[int, ...]
+
+    @property
+    def count(self) -> int:
+        return len(self.numbers)
+
+    @property
+    def units(self) -> int:
+        return len(self.numbers)
+
+    @property
+    def rows(self) -> list[str]:
+        return [str(number) for number in self.numbers]
+
+    def to(self, device: Any) -> "Rows":
+        return self
+
+
+@dataclass(frozen=True)
+class Lengths:
+    lengths: NDArray[np.int64]
+
+
+def collate(rows: list[int]) -> Rows:
+    assert all(type(row) is int for row in rows)
+    return Rows(tuple(rows))
+
+
+@pytest.mark.parametrize("pairs", [False, True])
+@pytest.mark.parametrize("micro_batches", [1, 3])
+def test_bucketed_batches_are_the_buckets_in_micro_batches(pairs: bool, micro_batches: int) -> None:
+    source, target = like_multi30k(500)
+    target = target if pairs else np.zeros_like(source)
+    lengths = np.stack([source, target], axis=1) if pairs else source
+    data = BucketedBatches(Lengths(lengths), collate, budget=300, seed=4, micro_batches=micro_batches)
+    order = Buckets(source, target, 300, 4)
+    assert data.per_epoch == order.per_epoch and data.state() is None
+    for step in (0, 7, order.per_epoch + 2, 3):
+        rows = order.rows(step)
+        parts = [part.tolist() for part in np.array_split(rows, min(micro_batches, len(rows)))]
+        assert [list(batch.numbers) for batch in data.at(step)] == parts
+
+
+def test_a_batch_smaller_than_its_micro_batches_is_not_split_into_empty_ones() -> None:
+    data = BucketedBatches(Lengths(np.array([5, 6])), collate, budget=1, seed=0, micro_batches=4)
+    assert [batch.count for step in range(2) for batch in data.at(step)] == [1, 1]
+
+
+def test_window_batches_are_the_windows_in_micro_batches() -> None:
+    windows = Windows(1000, 7, 3)
+    data = WindowBatches(windows, collate, batch_size=12, micro_batches=3)
+    assert data.per_epoch == windows.per_epoch // 12
+    for step in (0, 5, 400):
+        starts = windows.starts(step * 12, 12).reshape(3, 4).tolist()
+        assert [list(batch.numbers) for batch in data.at(step)] == starts
+    assert WindowBatches(Windows(20, 7, 3), collate, batch_size=64, micro_batches=1).per_epoch == 1
+
+
+def test_the_order_is_what_it_always_was() -> None:
+    source, target = like_multi30k(1000)
+    pairs = BucketedBatches(Lengths(np.stack([source, target], axis=1)), collate, budget=500, seed=9)
+    text = WindowBatches(Windows(5000, 16, 9), collate, batch_size=8, micro_batches=1)
+    numbers = [[batch.numbers for step in range(200) for batch in data.at(step)] for data in (pairs, text)]
+    assert [hashlib.sha256(repr(one).encode()).hexdigest()[:16] for one in numbers] == [
+        "6499b96762ba61a5",
+        "8c0e64e206f8b85c",
+    ]
+
+
+def test_several_threads_get_the_same_batches() -> None:
+    source, target = like_multi30k(300)
+    data = BucketedBatches(Lengths(np.stack([source, target], axis=1)), collate, budget=200, seed=1)
+    steps = [(37 * step) % (5 * data.per_epoch) for step in range(400)]
+    expected = [data.at(step) for step in steps]
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(data.at, steps)) == expected

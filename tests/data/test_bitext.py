@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from saccade.data.formats import bitext
-from saccade.data.formats.bitext import Bitext, BitextSettings, Reader, learn_vocabularies
+from saccade.data.formats.bitext import Bitext, PairReader, PairSettings, train_tokenizers
 from saccade.data.text.tokenizers import BEGIN, END
 from saccade.errors import DataError, UsageError
 
@@ -49,14 +49,14 @@ def write(path: Path, rows: Rows) -> Path:
     return path
 
 
-def prepared(folder: Path, data: Path, **settings: Any) -> tuple[Reader, list[str]]:
-    assets, chosen = folder / "assets", BitextSettings(**settings)
+def prepared(folder: Path, data: Path, **settings: Any) -> tuple[PairReader, list[str]]:
+    assets, chosen = folder / "assets", PairSettings(**settings)
     assets.mkdir(exist_ok=True)
-    notes = learn_vocabularies(chosen, data, assets, quiet)
-    return Reader(chosen, assets), notes
+    notes = train_tokenizers(chosen, data, assets, quiet)
+    return PairReader(chosen, assets), notes
 
 
-def split(folder: Path, rows: Rows, **settings: Any) -> tuple[Reader, Bitext, Bitext]:
+def split(folder: Path, rows: Rows, **settings: Any) -> tuple[PairReader, Bitext, Bitext]:
     data = write(folder / "pairs.tsv", rows)
     reader, _ = prepared(folder, data, **settings)
     return reader, *reader.split(data, quiet)
@@ -97,12 +97,14 @@ def test_wishes_count_more_than_the_data(tmp_path: Path) -> None:
     reader, _ = prepared(tmp_path, data, tokenizer="characters")
     assert reader.source.kind == reader.target.kind == "characters" and reader.joint
     (tmp_path / "apart").mkdir()
-    reader, notes = prepared(tmp_path / "apart", data, joint=False, vocabulary=300)
+    reader, notes = prepared(tmp_path / "apart", data, joint=False, vocabulary_size=300)
     assert not reader.joint
     assert (reader.source.size, reader.target.size) == (300, 300)
     assert "vocabulary of the target: 300 bpe tokens" in notes
-    with pytest.raises(UsageError, match=r"data.vocabulary must be at least 258 for bpe \(all bytes\), but is 100"):
-        prepared(tmp_path, data, vocabulary=100)
+    with pytest.raises(
+        UsageError, match=r"data.vocabulary_size must be at least 258 for bpe \(all bytes\), but is 100"
+    ):
+        prepared(tmp_path, data, vocabulary_size=100)
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=40))
@@ -153,7 +155,7 @@ def test_at_most_two_thousand_are_held_back_and_the_rest_is_learnt(tmp_path: Pat
 def test_a_fraction_is_kept_whatever_its_size(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(bitext, "MOST_HELD", 10)
     rows = spellings(1000)
-    _, train, valid = split(tmp_path, rows, fraction=0.5)
+    _, train, valid = split(tmp_path, rows, valid_fraction=0.5)
     assert 430 < len(valid) < 570 and len(train) + len(valid) == 1000
 
 
@@ -205,7 +207,7 @@ def test_long_and_empty_pairs_are_left_out_and_told(tmp_path: Path) -> None:
 def test_long_sources_are_cut_where_asked(tmp_path: Path) -> None:
     rows = spellings(200)
     rows[20], rows[30] = ("a" * 12, "K"), ("b", "K " * 12)
-    reader, train, valid = split(tmp_path, rows, max_length=11, cut=True)
+    reader, train, valid = split(tmp_path, rows, max_length=11, truncate=True)
     assert len(train) + len(valid) == 199
     place = [*train.lines].index(21) if 21 in train.lines else None
     found = train.source[place] if place is not None else valid.source[[*valid.lines].index(21)]
@@ -232,25 +234,25 @@ def test_two_files_by_a_path_then_others_by_the_rule(tmp_path: Path) -> None:
     assert "each line of train.en goes with the same line of train.de" in notes
     train, valid = reader.split(tmp_path / "train.en", quiet)
     assert len(train) + len(valid) == 80
-    assert list(reader.whole(tmp_path / "test.en", quiet).texts) == rows[80:]
+    assert list(reader.read_all(tmp_path / "test.en", quiet).texts) == rows[80:]
 
 
 def test_paths_are_kept_whole_so_that_a_run_can_go_on_from_anywhere(tmp_path: Path, monkeypatch: Any) -> None:
     (tmp_path / "b.de").write_text("x\n")
     monkeypatch.chdir(tmp_path)
-    settings = BitextSettings(target="b.de", valid="v.tsv")
+    settings = PairSettings(target="b.de", valid="v.tsv")
     assert (settings.target, settings.valid) == (str(tmp_path / "b.de"), str(tmp_path / "v.tsv"))
-    assert BitextSettings(target="de").target == "de"  # a part of a name, or a column
+    assert PairSettings(target="de").target == "de"  # a part of a name, or a column
 
 
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
-        ({"fraction": 1.0}, "fraction must be at least 0 and below 1, but is 1.0"),
-        ({"vocabulary": -1}, "vocabulary must be at least 0, but is -1"),
+        ({"valid_fraction": 1.0}, "valid_fraction must be at least 0 and below 1, but is 1.0"),
+        ({"vocabulary_size": -1}, "vocabulary_size must be at least 0, but is -1"),
         ({"max_length": 0}, "max_length must be at least 1, but is 0"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(wrong: dict[str, Any], says: str) -> None:
     with pytest.raises(ValueError, match=says):
-        BitextSettings(**wrong)
+        PairSettings(**wrong)

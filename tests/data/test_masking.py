@@ -4,19 +4,19 @@ import numpy as np
 import pytest
 
 from saccade.data.masking import Examples, Masker
-from saccade.data.sequences import Sequences
 from saccade.data.text.sentences import Sentences, cut_sentences
 from saccade.data.text.templates import InputTemplate
+from saccade.data.token_rows import TokenRows
 
 BEGIN, END, MASK = 1, 2, 3
-FRAME = InputTemplate(BEGIN, END, (END,), MASK, 32)
+TEMPLATE = InputTemplate(BEGIN, END, (END,), MASK, 32)
 
 
 def sentences(documents=5, each=40):
     """Sentence n of document d is some tokens 100 (d + 1) + n."""
     each_row = [(document, number) for document in range(documents) for number in range(each)]
     rows = [[100 * (document + 1) + number] * (1 + number % 6) for document, number in each_row]
-    return Sentences(Sequences.of(rows), np.repeat(np.arange(documents, dtype=np.int32), each))
+    return Sentences(TokenRows.of(rows), np.repeat(np.arange(documents, dtype=np.int32), each))
 
 
 @pytest.mark.parametrize(
@@ -38,19 +38,19 @@ def test_text_is_cut_where_sentences_end(text, expected):
 
 
 def test_a_frame_puts_marks_around_one_text_or_two_and_cuts_the_longer_first():
-    assert FRAME.row([7, 8]) == ([BEGIN, 7, 8, END], 4)
-    assert FRAME.row([7, 8], [9]) == ([BEGIN, 7, 8, END, 9, END], 4)
-    assert FRAME.row([7] * 50) == ([BEGIN, *[7] * 30, END], 32)
-    row, second = FRAME.row([7] * 50, [9] * 3)
+    assert TEMPLATE.build([7, 8]) == ([BEGIN, 7, 8, END], 4)
+    assert TEMPLATE.build([7, 8], [9]) == ([BEGIN, 7, 8, END, 9, END], 4)
+    assert TEMPLATE.build([7] * 50) == ([BEGIN, *[7] * 30, END], 32)
+    row, second = TEMPLATE.build([7] * 50, [9] * 3)
     assert (len(row), row.count(9), second) == (32, 3, 28)
-    row, second = FRAME.row([7] * 50, [9] * 50)
+    row, second = TEMPLATE.build([7] * 50, [9] * 50)
     assert (len(row), row.count(7), row.count(9)) == (32, 15, 14)
-    row, second = FRAME.row([7] * 2, [9] * 50)
+    row, second = TEMPLATE.build([7] * 2, [9] * 50)
     assert (len(row), row.count(7), second) == (32, 2, 4)
 
 
 def test_pairs_follow_half_of_the_time_and_are_what_they_say():
-    examples = Examples(sentences(), FRAME, 3, pairs=True)
+    examples = Examples(sentences(), TEMPLATE, 3, pairs=True)
     found = [examples.at(place) for place in range(1000)]
     assert 0.42 < np.mean([one.follows for one in found]) < 0.55
     for one in found:
@@ -67,35 +67,35 @@ def test_pairs_follow_half_of_the_time_and_are_what_they_say():
 
 
 def test_examples_are_a_pure_function_of_seed_and_position_and_an_epoch_repeats_none():
-    one, other = (Examples(sentences(), FRAME, 3, pairs=True) for _ in range(2))
+    one, other = (Examples(sentences(), TEMPLATE, 3, pairs=True) for _ in range(2))
     assert [one.at(place) for place in (5, 900, 5)] == [other.at(place) for place in (5, 900, 5)]
     starts = [one.at(place).start for place in range(one.per_epoch)]
     assert len(set(starts)) == len(starts)
     assert one.at(0).ids != one.at(one.per_epoch).ids
-    assert Examples(sentences(), FRAME, 4, pairs=True).at(0) != one.at(0)
+    assert Examples(sentences(), TEMPLATE, 4, pairs=True).at(0) != one.at(0)
 
 
 def test_one_document_alone_still_gives_pairs_that_do_not_follow():
-    examples = Examples(sentences(documents=1), FRAME, 1, pairs=True)
+    examples = Examples(sentences(documents=1), TEMPLATE, 1, pairs=True)
     found = [examples.at(place) for place in range(200)]
     assert 0.3 < np.mean([one.follows for one in found]) < 0.7
 
 
 def test_without_pairs_a_row_is_one_run_of_sentences():
-    one = Examples(sentences(), FRAME, 3, pairs=False).at(0)
+    one = Examples(sentences(), TEMPLATE, 3, pairs=False).at(0)
     assert one.ids.count(END) == 1 and one.second == len(one.ids)
 
 
 def masker(**rest):
-    return Masker(**{"mask": MASK, "vocabulary": 1000, "share": 0.15, "mixed": True, "inside": None,
-                     "specials": frozenset((BEGIN, END, MASK)), **rest})  # fmt: skip
+    return Masker(**{"mask_id": MASK, "vocabulary_size": 1000, "mask_probability": 0.15, "masking": "80_10_10", "inside_word": None,
+                     "special_ids": frozenset((BEGIN, END, MASK)), **rest})  # fmt: skip
 
 
 def test_the_share_is_hidden_and_eight_one_one_of_ten_become_mask_another_or_stay():
     ids = [BEGIN, *range(10, 210), END]
     kinds = {"mask": 0, "same": 0, "other": 0}
     for seed in range(200):
-        shown, labels = masker().hide(ids, seed)
+        shown, labels = masker().mask(ids, seed)
         places = [place for place, label in enumerate(labels) if label >= 0]
         assert len(places) == 30  # 15% of 200
         assert all(labels[place] == ids[place] for place in places)
@@ -110,9 +110,9 @@ def test_the_share_is_hidden_and_eight_one_one_of_ten_become_mask_another_or_sta
 
 def test_the_plain_recipe_hides_with_the_mask_alone_and_the_same_seed_hides_the_same():
     ids = [BEGIN, *range(10, 30), END]
-    shown, labels = masker(mixed=False).hide(ids, 1)
+    shown, labels = masker(masking="mask_only").mask(ids, 1)
     assert {shown[place] for place, label in enumerate(labels) if label >= 0} == {MASK}
-    assert masker(mixed=False).hide(ids, 1) == (shown, labels) != masker(mixed=False).hide(ids, 2)
+    assert masker(masking="mask_only").mask(ids, 1) == (shown, labels) != masker(masking="mask_only").mask(ids, 2)
 
 
 def test_whole_words_are_hidden_whole():
@@ -120,7 +120,7 @@ def test_whole_words_are_hidden_whole():
     inside[500:] = True
     ids = [BEGIN, 10, 500, 501, 11, 12, 502, 13, END]
     for seed in range(50):
-        _, labels = masker(inside=inside, share=0.3).hide(ids, seed)
+        _, labels = masker(inside_word=inside, mask_probability=0.3).mask(ids, seed)
         hidden = {place for place, label in enumerate(labels) if label >= 0}
         assert hidden
         for word in ({1, 2, 3}, {5, 6}):
@@ -128,5 +128,5 @@ def test_whole_words_are_hidden_whole():
 
 
 def test_something_is_hidden_even_in_the_shortest_row():
-    _, labels = masker(share=0.01).hide([BEGIN, 10, END], 1)
+    _, labels = masker(mask_probability=0.01).mask([BEGIN, 10, END], 1)
     assert labels == [-1, 10, -1]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from saccade.data.text import guard
 from saccade.data.text.alphabets import cut_at_breaks
-from saccade.data.text.tokenizers import BEGIN, BERT, END, Stream, Tokenizer, train_tokenizer
+from saccade.data.text.tokenizers import BEGIN, BERT, END, StreamDecoder, Tokenizer, train_tokenizer
 from saccade.errors import DataError, ModelFileError, UsageError
 
 TEXT = "The quick brown fox jumps over the lazy dog.\n\tIt was — naïvely — 3 times, wasn't it?  \n\n日本語 ok!\n" * 20
@@ -54,7 +54,7 @@ def test_byte_pairs_bring_back_any_text(text: str) -> None:
 @settings(deadline=None)
 @given(st.lists(st.integers(0, BYTES.size - 1), max_size=40))
 def test_streamed_byte_pairs_equal_the_whole_even_when_broken(ids: list[int]) -> None:
-    stream = Stream(BYTES)
+    stream = StreamDecoder(BYTES)
     pieces = [stream.feed(number) for number in ids]
     whole = "".join(pieces) + stream.finish()
     assert whole == BYTES.decode(ids) == BYTES._inner.decode(ids, skip_special_tokens=True)
@@ -63,12 +63,12 @@ def test_streamed_byte_pairs_equal_the_whole_even_when_broken(ids: list[int]) ->
 @settings(deadline=None)
 @given(st.lists(st.integers(0, PIECES.size - 1), max_size=20))
 def test_streamed_word_pieces_equal_the_whole(ids: list[int]) -> None:
-    stream = Stream(PIECES)
+    stream = StreamDecoder(PIECES)
     assert "".join([stream.feed(number) for number in ids]) + stream.finish() == PIECES.decode(ids)
 
 
 def test_a_stream_never_shows_half_a_character() -> None:
-    stream = Stream(BYTES)
+    stream = StreamDecoder(BYTES)
     shown = [stream.feed(number) for number in BYTES.encode("€ 😀 ü")]
     assert "".join(shown) == "€ 😀 ü"
     assert not any("\ufffd" in piece for piece in shown)
@@ -173,7 +173,7 @@ def test_a_word_written_like_a_special_token_is_no_special_token() -> None:
 def test_known_words_come_back_also_streamed(words: list[str]) -> None:
     ids = WORDS.encode(" ".join(words))
     assert WORDS.decode(ids) == " ".join(words)
-    stream = Stream(WORDS)
+    stream = StreamDecoder(WORDS)
     assert "".join([stream.feed(number) for number in ids]) + stream.finish() == " ".join(words)
 
 
@@ -198,12 +198,12 @@ def test_special_tokens_in_a_text_are_only_text_unless_marked() -> None:
     assert BYTES.id(END) == BYTES.specials[END]
     assert BYTES.specials[END] not in BYTES.encode(f"a{END}b")
     assert BYTES.decode(BYTES.encode(f"a{END}b")) == f"a{END}b"
-    assert BYTES.encode(f"The{END}fox", marked=True) == [
+    assert BYTES.encode(f"The{END}fox", parse_special=True) == [
         *BYTES.encode("The"),
         BYTES.specials[END],
         *BYTES.encode("fox"),
     ]
-    assert PIECES.pieces(PIECES.encode("the [MASK] dog", marked=True)) == ["the", "[MASK]", "dog"]
+    assert PIECES.pieces(PIECES.encode("the [MASK] dog", parse_special=True)) == ["the", "[MASK]", "dog"]
     assert tuple(PIECES.specials) == BERT
     assert [PIECES.id(token) for token in BERT] == [0, 1, 2, 3, 4]
 

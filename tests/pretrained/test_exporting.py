@@ -87,7 +87,7 @@ def test_a_roberta_comes_and_goes_with_its_marks(tmp_path):
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
     assert (tokenizer.mask_token, tokenizer.cls_token, tokenizer.pad_token) == ("<mask>", "<s>", "<pad>")
     given = tokenizer("The <mask> sat.", "Who?", return_tensors="pt")
-    assert given.input_ids[0].tolist() == opened.framed("The <mask> sat.", "Who?", marked=True)[0]
+    assert given.input_ids[0].tolist() == opened.framed("The <mask> sat.", "Who?", parse_special=True)[0]
     again = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "out").eval()
     found = api.predict(opened, "The <mask> sat.", ["best=300"])
     row = tokenizer("The <mask> sat.", return_tensors="pt").input_ids

@@ -152,7 +152,7 @@ def test_the_tokenizer_cuts_digits_and_keeps_its_special_tokens(tmp_path):
     assert tokenizer.specials == {"<|endoftext|>": 0, "<|im_start|>": 1}
     assert [tokenizer.token(number) for number in tokenizer.encode("12 an")] == ["1", "2", "Ġan"]
     assert tokenizer.encode("<tool>") == [2] and tokenizer.encode("<|im_start|>") != [1]
-    assert tokenizer.encode("<|im_start|>", marked=True) == [1]
+    assert tokenizer.encode("<|im_start|>", parse_special=True) == [1]
     plain = read_gguf(save(tmp_path / "b.gguf", foreign(), values={"tokenizer.ggml.pre": "gpt-2"})).tokenizer
     assert [plain.token(number) for number in plain.encode("12")] == ["12"]
 

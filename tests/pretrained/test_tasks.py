@@ -85,7 +85,7 @@ def test_a_bert_guesses_words_as_in_transformers(bert_folder):
     _, given = theirs(bert_folder, "the [MASK] sat.", "a dog ran.")
     with torch.no_grad():
         answer = transformers.BertForPreTraining.from_pretrained(bert_folder).eval()(**given)
-    place = given.input_ids[0].tolist().index(opened.frame.mask)
+    place = given.input_ids[0].tolist().index(opened.frame.mask_id)
     assert opened.model.bert.embedding.num_embeddings > opened.tokenizer.size  # rows that no token has
     chances = answer.prediction_logits[0, place, : opened.tokenizer.size].softmax(-1)
     for number, chance in enumerate(chances.tolist()):

@@ -112,8 +112,8 @@ def test_the_scores_are_those_of_the_rows_alone(ready, alone, book):
 def test_words_are_filled_in_with_chances_that_sum_to_one(ready, alone, book):
     opened = ready("masked_language_model", book, *SMALL)
     found = opened.predict("the [MASK] sat.", FillOptions(best=10_000, maps=True))
-    row, second = opened.framed("the [MASK] sat.", marked=True)
-    place = row.index(opened.frame.mask)
+    row, second = opened.framed("the [MASK] sat.", parse_special=True)
+    place = row.index(opened.frame.mask_id)
     chances = opened.model.words(alone(opened, (row, second))[place]).softmax(-1)
     assert sum(found.scores.values()) == pytest.approx(1, abs=1e-4)
     assert len(found.scores) == opened.tokenizer.size
@@ -152,9 +152,9 @@ def test_the_mask_of_roberta_swallows_the_space_before_it(tmp_path):
     mask = tokenizer.specials["<mask>"]
     expected = [*tokenizer.encode("the"), mask, *tokenizer.encode(" sat")]
     for text in ("the <mask> sat", "the<mask> sat", "the  \t<mask> sat"):
-        assert tokenizer.encode(text, marked=True) == expected
-    assert tokenizer.encode(" <mask>", marked=True) == [mask]
-    first = tokenizer.encode("the </s> sat", marked=True)  # other marks leave it
+        assert tokenizer.encode(text, parse_special=True) == expected
+    assert tokenizer.encode(" <mask>", parse_special=True) == [mask]
+    first = tokenizer.encode("the </s> sat", parse_special=True)  # other marks leave it
     assert first == [*tokenizer.encode("the "), tokenizer.specials["</s>"], *tokenizer.encode(" sat")]
     assert mask not in tokenizer.encode("the <mask> sat")
 
@@ -163,7 +163,7 @@ def test_whole_words_are_hidden_among_byte_pairs_too(tmp_path):
     tokenizer = roberta(tmp_path)
     config = MaskedConfig(words=True, max_length=24, share=0.2)
     opened = Task(config, tokenizer, BertConfig(dim=8, depth=1, heads=1, hidden=8))
-    row, _ = opened.frame.row(tokenizer.encode("the zzz sat on blueish mats."))
+    row, _ = opened.frame.build(tokenizer.encode("the zzz sat on blueish mats."))
     raw = [piece.decode() for piece in tokenizer.raw(row)]
     assert any(goes_on(tokenizer, token) for token in row)
     words = []

@@ -60,7 +60,7 @@ def question(context, answer="", start=0, asked="How high?"):
 def test_windows_cover_every_token_and_every_answer_that_fits(tokenizer, max_length, stride, marks):
     context = " ".join(f"{number}" for number in range(100, 200))
     frame = InputTemplate(2, 3, (3,) * marks, 4, max_length)
-    ids, spans = tokenizer.spans([context])[0]
+    ids, spans = tokenizer.encode_with_offsets([context])[0]
     for asked in ("?", "how high is it", "x" * 80):
         windows = cut_windows([question(context, asked=asked)], tokenizer, frame, stride)
         covered = [span for window in windows for span in window.spans]

@@ -35,11 +35,11 @@ def names(tmp_path):
 
 def tag_logits(opened, alone, words):
     """The logits of each word by plain steps: those of its first piece."""
-    row, places = [opened.frame.begin], []
+    row, places = [opened.frame.cls_id], []
     for word in words:
         places.append(len(row))
         row += opened.tokenizer.encode(word)
-    vectors = alone(opened, ([*row, opened.frame.end], len(row) + 1))
+    vectors = alone(opened, ([*row, opened.frame.sep_id], len(row) + 1))
     return [(opened.model.head.weight @ vectors[place] + opened.model.head.bias).tolist() for place in places]
 
 

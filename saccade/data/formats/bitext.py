@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from saccade import atomic_io
+from saccade.core.callback import Progress, ignore_progress
 from saccade.data.formats.pairs import Pair, PairFiles, Skipped, find_pairs, read_pairs, swap_rule
-from saccade.data.sequences import Sequences
 from saccade.data.splitting import content_hash
 from saccade.data.text.alphabets import UNKNOWN
 from saccade.data.text.tokenizers import BEGIN, END, Tokenizer, train_tokenizer
+from saccade.data.token_rows import TokenRows
 from saccade.errors import DataError, UsageError
 
 HELD = 0.1  # at most this share is held back
@@ -28,11 +31,9 @@ SAMPLE = 20_000  # pairs that decide how to tokenize
 FEW_WORDS = 300  # different ones: phonemes, tags, labels
 FEW_CHARACTERS = 512
 
-Progress = Callable[[float], None]
-
 
 @dataclass(frozen=True)
-class BitextSettings:
+class PairSettings:
     """Which columns or files hold the two sides, how they are tokenized and what is held back."""
 
     source: str = ""
@@ -41,17 +42,17 @@ class BitextSettings:
     """column that holds the target; for a file of lines the second file, or the part of its name that differs (de)"""
     tokenizer: Literal["auto", "characters", "words", "bpe"] = "auto"
     """auto: words where a side has few different ones, characters where a row is one word, else byte-level bpe"""
-    vocabulary: int = 0
+    vocabulary_size: int = 0
     """number of bpe tokens; 0: by the size of the data, about 5,000 for 4 MB"""
     joint: bool = True
     """one vocabulary for both sides, where both have the same kind of tokens"""
     valid: str = ""
     """file of validation pairs, laid out like the data; without it a share is held back"""
-    fraction: float = 0.0
+    valid_fraction: float = 0.0
     """share of the pairs held back for validation; 0: a tenth, at most 2,000"""
     max_length: int = 256
     """pairs with more tokens on one side are left out"""
-    cut: bool = False
+    truncate: bool = False
     """sources with more tokens are cut at this length instead; a target that is too long still leaves its pair out"""
     encoding: str = ""
     """encoding of the files, where it is not UTF-8"""
@@ -59,9 +60,9 @@ class BitextSettings:
     """file with the true word alignment of each validation pair (0-0 1-2), to find the head that aligns words best"""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.fraction < 1:
-            raise ValueError(f"fraction must be at least 0 and below 1, but is {self.fraction}")
-        for name, least in (("vocabulary", 0), ("max_length", 1)):
+        if not 0 <= self.valid_fraction < 1:
+            raise ValueError(f"valid_fraction must be at least 0 and below 1, but is {self.valid_fraction}")
+        for name, least in (("vocabulary_size", 0), ("max_length", 1)):
             if getattr(self, name) < least:
                 raise ValueError(f"{name} must be at least {least}, but is {getattr(self, name)}")
         for name in ("valid", "target", "alignments"):  # a run can be resumed from anywhere
@@ -78,8 +79,8 @@ class BitextSettings:
 class Bitext:
     """Pairs as tokens, in the order of the file."""
 
-    source: Sequences
-    target: Sequences
+    source: TokenRows
+    target: TokenRows
     lines: NDArray[np.int64]
     texts: tuple[tuple[str, str], ...] = ()
     """the pairs as they were written, where they are needed for a score"""
@@ -87,17 +88,57 @@ class Bitext:
     def __len__(self) -> int:
         return len(self.lines)
 
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """Positions of source and target in a batch, each with one special token: (N, 2)."""
+        return np.stack([self.source.lengths + 1, self.target.lengths + 1], axis=1)
+
     def fingerprint(self) -> str:
         return hashlib.sha256((self.source.fingerprint() + self.target.fingerprint()).encode()).hexdigest()[:16]
 
 
-def learn_vocabularies(settings: BitextSettings, data: Path, assets: Path, advance: Progress) -> list[str]:
+@dataclass(frozen=True)
+class PairBatch:
+    """Pairs, padded; `labels` are the inputs shifted by one, -1 where there is nothing to predict."""
+
+    source: Tensor  # (B, S)
+    keep: Tensor  # (B, S)
+    inputs: Tensor  # (B, T)
+    labels: Tensor  # (B, T)
+    lines: tuple[int, ...]
+    count: int
+    units: int
+    """tokens of sources and targets, without padding"""
+
+    @property
+    def rows(self) -> list[str]:
+        return [f"line {line}" for line in self.lines]
+
+    def to(self, device: Any) -> PairBatch:
+        source, keep, inputs, labels = (x.to(device) for x in (self.source, self.keep, self.inputs, self.labels))
+        return PairBatch(source, keep, inputs, labels, self.lines, self.count, self.units)
+
+
+def collate_pairs(
+    pairs: Bitext, rows: Sequence[int] | NDArray[np.int64], special_ids: tuple[int, int, int]
+) -> PairBatch:
+    """Pad some pairs; `special_ids`: end of the source, start of the target, end of the target."""
+    source_end, start, end = special_ids
+    source = torch.from_numpy(pairs.source.pad(rows, after=[source_end]))
+    target = torch.from_numpy(pairs.target.pad(rows, before=[start], after=[end]))
+    keep, inputs, labels = source >= 0, target[:, :-1].clamp_min(0), target[:, 1:]
+    lines = tuple(int(line) for line in pairs.lines[rows])
+    count = int((labels >= 0).sum())
+    return PairBatch(source.clamp_min(0), keep, inputs, labels, lines, count, int(keep.sum()) + count)
+
+
+def train_tokenizers(settings: PairSettings, data: Path, assets: Path, progress: Progress) -> list[str]:
     """Write the tokenizers of both sides, learnt from the pairs to train on, into `assets`; says what was found."""
     files = settings.find(data)
-    held = None if settings.valid else HELD if not settings.fraction else settings.fraction
+    held = None if settings.valid else HELD if not settings.valid_fraction else settings.valid_fraction
 
     def training() -> Iterator[Pair]:
-        pairs = read_pairs(files, advance=advance)
+        pairs = read_pairs(files, advance=progress)
         return (pair for pair in pairs if held is None or not _held_back(pair.source, held))
 
     sample = list(islice(training(), SAMPLE))
@@ -107,20 +148,20 @@ def learn_vocabularies(settings: BitextSettings, data: Path, assets: Path, advan
     kinds = tuple(_kind(settings, [getattr(pair, side) for pair in sample]) for side in ("source", "target"))
     notes = files.notes()
     if settings.joint and kinds[0] == kinds[1]:
-        size = settings.vocabulary or _size(training(), ("source", "target"))
+        size = settings.vocabulary_size or _size(training(), ("source", "target"))
         both = (text for pair in training() for text in (pair.source, pair.target))
         joint = _train(kinds[0], both, size)
         joint.save(assets / "tokenizer.json")
         return [*notes, f"vocabulary of both sides: {joint.size:,} {_named(kinds[0])}"]
     for side, kind in zip(("source", "target"), kinds, strict=True):
-        size = settings.vocabulary or _size(training(), (side,))
+        size = settings.vocabulary_size or _size(training(), (side,))
         found = _train(kind, (getattr(pair, side) for pair in training()), size)
         found.save(assets / f"{side}.json")
         notes.append(f"vocabulary of the {side}: {found.size:,} {_named(kind)}")
     return notes
 
 
-def load_vocabularies(assets: Path) -> tuple[Tokenizer, Tokenizer]:
+def load_tokenizers(assets: Path) -> tuple[Tokenizer, Tokenizer]:
     """The tokenizers of source and target; the same one twice where it is joint."""
     if (assets / "tokenizer.json").exists():
         joint = Tokenizer.load(assets / "tokenizer.json")
@@ -129,7 +170,7 @@ def load_vocabularies(assets: Path) -> tuple[Tokenizer, Tokenizer]:
 
 
 @dataclass(frozen=True)
-class Sides:
+class PairTokenizers:
     """The vocabularies of both sides, for texts that come from no file."""
 
     source: Tokenizer
@@ -143,12 +184,12 @@ class Sides:
         return self.source.encode_batch(texts)
 
 
-class Reader:
+class PairReader:
     """Turns files of pairs into tokens, and remembers what it had to leave out."""
 
-    def __init__(self, settings: BitextSettings, assets: Path) -> None:
+    def __init__(self, settings: PairSettings, assets: Path) -> None:
         self.settings = settings
-        self.source, self.target = load_vocabularies(assets)
+        self.source, self.target = load_tokenizers(assets)
         self._rule = str(atomic_io.read_json(assets / "pairs.json").get("target", ""))
         self._empty, self._long, self._cut = Skipped(), Skipped(), Skipped()
         self.lengths: list[tuple[int, int]] = []
@@ -161,7 +202,7 @@ class Reader:
     def notes(self) -> list[str]:
         """What was left out, for people."""
         limit = f"of more than {self.settings.max_length} tokens"
-        long = f"with a target {limit}" if self.settings.cut else limit
+        long = f"with a target {limit}" if self.settings.truncate else limit
         seen = ((self._cut, "source", f"{limit} cut there"), (self._long, "pair", f"{long} left out"))
         told = [
             f"{one.count:,} {what}{'' if one.count == 1 else 's'} {done} (first: {one.file.name}:{one.line})"
@@ -170,13 +211,13 @@ class Reader:
         ]
         return [*self._empty.notes(), *told]
 
-    def split(self, data: Path, advance: Progress) -> tuple[Bitext, Bitext]:
+    def split(self, data: Path, progress: Progress) -> tuple[Bitext, Bitext]:
         """The pairs of the training file to learn from, and those held back or of the validation file."""
         settings = self.settings
-        share = 0.0 if settings.valid else settings.fraction or HELD
+        share = 0.0 if settings.valid else settings.valid_fraction or HELD
         train, valid = _Part(), _Part()
         self.lengths = []
-        for pair, source, target in self._encoded(settings.find(data), advance):
+        for pair, source, target in self._encoded(settings.find(data), progress):
             self.lengths.append((len(source), len(target)))
             source = self._fit(pair, source)
             if max(len(source), len(target)) > settings.max_length:
@@ -184,37 +225,37 @@ class Reader:
             else:
                 (valid if share and _held_back(pair.source, share) else train).add(pair, source, target)
         if settings.valid:
-            return train.bitext(texts=False), self.whole(Path(settings.valid), advance)
-        if not settings.fraction:
+            return train.bitext(texts=False), self.read_all(Path(settings.valid), progress)
+        if not settings.valid_fraction:
             _give_back(train, valid)
         return train.bitext(texts=False), valid.bitext(texts=True)
 
-    def whole(self, data: Path, advance: Progress) -> Bitext:
+    def read_all(self, data: Path, progress: Progress = ignore_progress) -> Bitext:
         """All pairs of another file, laid out like the training file."""
         part = _Part()
-        for pair, source, target in self._encoded(self.settings.find(data, self._rule), advance):
+        for pair, source, target in self._encoded(self.settings.find(data, self._rule), progress):
             part.add(pair, self._fit(pair, source), target)
         return part.bitext(texts=True)
 
     def encode(self, sources: Sequence[str]) -> list[list[int]]:
         """The tokens of some sources, as the model may read them."""
-        most = self.settings.max_length if self.settings.cut else None
+        most = self.settings.max_length if self.settings.truncate else None
         return [ids[:most] for ids in self.source.encode_batch(sources)]
 
     def target_lengths(self, data: Path) -> Iterator[int]:
         """Tokens of the targets of a file, one by one."""
-        return (len(target) for _, _, target in self._encoded(self.settings.find(data), lambda share: None))
+        return (len(target) for _, _, target in self._encoded(self.settings.find(data), ignore_progress))
 
     def _fit(self, pair: Pair, source: list[int]) -> list[int]:
         """The source, cut where that is wanted and it is too long."""
-        if not self.settings.cut or len(source) <= self.settings.max_length:
+        if not self.settings.truncate or len(source) <= self.settings.max_length:
             return source
         self._cut.add(pair.file, pair.line)
         return source[: self.settings.max_length]
 
-    def _encoded(self, files: PairFiles, advance: Progress) -> Iterator[tuple[Pair, list[int], list[int]]]:
+    def _encoded(self, files: PairFiles, progress: Progress) -> Iterator[tuple[Pair, list[int], list[int]]]:
         """Every pair with its tokens; many are tokenized at once, on all cores."""
-        pairs = iter(read_pairs(files, advance=advance, skipped=self._empty))
+        pairs = iter(read_pairs(files, advance=progress, skipped=self._empty))
         while block := list(islice(pairs, BLOCK)):
             source = self.source.encode_batch([pair.source for pair in block])
             target = self.target.encode_batch([pair.target for pair in block])
@@ -237,10 +278,10 @@ class _Part:
     def bitext(self, *, texts: bool) -> Bitext:
         lines = np.array([pair.line for pair in self.pairs], dtype=np.int64)
         kept = tuple((pair.source, pair.target) for pair in self.pairs) if texts else ()
-        return Bitext(Sequences.of(self.source), Sequences.of(self.target), lines, kept)
+        return Bitext(TokenRows.of(self.source), TokenRows.of(self.target), lines, kept)
 
 
-def _rule(settings: BitextSettings, data: Path) -> str:
+def _rule(settings: PairSettings, data: Path) -> str:
     """What makes the name of a target file of that of its source: for other data laid out like these."""
     if not settings.target or not Path(settings.target).is_file():
         return settings.target
@@ -266,7 +307,7 @@ def _give_back(train: _Part, valid: _Part) -> None:
     valid.pairs, valid.source, valid.target = kept.pairs, kept.source, kept.target
 
 
-def _kind(settings: BitextSettings, texts: list[str]) -> str:
+def _kind(settings: PairSettings, texts: list[str]) -> str:
     """How a side is tokenized, judged by a sample of it."""
     if settings.tokenizer != "auto":
         return settings.tokenizer
@@ -288,7 +329,9 @@ def _size(pairs: Iterator[Pair], sides: tuple[str, ...]) -> int:
 def _train(kind: str, texts: Iterator[str], size: int) -> Tokenizer:
     specials = (BEGIN, END) if kind == "bpe" else (BEGIN, END, UNKNOWN)
     if kind == "bpe" and size < 256 + len(specials):
-        raise UsageError(f"data.vocabulary must be at least {256 + len(specials)} for bpe (all bytes), but is {size}")
+        raise UsageError(
+            f"data.vocabulary_size must be at least {256 + len(specials)} for bpe (all bytes), but is {size}"
+        )
     return train_tokenizer(kind, texts, size if kind == "bpe" else 1 << 16, specials, spaced=True)
 
 

@@ -1,15 +1,15 @@
-"""Axes: the tokens along a map as people read them, and the words they belong to."""
+"""Axes of attention maps over text: tokens as people read them, and the words they belong to."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from saccade.core.task import Axis
+from saccade.core.axes import Role, TokenAxis
 from saccade.data.text.tokenizers import Tokenizer
 from saccade.data.text.words import word_numbers
 
 
-def token_axis(kind: str, tokenizer: Tokenizer, ids: Sequence[int]) -> Axis:
-    """The pieces of some ids and the words they belong to; characters stay by themselves."""
+def token_axis(role: Role, tokenizer: Tokenizer, ids: Sequence[int]) -> TokenAxis:
+    """Return the tokens of some ids with the words they belong to; characters are not grouped."""
     words = () if tokenizer.kind == "characters" else tuple(word_numbers(tokenizer.raw(ids)))
-    return Axis(kind, tuple(tokenizer.pieces(ids)), words)
+    return TokenAxis(role, tuple(tokenizer.pieces(ids)), words)

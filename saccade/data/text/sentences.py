@@ -10,8 +10,8 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
-from saccade.data.sequences import Sequences
 from saccade.data.text.tokenizers import Tokenizer
+from saccade.data.token_rows import TokenRows
 
 CLOSING, OPENING = r"[\"'\u201d\u2019)\]]*", r"[\"'\u201c\u2018(\[]*"
 # After . ! ? at the end of a line, or before something that can begin a sentence; after the full stops of Chinese and
@@ -42,7 +42,7 @@ def cut_sentences(text: str) -> Iterator[str]:
 class Sentences:
     """Sentences as tokens, in the order of the text, and the number of the document each is in."""
 
-    rows: Sequences
+    rows: TokenRows
     document: NDArray[np.int32]
 
     @classmethod
@@ -56,7 +56,7 @@ class Sentences:
                 if ids:
                     rows.append(ids)
                     document.append(number)
-        return cls(Sequences.of(rows), np.array(document, dtype=np.int32))
+        return cls(TokenRows.of(rows), np.array(document, dtype=np.int32))
 
     def __len__(self) -> int:
         return len(self.rows)

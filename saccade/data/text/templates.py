@@ -1,4 +1,4 @@
-"""Frames: how one text or two become the row that an encoder reads, with its marks and segments."""
+"""Input templates: how one text or two become the sequence that an encoder reads, with special tokens and segments."""
 
 from __future__ import annotations
 
@@ -11,48 +11,51 @@ from numpy.typing import NDArray
 from saccade.data.text.tokenizers import Tokenizer
 from saccade.errors import ModelFileError
 
-MARKS = (("[CLS]", "[SEP]", 1, "[MASK]"), ("<s>", "</s>", 2, "<mask>"))  # of BERT and of RoBERTa
+# First and last token, how many separators stand between two texts, and the mask: of BERT and of RoBERTa.
+SPECIAL_TOKENS = (("[CLS]", "[SEP]", 1, "[MASK]"), ("<s>", "</s>", 2, "<mask>"))
 
 
 @dataclass(frozen=True)
 class InputTemplate:
-    """The marks around texts: begin, first text, middle, second text, end."""
+    """The special tokens around texts: [CLS] first [SEP] second [SEP]."""
 
-    begin: int
-    end: int
-    middle: tuple[int, ...]
-    mask: int | None
+    cls_id: int
+    sep_id: int
+    separators: tuple[int, ...]
+    """ids between two texts"""
+    mask_id: int | None
     max_length: int
-    """most tokens of a row, marks included"""
+    """most tokens of a sequence, special tokens included"""
 
     @classmethod
     def of(cls, tokenizer: Tokenizer, max_length: int) -> InputTemplate:
-        """The marks that a tokenizer has, as BERT or RoBERTa use them."""
-        for begin, end, times, mask in MARKS:
-            if begin in tokenizer.specials and end in tokenizer.specials:
-                last = tokenizer.specials[end]
-                return cls(tokenizer.specials[begin], last, (last,) * times, tokenizer.specials.get(mask), max_length)
-        known = " or ".join(f"{begin} and {end}" for begin, end, *_ in MARKS)
-        raise ModelFileError(f"the tokenizer must have the marks {known}, but has {', '.join(tokenizer.specials)}")
+        """Return the template for the special tokens that a tokenizer has, as BERT or RoBERTa use them."""
+        for first, last, count, mask in SPECIAL_TOKENS:
+            if first in tokenizer.specials and last in tokenizer.specials:
+                sep_id = tokenizer.specials[last]
+                mask_id = tokenizer.specials.get(mask)
+                return cls(tokenizer.specials[first], sep_id, (sep_id,) * count, mask_id, max_length)
+        known = " or ".join(f"{first} and {last}" for first, last, *_ in SPECIAL_TOKENS)
+        raise ModelFileError(
+            f"the tokenizer must have the special tokens {known}, but has {', '.join(tokenizer.specials)}"
+        )
 
-    def row(self, first: Sequence[int], second: Sequence[int] | None = None) -> tuple[list[int], int]:
-        """The tokens of one text or of two, and where the second segment begins; what is too long loses its end.
+    def build(self, first: Sequence[int], second: Sequence[int] | None = None) -> tuple[list[int], int]:
+        """Return the ids for one text or two, and where the second segment starts; what is too long is truncated.
 
-        Of two texts the longer one is cut first.
+        Of two texts the longer one is truncated first.
         """
         if second is None:
-            kept = first[: self.max_length - 2]
-            row = [self.begin, *kept, self.end]
-            return row, len(row)
-        room = self.max_length - 2 - len(self.middle)
-        short = min(len(second), max(room // 2, room - len(first)))
-        one, other = first[: room - short], second[:short]
-        head = [self.begin, *one, *self.middle]
-        return [*head, *other, self.end], len(head)
+            ids = [self.cls_id, *first[: self.max_length - 2], self.sep_id]
+            return ids, len(ids)
+        room = self.max_length - 2 - len(self.separators)
+        second_room = min(len(second), max(room // 2, room - len(first)))
+        head = [self.cls_id, *first[: room - second_room], *self.separators]
+        return [*head, *second[:second_room], self.sep_id], len(head)
 
 
-def rectangle(rows: Sequence[Sequence[int]], fill: int = 0) -> NDArray[np.int64]:
-    """Rows (B, T) of unequal length, filled up at their ends."""
+def pad_rows(rows: Sequence[Sequence[int]], fill: int = 0) -> NDArray[np.int64]:
+    """Return rows (B, T) of unequal length, padded at their ends."""
     out = np.full((len(rows), max(map(len, rows), default=0)), fill, dtype=np.int64)
     for line, row in zip(out, rows, strict=True):
         line[: len(row)] = row

@@ -67,9 +67,9 @@ class Tokenizer:
         """Write a tokenizer.json; the same tokenizer always gives the same bytes."""
         Path(path).write_bytes(self._saved)
 
-    def encode(self, text: str, *, marked: bool = False) -> list[int]:
-        """The ids of a text; with `marked`, special tokens written in it (such as [MASK]) stand for themselves."""
-        if not marked or not self.specials:
+    def encode(self, text: str, *, parse_special: bool = False) -> list[int]:
+        """Return the ids of a text; `parse_special`: special tokens written in it, such as [MASK], become their ids."""
+        if not parse_special or not self.specials:
             return [int(number) for number in self.encode_array(text)]
         ids: list[int] = []
         marks = (rf"\s*{re.escape(mark)}" if mark in self._leaning else re.escape(mark) for mark in self.specials)
@@ -92,7 +92,7 @@ class Tokenizer:
             return [self.encode(text) for text in texts]
         return [[int(number) for number in ids] for ids in self._run(texts)]
 
-    def spans(self, texts: Sequence[str]) -> list[tuple[list[int], list[tuple[int, int]]]]:
+    def encode_with_offsets(self, texts: Sequence[str]) -> list[tuple[list[int], list[tuple[int, int]]]]:
         """The ids of several texts, and which characters of its text each id stands for."""
         for text in texts:
             check_surrogates(text)
@@ -112,7 +112,7 @@ class Tokenizer:
         """The text of some ids; special tokens say nothing, an unknown character shows as U+FFFD."""
         numbers = [int(number) for number in ids]
         if self.kind == "characters" or self._byte_level:
-            stream = Stream(self)
+            stream = StreamDecoder(self)
             return "".join([stream.feed(number) for number in numbers]) + stream.finish()
         for number in numbers:
             self.token(number)
@@ -179,7 +179,7 @@ def _may_cut(inner: library.Tokenizer) -> bool:
     )
 
 
-class Stream:
+class StreamDecoder:
     """Turns ids into text one by one while they are generated: only whole characters come out."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:

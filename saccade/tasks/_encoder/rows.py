@@ -199,11 +199,11 @@ class RowTask(EncoderTask):
         """The rows as tokens: once, or each of the two texts by itself."""
         first = self.tokenizer.encode_batch([part.texts[row] for row in rows])
         if not part.seconds:
-            return [[self.frame.row(ids) for ids in first]]
+            return [[self.frame.build(ids) for ids in first]]
         second = self.tokenizer.encode_batch([part.seconds[row] for row in rows])
         if self.apart:
-            return [[self.frame.row(ids) for ids in side] for side in (first, second)]
-        return [[self.frame.row(one, other) for one, other in zip(first, second, strict=True)]]
+            return [[self.frame.build(ids) for ids in side] for side in (first, second)]
+        return [[self.frame.build(one, other) for one, other in zip(first, second, strict=True)]]
 
     def given(self, first: str, second: str) -> tuple[list[int], int]:
         """The row of one text, or of two where the training rows had two; a tab may stand between them."""

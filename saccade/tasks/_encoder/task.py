@@ -18,9 +18,9 @@ from saccade.atomic_io import read_json, write_json
 from saccade.config import from_json, to_json
 from saccade.core.task import AttentionMap, Axis, Prediction
 from saccade.core.task import Task as Contract
-from saccade.data.batching import groups
+from saccade.data.batching import length_groups
 from saccade.data.text.axes import token_axis
-from saccade.data.text.templates import InputTemplate, rectangle
+from saccade.data.text.templates import InputTemplate, pad_rows
 from saccade.data.text.tokenizers import Tokenizer, train_tokenizer
 from saccade.errors import UsageError
 from saccade.loading import load_run
@@ -81,7 +81,7 @@ class Rows:
     @classmethod
     def of(cls, framed: Sequence[tuple[Sequence[int], int]]) -> Rows:
         """Rows with the places where their second segments begin."""
-        ids = torch.from_numpy(rectangle([row for row, _ in framed], -1))
+        ids = torch.from_numpy(pad_rows([row for row, _ in framed], -1))
         keep, place = ids >= 0, torch.arange(ids.shape[1])
         second = place >= torch.tensor([start for _, start in framed])[:, None]
         return cls(ids.clamp_min(0), None if bool(keep.all()) else keep, (second & keep).long())
@@ -151,10 +151,10 @@ class EncoderTask(Contract):
         elif self.config.tune == "head":
             self.model.bert.requires_grad_(False)
 
-    def framed(self, first: str, second: str | None = None, *, marked: bool = False) -> tuple[list[int], int]:
+    def framed(self, first: str, second: str | None = None, *, parse_special: bool = False) -> tuple[list[int], int]:
         """The row of one text or two, and where its second segment begins; marked: [MASK] stands for itself."""
         encode = self.tokenizer.encode
-        return self.frame.row(encode(first, marked=marked), None if second is None else encode(second, marked=marked))
+        return self.frame.build(encode(first, parse_special=parse_special), None if second is None else encode(second, parse_special=parse_special))
 
     def features(
         self, framed: Sequence[tuple[Sequence[int], int]], layers: Sequence[str] = ("last",)
@@ -173,7 +173,7 @@ class EncoderTask(Contract):
             found = torch.cat([combine(states, one) for one in layers], dim=-1)
             return [(at, vectors[: len(framed[at][0])]) for at, vectors in zip(group, found, strict=True)]
 
-        parts = list(groups([len(row) for row, _ in framed], TOGETHER, POSITIONS.get(device.type, MANY)))
+        parts = list(length_groups([len(row) for row, _ in framed], TOGETHER, POSITIONS.get(device.type, MANY)))
         with self._settled():
             for found in parallel_map(read, parts) if device.type == "cpu" else map(read, parts):
                 yield from found

@@ -1,17 +1,17 @@
-"""Sequences: rows come back as they were put in, and stand in rectangles between their marks."""
+"""TokenRows: rows come back as they were put in, and stand in rectangles between their marks."""
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from saccade.data.sequences import Sequences
+from saccade.data.token_rows import TokenRows
 
 ROWS = st.lists(st.lists(st.integers(0, 2**32 - 1), max_size=9), max_size=12)
 
 
 @given(ROWS)
 def test_rows_come_back(rows: list[list[int]]) -> None:
-    found = Sequences.of(rows)
+    found = TokenRows.of(rows)
     assert len(found) == len(rows)
     assert [found[at].tolist() for at in range(len(rows))] == rows
     assert found.lengths.tolist() == [len(row) for row in rows]
@@ -22,7 +22,7 @@ def test_a_rectangle_holds_its_rows_between_the_marks(
     rows: list[list[int]], before: list[int], after: list[int], data: st.DataObject
 ) -> None:
     chosen = data.draw(st.lists(st.integers(0, len(rows) - 1), max_size=5))
-    found = Sequences.of(rows).rectangle(chosen, before, after)
+    found = TokenRows.of(rows).pad(chosen, before, after)
     wide = max((len(rows[at]) for at in chosen), default=0) + len(before) + len(after)
     assert found.shape == (len(chosen), wide)
     for line, at in zip(found.tolist(), chosen, strict=True):
@@ -33,6 +33,6 @@ def test_a_rectangle_holds_its_rows_between_the_marks(
 def test_the_fingerprint_knows_what_stands_where() -> None:
     rows = [[1, 2], [3], []]
     others = ([[1, 2], [4], []], [[1], [2, 3], []], [[1, 2], [3]], [[3], [1, 2], []], [])
-    prints = {Sequences.of(one).fingerprint() for one in (rows, *others)}
+    prints = {TokenRows.of(one).fingerprint() for one in (rows, *others)}
     assert len(prints) == 6
-    assert Sequences.of(np.array(row) for row in rows).fingerprint() == Sequences.of(rows).fingerprint()
+    assert TokenRows.of(np.array(row) for row in rows).fingerprint() == TokenRows.of(rows).fingerprint()
