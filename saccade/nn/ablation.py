@@ -15,7 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from saccade.nn.masks import Lowered
-from saccade.nn.probe import Weighing
+from saccade.nn.packed import original
+from saccade.nn.probe import SupportsWeights
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,8 @@ def ablated(model: nn.Module, offs: Sequence[Ablation]) -> AbstractContextManage
             raise ValueError(f"no attention '{off.attention}' that can be switched off; there are: {', '.join(known)}")
         if not 0 <= off.head < heads:
             raise ValueError(f"head must be 0 to {heads - 1} in '{off.attention}', but is {off.head}")
-        found[id(module)] = (*found.get(id(module), ()), off)
+        key = id(original(module))
+        found[key] = (*found.get(key, ()), off)
     return _changed(Changes(found, _changes.get().enter))
 
 
@@ -88,18 +90,21 @@ def patch_embeddings(x: Tensor) -> Tensor:
     return x if change is None else change(x)
 
 
-def apply_ablations(attention: Weighing, q: Tensor, k: Tensor, v: Tensor, mask: Lowered | None, y: Tensor) -> Tensor:
+def apply_ablations(
+    attention: SupportsWeights, q: Tensor, k: Tensor, v: Tensor, mask: Lowered | None, y: Tensor
+) -> Tensor:
     """What the heads say (B, H, Q, E) without what is switched off; called by the attention itself."""
     if not _open:
         return y
     changes = _changes.get()
-    offs = changes.offs.get(id(attention), ())
+    key = id(original(attention))
+    offs = changes.offs.get(key, ())
     if not offs:
         return y
     y, first = y.clone(), 0
     if y.shape[2] == 1:
-        first = changes.turns.get(id(attention), 0)
-        changes.turns[id(attention)] = first + 1
+        first = changes.turns.get(key, 0)
+        changes.turns[key] = first + 1
     for head in {off.head for off in offs if off.query is None}:
         y[:, head] = 0.0
     looks: dict[tuple[int, int], list[int]] = {}
@@ -112,7 +117,7 @@ def apply_ablations(attention: Weighing, q: Tensor, k: Tensor, v: Tensor, mask: 
 
 
 def _without(
-    attention: Weighing,
+    attention: SupportsWeights,
     q: Tensor,
     k: Tensor,
     v: Tensor,
@@ -122,7 +127,7 @@ def _without(
 ) -> Tensor:
     """What one head says to one query (B, E) if it may not look at some keys."""
     head, query = place
-    group = head // attention.share
+    group = head // attention.queries_per_kv_head
     one, known, values = q[:, head : head + 1, query : query + 1], k[:, group : group + 1], v[:, group : group + 1]
     allowed = torch.ones(1, 1, 1, k.shape[2], dtype=torch.bool, device=k.device)
     if mask is not None:

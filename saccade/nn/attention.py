@@ -166,8 +166,8 @@ class Attention(nn.Module):
         return result
 
     @property
-    def share(self) -> int:
-        """Query heads to a key head."""
+    def queries_per_kv_head(self) -> int:
+        """Query heads that share a key/value head."""
         return self.heads // self.kv_heads
 
     def _self(self, x: Tensor, start: int | Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -205,7 +205,7 @@ class Attention(nn.Module):
                 dropout_p=dropout,
                 is_causal=causal,
                 scale=self.score.factor(self.head_dim),
-                enable_gqa=self.share > 1,
+                enable_gqa=self.queries_per_kv_head > 1,
             )
         else:
             weights = self.weights(q, k, None if lowered is None else lowered.allowed(0, q.shape[2]))

@@ -1,4 +1,4 @@
-"""KVCache: the keys and values of earlier calls, owned by the caller, in memory taken once.
+"""KVCache: keys and values of earlier calls, owned by the caller; rows can be reordered, join and leave.
 
 Shapes: B rows, G key/value heads, T new tokens, K all tokens, E head width.
 """
@@ -6,21 +6,32 @@ Shapes: B rows, G key/value heads, T new tokens, K all tokens, E head width.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 
+class Follower(Protocol):
+    """Something that keeps data of the rows of a cache, such as the probe's recordings."""
+
+    def reorder(self, rows: Tensor) -> None:
+        """Row i becomes what row rows[i] was."""
+
+    def restart(self) -> None:
+        """Other rows joined: what was kept no longer has all rows, and the cache forgets this follower."""
+
+
 class LayerCache:
-    """One attention's part of a `KVCache`."""
+    """The part of a `KVCache` that belongs to one layer."""
 
     def __init__(self, owner: KVCache) -> None:
         self.owner = owner
         self.keys: Tensor | None = None  # (B, G, capacity, E)
         self.values: Tensor | None = None
-        self.fixed: tuple[Tensor, Tensor] | None = None
+        self.fixed: tuple[Tensor, Tensor] | None = None  # keys and values of a memory (B, G, S, E)
         self.state: tuple[Tensor, ...] = ()  # what else a layer carries from token to token, rows first: h, c, a window
-        self.followers: list[Callable[[Tensor], None]] = []  # told when rows move: the probe's maps
+        self.followers: list[Follower] = []
 
     def extend(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """Append k and v (B, G, T, E) at each row's own length; returns all of them (B, G, K, E)."""
@@ -36,16 +47,16 @@ class LayerCache:
             self.keys[:, :, start:longest] = k
             self.values[:, :, start:longest] = v
         else:
-            place = start[:, None] + torch.arange(count, device=k.device)  # (B, T)
-            index = place[:, None, :, None].expand_as(k)
-            for held in (self.keys, self.values):  # a shorter row leaves places open, whose weight is 0: 0 x nan is nan
+            position = start[:, None] + torch.arange(count, device=k.device)  # (B, T)
+            index = position[:, None, :, None].expand_as(k)
+            for held in (self.keys, self.values):  # beyond a shorter row: masked keys must be finite, as 0 x nan is nan
                 held[:, :, owner.longest : longest] = 0.0
             self.keys.scatter_(2, index, k)
             self.values.scatter_(2, index, v)
         return self.keys[:, :, :longest], self.values[:, :, :longest]
 
     def remember(self, project: Callable[[], tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
-        """Keys and values of a memory that does not change: projected once, then re-used."""
+        """Return the keys and values of a memory that does not change: projected once, then re-used."""
         if self.fixed is None:
             self.fixed = project()
         return self.fixed
@@ -56,8 +67,22 @@ class LayerCache:
         if self.fixed is not None and memories is not None:
             self.fixed = (self.fixed[0][memories], self.fixed[1][memories])
         self.state = tuple(part[rows] for part in self.state)
-        for follow in self.followers:
-            follow(rows)
+        for follower in self.followers:
+            follower.reorder(rows)
+
+    def join(self, other: LayerCache) -> None:
+        """Append the rows of the same layer of another cache."""
+        if self.keys is not None and self.values is not None and other.keys is not None and other.values is not None:
+            lengths = (self.owner.longest, other.owner.longest)
+            self.keys = _stack_rows(self.keys, other.keys, lengths)
+            self.values = _stack_rows(self.values, other.values, lengths)
+        if self.fixed is not None and other.fixed is not None:
+            keys, values = (_stack_rows(*pair) for pair in zip(self.fixed, other.fixed, strict=True))
+            self.fixed = (keys, values)
+        self.state = tuple(_stack_rows(*pair) for pair in zip(self.state, other.state, strict=True))
+        for follower in self.followers:
+            follower.restart()
+        self.followers = []
 
     def _moved(self, held: Tensor, rows: Tensor) -> Tensor:
         """The rows in their new order; the memory they leave is what the next tensor of this shape moves into."""
@@ -72,23 +97,23 @@ class LayerCache:
 
 
 class KVCache:
-    """What a stack remembers between calls; rows may have lengths of their own."""
+    """What a stack keeps between calls; rows may have lengths of their own."""
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
-        self.start: int | Tensor = 0  # tokens held: one number, or one a row (B,)
+        self.start: int | Tensor = 0  # tokens held: one number, or one per row (B,)
         self.longest = 0
         self.spare: dict[torch.Size, Tensor] = {}  # memory that a reordering left
         self._layers: dict[str, LayerCache] = {}
 
     def layer(self, name: str) -> LayerCache:
-        """The part that belongs to the attention called `name`."""
+        """Return the part that belongs to the layer called `name`."""
         if name not in self._layers:
             self._layers[name] = LayerCache(self)
         return self._layers[name]
 
     def advance(self, count: int | Tensor) -> None:
-        """Say that this many tokens were added: one number for all rows, or (B,) real tokens a row."""
+        """Count the tokens that were added: one number for all rows, or (B,) real tokens per row."""
         if isinstance(count, Tensor):
             self.start = self.start + count
             self.longest = int(self.start.max())
@@ -97,9 +122,9 @@ class KVCache:
             self.longest += count
 
     def reorder(self, rows: Tensor, memories: Tensor | None = None, *, shared: bool = False) -> None:
-        """Row i becomes what row rows[i] was: beams branch, die and finish.
+        """Row i becomes what row rows[i] was: beams branch, requests finish.
 
-        Memories follow the rows, unless several rows share one: then `memories` says which of them stay (None: all).
+        Memories follow the rows, unless several rows share one: then `memories` are those that stay (None: all).
         """
         memories = memories if shared else rows
         if isinstance(self.start, Tensor):
@@ -107,3 +132,39 @@ class KVCache:
             self.longest = int(self.start.max())
         for layer in self._layers.values():
             layer.reorder(rows, memories)
+
+    def join(self, other: KVCache) -> None:
+        """Append the rows of another cache of the same model; each row continues from its own end.
+
+        The other cache is only read. Memories of different lengths are padded with zeros at the end, which the mask of
+        the memory must hide.
+        """
+        if self._layers.keys() != other._layers.keys():
+            raise ValueError(
+                f"caches that join must have the same layers, but one has {sorted(self._layers)} "
+                f"and the other {sorted(other._layers)}"
+            )
+        for name, layer in self._layers.items():
+            layer.join(other._layers[name])
+        if isinstance(self.start, Tensor) or isinstance(other.start, Tensor) or self.start != other.start:
+            self.start = torch.cat((self.starts(), other.starts()))
+        self.longest = max(self.longest, other.longest)
+        self.capacity, self.spare = max(self.capacity, other.capacity), {}
+
+    def starts(self) -> Tensor:
+        """Return the tokens held by each row: (B,)."""
+        if isinstance(self.start, Tensor):
+            return self.start
+        tensors = (tensor for layer in self._layers.values() for tensor in (layer.keys, *layer.state))
+        first = next(tensor for tensor in tensors if tensor is not None)
+        return torch.full((len(first),), self.start, device=first.device)
+
+
+def _stack_rows(a: Tensor, b: Tensor, lengths: tuple[int, int] | None = None) -> Tensor:
+    """Rows of two tensors (B, ...) in one, smaller ones padded with zeros; of axis 2 only the used lengths count."""
+    shape = [max(sizes) for sizes in zip(a.shape[1:], b.shape[1:], strict=True)]
+    stacked = a.new_zeros(len(a) + len(b), *shape)
+    for part, target, length in zip((a, b), stacked.split((len(a), len(b))), lengths or (None, None), strict=True):
+        used = part if length is None else part[:, :, :length]
+        target[tuple(slice(size) for size in used.shape)] = used
+    return stacked

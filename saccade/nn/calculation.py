@@ -40,7 +40,7 @@ def calculate(
     attention: Attention, x: Tensor, memory: Tensor | None, mask: Mask | Lowered | None, head: int, query: int
 ) -> Calculation:
     """The steps of one head for one query of the first row, over inputs (B, Q, D) and a memory (B, K, its width)."""
-    width, group = attention.head_dim, head // attention.share
+    width, group = attention.head_dim, head // attention.queries_per_kv_head
     rows = slice(head * width, (head + 1) * width)
     if memory is None:
         q, k, v = attention._self(x, 0)

@@ -1,47 +1,67 @@
-"""Packed: linear layers on weights laid out for the processor, for models that are only read."""
+"""Packed copies of a model: linear layers on weights laid out for the processor, for inference only."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import partial
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 
-LEAST = 1 << 14  # weights of a layer that is worth it
+MIN_WEIGHTS = 1 << 14  # a smaller layer is not worth packing
+
+Model = TypeVar("Model", bound=nn.Module)
 
 
-@contextmanager
-def packed(model: nn.Module, rows: int) -> Iterator[None]:
-    """While it lasts, float32 linear layers on a CPU run on packed copies of their weights, made for about `rows` rows.
+class PackedLinear(nn.Linear):
+    """A linear layer that multiplies by a packed copy of its weight; `weight` and `bias` are those of the original."""
 
-    The copies are not seen by autograd and do not follow a change of the weights.
+    packed: Tensor
+
+    def forward(self, input: Tensor) -> Tensor:
+        y: Tensor = torch.ops.mkldnn._linear_pointwise(input, self.packed, self.bias, "none", [], "")
+        return y
+
+
+def pack(model: Model, rows: int) -> Model:
+    """Return a read-only copy whose float32 linear layers on a CPU are packed for about `rows` rows.
+
+    The copy shares all parameters, buffers and hooks, and the model itself is not touched. Packed weights are not seen
+    by autograd and do not follow a change of the weights. Where nothing can be packed the model itself is returned.
     """
-    linear = [module for module in model.modules() if isinstance(module, nn.Linear)] if _available() else []
-    layers = [layer for layer in linear if _fits(layer)]
-    for layer in layers:
-        weight = torch.ops.mkldnn._reorder_linear_weight(layer.weight.detach(), rows)
-        layer.__dict__["forward"] = partial(_linear, weight, layer.bias)  # found before the method of the class
-    try:
-        yield
-    finally:
-        for layer in layers:
-            del layer.__dict__["forward"]
+    if not _available() or not any(_fits(module) for module in model.modules()):
+        return model
+    return _copy(model, rows, {})
+
+
+def original(module: nn.Module) -> nn.Module:
+    """Return the module that a packed copy was made of; any other module is its own original."""
+    result: nn.Module = module.__dict__.get("_original", module)
+    return result
+
+
+def _copy(module: Model, rows: int, copies: dict[int, nn.Module]) -> Model:
+    """Copy a tree of modules, each once, with tensors shared."""
+    if id(module) not in copies:
+        kind: type[nn.Module] = PackedLinear if _fits(module) else type(module)
+        copy = copies[id(module)] = kind.__new__(kind)
+        tables = {name: dict(value) for name, value in module.__dict__.items() if name in ("_parameters", "_buffers")}
+        children = {name: child and _copy(child, rows, copies) for name, child in module._modules.items()}
+        copy.__dict__ = {**module.__dict__, **tables, "_modules": children, "_original": original(module)}
+        if isinstance(module, nn.Linear) and kind is PackedLinear:
+            copy.__dict__["packed"] = torch.ops.mkldnn._reorder_linear_weight(module.weight.detach(), rows)
+    result = copies[id(module)]
+    assert isinstance(result, type(module))
+    return result
 
 
 def _available() -> bool:
     """Whether this build of torch has the packed product."""
-    known = all(hasattr(torch.ops.mkldnn, name) for name in ("_reorder_linear_weight", "_linear_pointwise"))
-    return torch.backends.mkldnn.is_available() and known and not torch.is_autocast_enabled("cpu")
+    present = all(hasattr(torch.ops.mkldnn, name) for name in ("_reorder_linear_weight", "_linear_pointwise"))
+    return torch.backends.mkldnn.is_available() and present and not torch.is_autocast_enabled("cpu")
 
 
-def _fits(layer: nn.Linear) -> bool:
+def _fits(layer: nn.Module) -> bool:
+    if type(layer) is not nn.Linear or "forward" in layer.__dict__:
+        return False
     weight = layer.weight
-    plain = type(layer) is nn.Linear and "forward" not in layer.__dict__
-    return plain and weight.device.type == "cpu" and weight.dtype == torch.float32 and weight.numel() >= LEAST
-
-
-def _linear(weight: Tensor, bias: Tensor | None, x: Tensor) -> Tensor:
-    y: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
-    return y
+    return weight.device.type == "cpu" and weight.dtype == torch.float32 and weight.numel() >= MIN_WEIGHTS

@@ -1,4 +1,4 @@
-"""The probe: watch(model) keeps q and k beside the fused kernel; weights are computed on demand, row by row.
+"""The probe: watch(model) keeps q and k beside the fused kernel; attention weights are computed on demand.
 
 Shapes: B rows, H heads, G key/value heads, Q queries, K keys, E head width.
 """
@@ -12,87 +12,92 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from threading import Lock
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from saccade.nn.cache import LayerCache
 from saccade.nn.masks import Lowered
+from saccade.nn.packed import original
+
+Item = TypeVar("Item")
 
 
-class Weighing(Protocol):
-    """What the probe needs of an attention: its weights for given q and k."""
+class SupportsWeights(Protocol):
+    """What the probe needs of an attention layer: its weights for given q and k."""
 
     @property
-    def share(self) -> int:
-        """Query heads to a key head."""
+    def queries_per_kv_head(self) -> int: ...
 
     def weights(self, q: Tensor, k: Tensor, allowed: Tensor | None) -> Tensor: ...
 
 
 @dataclass(frozen=True)
-class Chunk:
-    """The queries of one call, how many keys they could look at, and the rule of their mask."""
+class RecordedCall:
+    """The queries of one forward call, the number of keys they could see, and their mask."""
 
     q: Tensor  # (B, H, Q, E)
     start: int  # queries of the calls before
     keys: int
     mask: Lowered | None
-    order: Tensor | None = None  # (B,): which row of the mask is the mask of each row now
+    order: Tensor | None = None  # (B,): the row of the mask that belongs to each row now
 
-    def reorder(self, rows: Tensor) -> Chunk:
+    def reorder(self, rows: Tensor) -> RecordedCall:
         return replace(self, q=self.q[rows], order=rows if self.order is None else self.order[rows])
 
     def allowed(self, first: int, last: int, step: int, keys: int) -> Tensor | None:
         """The mask of every `step`-th of the queries first..last over the first `keys` keys: (B, 1, queries, keys)."""
         if self.mask is None:
             return None
-        found = self.mask.allowed(first, last, step)[..., :keys]
-        return found if self.order is None or len(found) == 1 else found[self.order]
+        allowed = self.mask.allowed(first, last, step)[..., :keys]
+        return allowed if self.order is None or len(allowed) == 1 else allowed[self.order]
 
 
-class Track:
-    """The queries of the calls with one cache (or of one call without any), and the keys they look at."""
+class CallHistory:
+    """The calls with one cache, or one call without a cache, and the keys they see."""
 
     def __init__(self) -> None:
-        self.chunks: list[Chunk] = []
-        self.k: Tensor | None = None  # (B, G, K, E), all keys met so far
+        self.calls: list[RecordedCall] = []
+        self.k: Tensor | None = None  # (B, G, K, E), all keys so far
 
     @property
     def queries(self) -> int:
-        return self.chunks[-1].start + self.chunks[-1].q.shape[2] if self.chunks else 0
+        return self.calls[-1].start + self.calls[-1].q.shape[2] if self.calls else 0
 
     def reorder(self, rows: Tensor) -> None:
         """Follow a cache whose row i becomes what row rows[i] was."""
-        self.chunks = [chunk.reorder(rows) for chunk in self.chunks]
+        self.calls = [call.reorder(rows) for call in self.calls]
         self.k = None if self.k is None else self.k[rows]
+
+    def restart(self) -> None:
+        """Forget the calls so far: other rows joined the cache, whose queries were not recorded here."""
+        self.calls, self.k = [], None
 
 
 class RecordedAttention:
-    """The weights of one attention: nothing is computed until rows are asked for.
+    """The weights of one attention layer: nothing is computed until rows are asked for.
 
-    Rows stand in the order of the calls. With a cache the keys are read from it, so they take no memory of their own.
-    An attention that a stack applies again and again shows its last turn.
+    Queries are in the order of the calls. With a cache the keys are read from it, so they take no memory of their own.
+    A layer that a stack applies repeatedly shows its last application.
     """
 
-    def __init__(self, attention: Weighing, heads: Sequence[int] | None) -> None:
+    def __init__(self, attention: SupportsWeights, heads: Sequence[int] | None) -> None:
         self._attention, self._heads = attention, None if heads is None else list(heads)
-        self._track = Track()  # the one that is shown
-        self._tracks: dict[LayerCache, Track] = {}  # all of them in one decoding: one for each turn of a repeated layer
+        self._history = CallHistory()  # the one that is shown
+        self._histories: dict[LayerCache, CallHistory] = {}  # of one decoding: one for each use of a repeated layer
 
     def record(self, q: Tensor, k: Tensor, mask: Lowered | None, cache: LayerCache | None) -> None:
-        """Keep q (B, H, Q, E) and k; with a cache that was used before, this call goes on where that one stopped."""
-        track = self._tracks.get(cache) if cache is not None else None
-        goes_on = track is not None
-        if track is None:
-            track = Track()
-            if cache is None or any(known.owner is not cache.owner for known in self._tracks):
-                self._tracks = {}
+        """Keep q (B, H, Q, E) and k; with a cache that was used before, this call continues that one."""
+        history = self._histories.get(cache) if cache is not None else None
+        if history is None or not history.calls:
+            history = CallHistory()
+            if cache is None or any(other.owner is not cache.owner for other in self._histories):
+                self._histories = {}
             if cache is not None:
-                self._tracks[cache] = track
-                cache.followers.append(track.reorder)
-        self._track = track
+                self._histories[cache] = history
+                cache.followers.append(history)
+        self._history, continues = history, history.k is not None
         q, k, order = q.detach(), k.detach(), None
         if len(k) != len(q):  # beams share a memory, and its mask
             order = torch.arange(len(k), device=k.device).repeat_interleave(len(q) // len(k))
@@ -101,65 +106,66 @@ class RecordedAttention:
             q = q[:, self._heads]
         cached = cache is not None and cache.keys is not None
         if not _fills(q, k):
-            q, k = _own(q), k if cached or goes_on else _own(k)
-        if mask is not None:  # the rule of the mask, without the Q x K tensor made for the kernel; none: all is seen
+            q, k = _own(q), k if cached or continues else _own(k)
+        if mask is not None:  # the mask itself, without the Q x K tensor made for the kernel; None: no restriction
             hides = mask.causal or mask.block or mask.tensor is not None
             mask = Lowered(mask.mask, mask.query, mask.key, kernel="none") if hides else None
-        track.chunks.append(Chunk(q, track.queries, k.shape[2], mask, order))
-        if cached or not goes_on:
-            track.k = k
+        history.calls.append(RecordedCall(q, history.queries, k.shape[2], mask, order))
+        if cached or not continues:
+            history.k = k
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
         """(B, H, Q, K) of the whole map; all 0 as long as the model has not run."""
-        if self._track.k is None:
+        if self._history.k is None:
             return 0, 0, 0, 0
-        first = self._track.chunks[0].q
-        return first.shape[0], first.shape[1], self._track.queries, self._track.k.shape[2]
+        first = self._history.calls[0].q
+        return first.shape[0], first.shape[1], self._history.queries, self._history.k.shape[2]
 
     def rows(self, first: int = 0, last: int | None = None, *, step: int = 1, head: int | None = None) -> Tensor:
-        """Exactly the weights of every `step`-th of the queries first..last, of all heads or one: (B, H, queries, K).
+        """Return the weights of every `step`-th of the queries first..last, of all heads or one: (B, H, queries, K).
 
-        Unseen keys weigh 0.
+        They are exact; keys that a query may not see have weight 0.
         """
         rows, heads, queries, keys = self.shape
-        k = self._track.k
+        k = self._history.k
         if k is None:
             raise ValueError("no attention to read: run the model inside the watch(...) block")
         first, last = max(0, first), queries if last is None else min(last, queries)
         chosen = slice(None) if head is None else slice(head, head + 1)
+        group = self._attention.queries_per_kv_head
         if self._heads is not None:
-            k = k[:, [one // self._attention.share for one in self._heads][chosen]]
+            k = k[:, [number // group for number in self._heads][chosen]]
         elif head is not None:
-            k = k[:, head // self._attention.share :][:, :1]
-        whole = (rows, heads if head is None else 1, max(0, -(-(last - first) // step)), keys)
+            k = k[:, head // group :][:, :1]
+        shape = (rows, heads if head is None else 1, max(0, -(-(last - first) // step)), keys)
         out = None
-        known = self._track.chunks
-        for chunk in known[bisect_right(known, first, key=lambda chunk: chunk.start) - 1 :]:
-            done = chunk.start
-            begin, end = max(first - done, (first - done) % step), min(last - done, chunk.q.shape[2])
+        calls = self._history.calls
+        for call in calls[bisect_right(calls, first, key=lambda call: call.start) - 1 :]:
+            before = call.start
+            begin, end = max(first - before, (first - before) % step), min(last - before, call.q.shape[2])
             if begin < end:
-                seen = min(chunk.keys, keys)
+                seen = min(call.keys, keys)
                 with torch.no_grad():
-                    allowed = chunk.allowed(begin, end, step, seen)
-                    if allowed is not None and allowed.shape[-2] > 1:  # what none may see needs no computing
-                        met = allowed.flatten(0, -2).any(0).nonzero()
-                        seen = int(met[-1]) + 1 if len(met) else 0
+                    allowed = call.allowed(begin, end, step, seen)
+                    if allowed is not None and allowed.shape[-2] > 1:  # keys that no query may see are skipped
+                        visible = allowed.flatten(0, -2).any(0).nonzero()
+                        seen = int(visible[-1]) + 1 if len(visible) else 0
                         allowed = allowed[..., :seen]
-                    weights = self._attention.weights(chunk.q[:, chosen, begin:end:step], k[:, :, :seen], allowed)
-                if weights.shape == whole:
+                    weights = self._attention.weights(call.q[:, chosen, begin:end:step], k[:, :, :seen], allowed)
+                if weights.shape == shape:
                     return weights
-                out = k.new_zeros(whole) if out is None else out
-                place = (done + begin - first) // step
-                out[:, :, place : place + weights.shape[2], :seen] = weights
-            if done >= last:
+                out = k.new_zeros(shape) if out is None else out
+                at = (before + begin - first) // step
+                out[:, :, at : at + weights.shape[2], :seen] = weights
+            if before >= last:
                 break
-        return k.new_zeros(whole) if out is None else out
+        return k.new_zeros(shape) if out is None else out
 
 
 @dataclass(frozen=True)
 class RecordedRow:
-    """The map of one row of a batch, computed when it is asked for."""
+    """The weights of one row of a batch, computed on demand."""
 
     map: RecordedAttention
     row: int
@@ -170,16 +176,20 @@ class RecordedRow:
         return self.map.shape[1:]
 
     def rows(self, first: int, last: int, *, step: int = 1, head: int | None = None) -> Tensor:
-        """Every `step`-th of the rows first..last, of all heads or one: (H, queries, K), on the CPU."""
+        """Return the weights of every `step`-th of the queries first..last: (H, queries, K), on the CPU."""
         return self.map.rows(first, last, step=step, head=head)[self.row].cpu()
 
 
-class Maps(Mapping[str, RecordedAttention]):
-    """The watched attentions by name, in the order of the model."""
+class Recorder(Mapping[str, RecordedAttention]):
+    """The recorded attention layers by name, in the order of the model; records while it is entered.
 
-    def __init__(self, maps: dict[int, tuple[str, RecordedAttention]]) -> None:
-        self._by_module = maps
-        self._by_name = dict(maps.values())
+    It can be entered any number of times. Inside a generator enter it around each forward call, never around a
+    `yield` (`iterate` does this): what the caller runs while the generator is suspended is then not recorded.
+    """
+
+    def __init__(self, layers: dict[str, nn.Module], heads: Sequence[int] | None) -> None:
+        self._by_name = {name: RecordedAttention(module, heads) for name, module in layers.items()}
+        self._by_module = {id(original(module)): self._by_name[name] for name, module in layers.items()}
 
     def __getitem__(self, name: str) -> RecordedAttention:
         if name not in self._by_name:
@@ -192,47 +202,71 @@ class Maps(Mapping[str, RecordedAttention]):
     def __len__(self) -> int:
         return len(self._by_name)
 
+    def __enter__(self) -> Recorder:
+        global _entered
+        _recorders.set((*_recorders.get(), self))
+        with _counting:
+            _entered += 1
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        global _entered
+        active = _recorders.get()
+        last = max(index for index, recorder in enumerate(active) if recorder is self)
+        _recorders.set((*active[:last], *active[last + 1 :]))
+        with _counting:
+            _entered -= 1
+
+    def iterate(self, items: Iterator[Item]) -> Iterator[Item]:
+        """Iterate and record while the next item is computed, but not between items."""
+        while True:
+            with self:
+                try:
+                    item = next(items)
+                except StopIteration:
+                    return
+            yield item
+
     def record(
         self, attention: nn.Module, q: Tensor, k: Tensor, mask: Lowered | None, cache: LayerCache | None
     ) -> None:
-        """Hand q and k to the map of this attention, if it is watched."""
-        if id(attention) in self._by_module:
-            self._by_module[id(attention)][1].record(q, k, mask, cache)
+        """Keep q and k if this layer is recorded; a packed copy counts as the layer it was made of."""
+        recorded = self._by_module.get(id(original(attention)))
+        if recorded is not None:
+            recorded.record(q, k, mask, cache)
 
 
-# A ContextVar, so that two requests served by one model never see each other's maps.
-_watching: ContextVar[tuple[Maps, ...]] = ContextVar("watching", default=())
-_open = 0  # watches open in any context
+# A ContextVar, so that two requests served by one model never see each other's attention.
+_recorders: ContextVar[tuple[Recorder, ...]] = ContextVar("recorders", default=())
+_entered = 0  # recorders entered in any context
 _counting = Lock()
 
 
-@contextmanager
-def watch(model: nn.Module, layers: str | Sequence[str] = "*", heads: Sequence[int] | None = None) -> Iterator[Maps]:
-    """Keep q and k of the attentions whose names match `layers` (shell patterns) while the block runs."""
+def record(model: nn.Module, layers: str | Sequence[str] = "*", heads: Sequence[int] | None = None) -> Recorder:
+    """Return a recorder of the attention layers whose names match `layers` (shell patterns); it starts when entered."""
     patterns = [layers] if isinstance(layers, str) else list(layers)
-    known = {name: module for name, module in model.named_modules() if hasattr(module, "weights")}
-    chosen = {name: module for name, module in known.items() if any(fnmatchcase(name, p) for p in patterns)}
+    attentions = {name: module for name, module in model.named_modules() if hasattr(module, "weights")}
+    chosen = {name: module for name, module in attentions.items() if any(fnmatchcase(name, p) for p in patterns)}
     if not chosen:
-        raise ValueError(f"no attention matches {patterns}; the model has: {', '.join(known) or 'none'}")
-    maps = Maps({id(module): (name, RecordedAttention(module, heads)) for name, module in chosen.items()})
-    global _open
-    token = _watching.set((*_watching.get(), maps))
-    with _counting:
-        _open += 1
-    try:
-        yield maps
-    finally:
-        _watching.reset(token)
-        with _counting:
-            _open -= 1
+        raise ValueError(f"no attention matches {patterns}; the model has: {', '.join(attentions) or 'none'}")
+    return Recorder(chosen, heads)
+
+
+@contextmanager
+def watch(
+    model: nn.Module, layers: str | Sequence[str] = "*", heads: Sequence[int] | None = None
+) -> Iterator[Recorder]:
+    """Record the attention layers whose names match `layers` (shell patterns) while the block runs."""
+    with record(model, layers, heads) as recorder:
+        yield recorder
 
 
 def notify(attention: nn.Module, q: Tensor, k: Tensor, mask: Lowered | None, cache: LayerCache | None) -> None:
-    """Tell whoever watches in this context; called by every attention once a call."""
-    if not _open:  # a plain number: torch.compile can see through it
+    """Pass q and k to the recorders of this context; called by every attention layer once per call."""
+    if not _entered:  # a plain number: torch.compile can trace it
         return
-    for maps in _watching.get():
-        maps.record(attention, q, k, mask, cache)
+    for recorder in {id(recorder): recorder for recorder in _recorders.get()}.values():
+        recorder.record(attention, q, k, mask, cache)
 
 
 def _fills(q: Tensor, k: Tensor) -> bool:

@@ -78,7 +78,7 @@ def test_what_is_not_there_cannot_be_switched_off(attention):
 
 
 def test_inputs_can_be_replaced_and_come_back():
-    model = GPT(GPTConfig(dim=8, depth=1, heads=2, hidden=8, begin="gpt2"), 10).eval()
+    model = GPT(GPTConfig(dim=8, depth=1, heads=2, hidden=8, init="gpt2"), 10).eval()
     ids = torch.tensor([[1, 2, 3]])
     seen = []
 

@@ -117,7 +117,7 @@ def test_a_decoder_with_memory_equals_all_at_once_and_projects_the_memory_once(s
     whole = decoder(x, memory, mask=Causal(), memory_mask=keep)
     projected = Counter()
     for path, module in decoder.named_modules():
-        if path.endswith("memory.kv"):
+        if path.endswith("cross.kv"):
             module.register_forward_hook(lambda *_, path=path: projected.update([path]))
     cache = KVCache(TOKENS)
     parts = [decoder(t, memory, mask=Causal(), memory_mask=keep, cache=cache) for t in x.split([3] + [1] * 6, dim=1)]

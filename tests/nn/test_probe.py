@@ -110,9 +110,9 @@ def test_cross_attention_and_padding_equal_the_eager_softmax(kv_heads):
             mask=Causal() & Padding(keep),
             memory_mask=Padding(memory_keep),
         )
-    rules = {"self": lambda b, q, k: k <= q and keep[b, k], "memory": lambda b, q, k: memory_keep[b, k]}
+    rules = {"self": lambda b, q, k: k <= q and keep[b, k], "cross": lambda b, q, k: memory_keep[b, k]}
     for name in ("0.self", "0.cross", "1.self", "1.cross"):
-        memory = seen[name][1] if name.endswith("memory") else None
+        memory = seen[name][1] if name.endswith("cross") else None
         expected = eager_weights(decoder.get_submodule(name), seen[name][0], memory, rules[name[2:]])
         torch.testing.assert_close(maps[name].rows(), expected, atol=1e-6, rtol=0)
     assert maps["0.cross"].shape == (2, HEADS, 5, 4)
