@@ -1,311 +1,293 @@
-"""The functions behind every verb: train, resume, load, evaluate, predict, and the runs and tasks there are."""
+"""The public functions: train, resume and load, and the runs, tasks and models there are."""
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
+import json
+import os
 import shutil
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from saccade.atomic_io import read_json, sync_folder, sync_tree, write_json
 from saccade.config import from_json, override, settings, to_json
-from saccade.core.task import GeneratedToken, Prediction, Progress, Split, Task, quiet
+from saccade.core import Callback, Split, Task
 from saccade.errors import DataError, ModelFileError, UsageError, suggest
-from saccade.loading import Which, hashes, kind_of, load_run, open_run
-from saccade.look.figure import AttentionFigure
+from saccade.loading import Which, hashes, kind_of, open_base, open_ref, open_run
+from saccade.model import Model
 from saccade.pretrained import catalogue, opening, pickles
-from saccade.pretrained import tasks as foreign
+from saccade.pretrained.references import is_pretrained
+from saccade.progress import reporting
+from saccade.run import Run
 from saccade.runs import folder as runs
-from saccade.runs.folder import Run
 from saccade.runs.journal import read_journal
 from saccade.tasks import guess_task, load_task, task_names
-from saccade.training.device import choose_device
-from saccade.training.loop import Callback, NullCallback, TrainConfig, Trainer
+from saccade.training.loop import TrainConfig, Trainer
 
 RUNS = Path("runs")
+Ref = str | os.PathLike[str]
+"""a run by its folder or name, or a pretrained model by its folder, file, catalogue name or owner/name"""
+
+SHORTCUTS = {
+    "steps": "train.steps",
+    "minutes": "train.minutes",
+    "epochs": "train.epochs",
+    "seed": "train.seed",
+    "device": "train.device",
+    "valid": "data.valid",
+    "encoding": "data.encoding",
+    "text_column": "data.text_column",
+    "second_column": "data.second_column",
+    "label_column": "data.label_column",
+    "source": "data.source",
+    "target": "data.target",
+}
+"""settings that can be given without the name of their group"""
 BUDGETS = ("train.steps=", "train.minutes=", "train.epochs=")
-
-
-@dataclasses.dataclass(frozen=True)
-class Trained:
-    """What training leaves: the run and the scores of its best checkpoint on all validation data."""
-
-    run: Run
-    scores: dict[str, float]
-    explained: Mapping[str, str]
-    """how scores were computed: signatures by name"""
 
 
 def train(
     data: str | Path,
-    words: Sequence[str] = (),
     *,
     task: str = "",
     preset: str = "",
     name: str = "",
     root: str | Path = RUNS,
-    report: Callback | None = None,
-) -> Trained:
-    """Train a task on a file; `words` are settings such as `model.dim=128` or `train.minutes=10`.
+    overrides: Sequence[str] = (),
+    callbacks: Sequence[Callback] = (),
+    progress: bool | None = None,
+    **settings: Any,
+) -> Run:
+    """Train a model on a data file and return the run, evaluated on its validation data.
 
-    Without a `task` the file decides: pairs are translated, labels learnt, any other text is a language to model.
+        saccade.train("pairs.tsv", minutes=10, model={"transformer": {"dim": 256}})
+        saccade.train("mails.csv", task="text_classification", base="minilm", epochs=3)
+
+    Settings are keywords and nested mappings, or `key=value` overrides, which come last; `saccade tasks TASK` lists
+    them. Without a `task` the data decide: pairs are translated, labels classified, other text is modelled.
+    Progress is shown at a terminal and in a notebook; `progress` True or False shows it everywhere or nowhere.
     """
-    report, root, data = report or NullCallback(), Path(root), Path(data)
-    if not task:
-        task = guess_task(data, words)
-        report.say(f"task: {task}")
-    kind = load_task(task)
-    config, training = configure(kind, [_at_home(word, root) for word in words], preset)
-    described = {"config": to_json(config), "train": to_json(training)}
-    run = _create(root, name, task, described, data)
-    with run.lock():
-        try:
-            trainer = _trainer(run, data, report, task)
-        except BaseException:
-            shutil.rmtree(run.folder)  # nothing was trained: leave no half-made run behind
-            raise
-        return _finish(run, trainer, task)
+    data, root = Path(data), Path(root)
+    given = [*to_overrides(settings), *overrides]
+    with reporting(callbacks, progress) as callback:
+        if not task:
+            task = guess_task(data, given)
+            callback.log(f"task: {task}")
+        task_class = load_task(task)
+        config, training = configure(task_class, [_absolute_base(entry, root) for entry in given], preset)
+        run = _create(root, name, task, {"config": to_json(config), "train": to_json(training)}, data)
+        with run.lock():
+            try:
+                trainer = _trainer(run, data, callback, task)
+            except BaseException:
+                shutil.rmtree(run.folder)  # nothing was trained: leave no incomplete run behind
+                raise
+            return _finish(run, trainer)
 
 
-def resume(word: str | Path, *, root: str | Path = RUNS, report: Callback | None = None, task: str = "") -> Trained:
-    """Go on with a run where it stopped; the end is the same as if it had never stopped."""
-    run = runs.find(Path(root), str(word))
-    with run.lock():
-        return _finish(run, _trainer(run, Path(run.describe()["data"]), report or NullCallback(), task), task)
+def resume(
+    ref: Ref,
+    *,
+    root: str | Path = RUNS,
+    task: str = "",
+    callbacks: Sequence[Callback] = (),
+    progress: bool | None = None,
+) -> Run:
+    """Continue a run where it stopped; the result is the same as if it had never stopped.
+
+    A task that is not built in is code, which is imported only if `task` names it too.
+    """
+    run = runs.find(Path(root), os.fspath(ref))
+    with reporting(callbacks, progress) as callback, run.lock():
+        return _finish(run, _trainer(run, Path(run.describe()["data"]), callback, task))
 
 
 def load(
-    word: str | Path,
+    ref: Ref,
     *,
     root: str | Path = RUNS,
     device: str = "auto",
-    which: Which = "best",
+    checkpoint: Which = "best",
     task: str = "",
-    say: Callable[[str], None] = warnings.warn,
-) -> Task:
-    """The trained task of a run, from its best or last checkpoint or the mean of all kept ones; or a foreign model.
+    log: Callable[[str], None] = warnings.warn,
+) -> Model:
+    """Load a run (its best or last checkpoint, or the mean of all that were kept) or a pretrained model.
 
-    A run may name a task that is not built in, which is code: it is imported only if `task` names it too.
+    A task that is not built in is code, which is imported only if `task` names it too.
     """
+    opened = open_ref(os.fspath(ref), root=Path(root), device=device, checkpoint=checkpoint, task=task, log=log)
     try:
-        run = runs.find(Path(root), str(word))
-    except UsageError:
-        if not foreign.is_foreign(str(word)):
-            raise
-        return _placed(foreign.open_task(str(word)), device)
-    return _placed(load_run(run, which=which, task=task, say=say), device)
+        run = runs.find(Path(root), os.fspath(ref))
+    except UsageError:  # a pretrained model
+        return Model(opened, name=os.fspath(ref))
+    return Model(opened, name=run.name, data=Path(run.describe()["data"]))
 
 
-def exists(word: str | Path, root: str | Path = RUNS) -> bool:
-    """Whether a word means a run, or can mean a model from elsewhere."""
+def exists(ref: Ref, root: str | Path = RUNS) -> bool:
+    """Whether a ref names a run, or can name a pretrained model."""
     try:
-        runs.find(Path(root), str(word))
+        runs.find(Path(root), os.fspath(ref))
     except UsageError:
-        return foreign.is_foreign(str(word))
+        return is_pretrained(os.fspath(ref))
     return True
 
 
-def _placed(opened: Task, device: str) -> Task:
-    """A task with its networks on a device, ready to answer."""
-    for player in opened.networks().values():
-        player.to(choose_device(device)).eval()
-    return opened
-
-
-def evaluate(opened: Task, data: str | Path, *, whole: bool = False, advance: Progress = quiet) -> dict[str, float]:
-    """Scores of a loaded task on the validation part of the file it was trained on, or on all of another file."""
-    opened.load_data(Path(data), whole=whole)
-    return opened.evaluate(Split.VALID, advance=advance)
-
-
-def data_of(word: str | Path, root: str | Path = RUNS) -> Path:
-    """The file that a run was trained on."""
-    return Path(runs.find(Path(root), str(word)).describe()["data"])
-
-
-def predict(opened: Task, text: str, words: Sequence[str] = ()) -> Prediction:
-    """The answer of a loaded task to one input; `words` are options such as `temperature=0.5`."""
-    return opened.predict(text, override(opened.Options(), words))
-
-
-def predict_all(opened: Task, texts: Sequence[str], words: Sequence[str] = ()) -> Iterator[Prediction]:
-    """The answers to many inputs, in their order."""
-    return opened.predict_all(texts, override(opened.Options(), words))
-
-
-def stream(opened: Task, text: str, words: Sequence[str] = ()) -> Iterator[str]:
-    """The answer piece by piece, as it is made."""
-    return opened.stream(text, override(opened.Options(), words))
-
-
-def look(
-    opened: Task,
-    text: str,
-    words: Sequence[str] = (),
-    *,
-    layer: str = "",
-    head: int | None = None,
-    pieces: bool = False,
-) -> AttentionFigure:
-    """The answer to one input with what was looked at: the best aligned attention, or a named layer and head."""
-    return AttentionFigure.of(predict(opened, text, [*words, "maps=true"]), layer, head, pieces=pieces)
-
-
-def alignment(found: Prediction) -> str:
-    """Which source word each output word comes from, in the usual form `0-0 1-2`."""
-    return AttentionFigure.of(found).alignment
-
-
-def follow(opened: Task, text: str, words: Sequence[str] = ()) -> Iterator[GeneratedToken]:
-    """The answer token by token with what was looked at, as it is made."""
-    return opened.follow(text, override(opened.Options(), words))
-
-
-def options(opened: Task) -> list[dict[str, Any]]:
-    """What can be said to `predict`: name, kind, default and help of each."""
-    return [vars(setting) for setting in settings(opened.Options)]
-
-
-def option_names(opened: Task) -> list[str]:
-    """The names of what can be said to `predict`."""
-    return [setting.name for setting in settings(opened.Options)]
-
-
-def describe_task(name: str) -> dict[str, Any]:
-    """Everything that can be set for a task: presets, settings, options of predict; each with default and help."""
-    kind = load_task(name)
-    return {
-        "name": name,
-        "summary": kind.summary,
-        "presets": list(kind.presets),
-        "settings": [vars(setting) for setting in [*settings(kind.Config), *settings(TrainConfig, "train.")]],
-        "options": [vars(setting) for setting in settings(kind.Options)],
-    }
-
-
 def list_tasks() -> list[dict[str, str]]:
-    """Name and summary of the built-in tasks."""
+    """Return name and summary of the built-in tasks."""
     return [{"name": name, "summary": load_task(name).summary} for name in task_names()]
 
 
-def free_name(root: str | Path, stem: str) -> str:
-    """A name that no run has yet."""
-    return runs.free_name(Path(root), stem)
+def describe_task(name: str) -> dict[str, Any]:
+    """Return presets, settings and prediction options of a task, each with default and help."""
+    task_class = load_task(name)
+    return {
+        "name": name,
+        "summary": task_class.summary,
+        "presets": list(task_class.presets),
+        "settings": [vars(entry) for entry in [*settings(task_class.Config), *settings(TrainConfig, "train.")]],
+        "options": [vars(entry) for entry in settings(task_class.Options)],
+    }
 
 
 def list_runs(root: str | Path = RUNS) -> list[dict[str, Any]]:
-    """One line a run: name, task, step, best score, whether it is being trained, whether it is finished."""
+    """Return a summary of each run: name, task, step, best score, whether it is being trained or finished."""
     return [_summary(run) for run in runs.list_runs(Path(root))]
 
 
+def free_name(root: str | Path, stem: str) -> str:
+    """Return a run name that is not taken yet."""
+    return runs.free_name(Path(root), stem)
+
+
 def list_models() -> list[dict[str, Any]]:
-    """The models of the catalogue: name, what it is, licence, bytes, whether it is here already."""
+    """Return the models of the catalogue: name, summary, licence, bytes, whether it is in the cache."""
     return [model.describe() for model in catalogue.CATALOGUE.values()]
 
 
 def get_model(name: str) -> Path:
-    """A model of the catalogue, fetched if it is not here yet."""
+    """Return the folder of a model of the catalogue; download it if it is not in the cache."""
     return catalogue.get(name)
 
 
-def describe_model(word: str) -> dict[str, Any]:
-    """A model by its folder, file, name or hub id, wholly read and checked: its family, shape and vocabulary."""
-    return opening.describe(word)
+def describe_model(ref: str) -> dict[str, Any]:
+    """Read and check a pretrained model and return its family, config and vocabulary size."""
+    return opening.describe(ref)
 
 
 def convert_model(folder: str | Path, *, allow_pickle: bool = False) -> Path:
-    """Make a safetensors file of a folder's pytorch_model.bin, once and only if pickles are allowed."""
+    """Convert the pytorch_model.bin of a folder to safetensors; pickles must be allowed explicitly."""
     return pickles.convert(Path(folder), allow_pickle=allow_pickle)
 
 
-def configure(kind: type[Task], words: Sequence[str], preset: str = "") -> tuple[Any, TrainConfig]:
-    """The task's config and the loop's, from a preset and dotted words."""
-    config = kind.Config()
+def configure(task_class: type[Task], overrides: Sequence[str], preset: str = "") -> tuple[Any, TrainConfig]:
+    """Return the config of the task and of the training loop, from a preset and `key=value` overrides."""
+    config = task_class.Config()
     if preset:
-        if preset not in kind.presets:
-            raise UsageError(f"no preset '{preset}'{suggest(preset, list(kind.presets))}")
-        config = from_json(kind.Config, kind.presets[preset])
-    loop = [word for word in words if word.startswith("train.")]
-    rest = [word for word in words if not word.startswith("train.")]
-    config = override(config, rest)
-    advice = kind.train_defaults(config)
-    if any(word.startswith(BUDGETS) for word in loop):  # only one of them may be said
-        advice = [word for word in advice if not word.startswith(BUDGETS)]
-    return config, override(TrainConfig(), [*advice, *loop], "train.")
+        if preset not in task_class.presets:
+            raise UsageError(f"no preset '{preset}'{suggest(preset, list(task_class.presets))}")
+        config = from_json(task_class.Config, task_class.presets[preset])
+    config = override(config, [entry for entry in overrides if not entry.startswith("train.")])
+    training = [entry for entry in overrides if entry.startswith("train.")]
+    defaults = task_class.train_defaults(config)
+    if any(entry.startswith(BUDGETS) for entry in training):  # only one of them may be set
+        defaults = [entry for entry in defaults if not entry.startswith(BUDGETS)]
+    return config, override(TrainConfig(), [*defaults, *training], "train.")
 
 
-def _at_home(word: str, root: Path) -> str:
-    """A setting; the name of a run as a base becomes its folder, which means the same from anywhere."""
-    name, _, value = word.partition("=")
-    if name != "base":
-        return word
-    with contextlib.suppress(UsageError):  # no run: a model from elsewhere, which is looked for later
-        return f"base={runs.find(root, value).folder.resolve()}"
-    return word
+def to_overrides(settings: Mapping[str, Any]) -> list[str]:
+    """Return keyword settings and nested mappings as `key=value` overrides; shortcuts get the name of their group."""
+    return [
+        f"{name}={value if isinstance(value, str) else json.dumps(value)}"
+        for key, setting in settings.items()
+        for name, value in _flatten(SHORTCUTS.get(key, key), setting)
+    ]
 
 
-def _create(root: Path, name: str, task: str, described: dict[str, Any], data: Path) -> Run:
-    """A run by the name that was given, or by the next free one after the file."""
+def _flatten(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield dotted names and plain values of nested mappings."""
+    if isinstance(value, Mapping):
+        for key, nested in value.items():
+            yield from _flatten(f"{name}.{key}", nested)
+    else:
+        yield name, os.fspath(value) if isinstance(value, os.PathLike) else value
+
+
+def _absolute_base(entry: str, root: Path) -> str:
+    """Return an override; a run given as `base` becomes its absolute folder, so that it is found from anywhere."""
+    name, _, value = entry.partition("=")
+    if name == "base":
+        with contextlib.suppress(UsageError):  # not a run: a pretrained model, which is looked for later
+            return f"base={runs.find(root, value).folder.resolve()}"
+    return entry
+
+
+def _create(root: Path, name: str, task: str, described: dict[str, Any], data: Path) -> runs.Run:
+    """Create a run with the given name, or the next free one after the data file."""
     while not name:
         with contextlib.suppress(UsageError):  # another process took the name a moment ago
             return runs.create(root, runs.free_name(root, data.name.split(".")[0]), task, described, data)
     return runs.create(root, name, task, described, data)
 
 
-def _prepare(run: Run, data: Path, report: Callback, task: str) -> None:
-    """Learn from the data what must be learnt, wholly or not at all: a kill on the way is made good by resuming."""
+def _prepare(run: runs.Run, data: Path, callback: Callback, task: str) -> None:
+    """Write the assets of a run, all or nothing: resuming repairs what a kill interrupted."""
     if run.assets.is_dir():
         return
-    kind, aside = kind_of(run, task), run.folder / "assets.tmp"
-    shutil.rmtree(aside, ignore_errors=True)
-    aside.mkdir()
-    config = from_json(kind.Config, run.describe()["config"])
-    for note in kind.prepare(config, data, aside, lambda share: report.advance("reading", share)):
-        report.say(note)
-    sync_tree(aside)
-    aside.rename(run.assets)
+    task_class, temporary = kind_of(run, task), run.folder / "assets.tmp"
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir()
+    config = from_json(task_class.Config, run.describe()["config"])
+    ref = getattr(config, "base", "")
+    base = open_base(ref, run.folder.parent) if ref else None
+    for note in task_class.prepare(
+        config, data, temporary, base=base, progress=partial(callback.on_progress, "reading")
+    ):
+        callback.log(note)
+    sync_tree(temporary)
+    temporary.rename(run.assets)
     sync_folder(run.folder)
 
 
-def _trainer(run: Run, data: Path, report: Callback, task: str) -> Trainer:
-    """A trainer with its data, at the step where the run stands."""
-    _prepare(run, data, report, task)
+def _trainer(run: runs.Run, data: Path, callback: Callback, task: str) -> Trainer:
+    """Return a trainer with its data, at the step of the last checkpoint."""
+    _prepare(run, data, callback, task)
     opened, training = open_run(run, task)
-    for note in opened.load_data(data, lambda share: report.advance("tokenizing", share)):
-        report.say(note)
-    _same_data(run, data, opened.fingerprint)
-    return Trainer(opened, training, run.folder, report)
+    for note in opened.load_data(data, progress=partial(callback.on_progress, "tokenizing")):
+        callback.log(note)
+    _check_fingerprint(run, data, opened.fingerprint)
+    return Trainer(opened, training, run.folder, callback)
 
 
-def _same_data(run: Run, data: Path, found: str) -> None:
-    """Refuse to go on with other data than the run began with."""
+def _check_fingerprint(run: runs.Run, data: Path, fingerprint: str) -> None:
+    """Refuse other data than the run was started with."""
     path = run.folder / "data.json"
     if not path.exists():
-        write_json(path, {"fingerprint": found, "assets": hashes(run)})
+        write_json(path, {"fingerprint": fingerprint, "assets": hashes(run)})
         return
     before = read_json(path).get("fingerprint")
-    if before != found:
+    if before != fingerprint:
         raise DataError(
-            f"{data}: fingerprint {found}, expected {before}: the data have changed since run '{run.name}' began; "
-            "bring them back to go on, or train a new run on them"
+            f"{data}: fingerprint {fingerprint}, expected {before}: the data have changed since run '{run.name}' "
+            "started; restore them to continue, or train a new run on them"
         )
 
 
-def _finish(run: Run, trainer: Trainer, task: str) -> Trained:
-    """Train to the end, then score the best checkpoint on all the validation data."""
+def _finish(run: runs.Run, trainer: Trainer) -> Run:
+    """Train to the end and evaluate the best checkpoint on all the validation data, unless that was just done."""
     trainer.fit()
-    report = trainer.report
-    opened = load(run.folder, device=str(trainer.device), task=task, say=report.say)
-    scores = evaluate(opened, data_of(run.folder), advance=lambda share: report.advance("evaluating", share))
-    write_json(run.folder / "analysis.json", opened.analyse())
-    run.write_card(scores, opened.explained, opened.remarks)
-    return Trained(run, scores, opened.explained)
+    task, callback = trainer.restore_best(), trainer.callback
+    evaluation = trainer.best_evaluation
+    if evaluation is None or not evaluation.complete:
+        evaluation = task.evaluate(Split.VALID, progress=partial(callback.on_progress, "evaluating"))
+    write_json(run.folder / "analysis.json", task.analyse())
+    run.write_card(evaluation)
+    return Run(run.folder, evaluation)
 
 
-def _summary(run: Run) -> dict[str, Any]:
+def _summary(run: runs.Run) -> dict[str, Any]:
     try:
         described, records = run.describe(), read_journal(run.folder / "metrics.jsonl")
     except ModelFileError as error:

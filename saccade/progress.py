@@ -1,10 +1,13 @@
-"""Screen: how a run looks in a terminal: what was found, a progress bar, scores and a sample now and then."""
+"""Progress of training in a terminal or a notebook: notes, a bar, and metrics with a sample now and then."""
 
 from __future__ import annotations
 
+import html
 import os
 import sys
 import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
 
@@ -12,21 +15,53 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
+from saccade.core import Callback, Callbacks
+
+NOT_METRICS = ("step", "elapsed", "units", "best")  # of the record of an evaluation
+
+
+class Throughput:
+    """The line under a progress bar: step, losses, units per second and the time left."""
+
+    def __init__(self) -> None:
+        self._first, self._resumed = 0.0, 0.0
+        self._units, self._since, self._part = 0, 0.0, ""
+
+    def add(self, record: dict[str, Any], progress: float, now: float) -> None:
+        """Count the units of a step; speed is measured anew for each part of a job of several."""
+        if not self._first:
+            self._first, self._resumed = now, progress
+        part = record.get("part", "")
+        if not self._since or part != self._part:
+            self._units, self._since, self._part = 0, now, part
+        else:
+            self._units += record["units"]
+
+    def line(self, record: dict[str, Any], progress: float, total: int | None, now: float) -> str:
+        """Describe the step that was just counted."""
+        speed = self._units / max(now - self._since, 1e-9)
+        done = progress - self._resumed
+        left = _clock((now - self._first) * (1 - progress) / done) if done > 0 else "?"
+        losses = "  ".join(f"{name} {value:.4f}" for name, value in record.items() if name.startswith("loss"))
+        part = f"{self._part}  " if self._part else ""
+        step = f"step {record['step']}{f'/{total}' if total else ''}"
+        return f"{part}{step}  {losses}  {speed:,.0f} {record.get('unit', 'units')}/s  {left} left"
+
 
 class Terminal(Console):
-    """A console whose reader may go away: the work goes on without a word."""
+    """A console whose reader may go away: the work goes on silently."""
 
     def on_broken_pipe(self) -> None:
         self.quiet = True
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 
 
-class Screen:
-    """Reports to stderr; without a terminal a plain line every few seconds takes the place of the bar."""
+class ProgressBar(Callback):
+    """Writes to stderr; without a terminal a plain line every few seconds replaces the bar."""
 
-    PLAIN_EVERY = 10.0  # seconds between lines where there is no terminal
+    SECONDS_PER_LINE = 10.0  # where there is no terminal
 
-    def __init__(self, quiet: bool) -> None:
+    def __init__(self, quiet: bool = False) -> None:
         quiet = quiet or sys.stderr is None
         self._console = Terminal(stderr=True, quiet=quiet, highlight=False, soft_wrap=True)
         columns = (
@@ -39,11 +74,9 @@ class Screen:
             *columns, console=self._console, transient=True, disable=quiet or not self._console.is_terminal
         )
         self._bars: dict[str, TaskID] = {}
-        self._began = self._told = time.monotonic()
-        self._first, self._resumed = 0.0, 0.0
-        self._tokens, self._since, self._doing = 0, 0.0, ""
+        self._throughput, self._updated = Throughput(), time.monotonic()
 
-    def __enter__(self) -> Screen:
+    def __enter__(self) -> ProgressBar:
         self._progress.start()
         return self
 
@@ -52,56 +85,108 @@ class Screen:
     ) -> None:
         self._progress.stop()
 
-    def say(self, message: str) -> None:
+    def log(self, message: str) -> None:
         self._console.print(escape(message))
 
-    def advance(self, what: str, share: float) -> None:
-        self._bar(what, share, "")
-        if share >= 1:
-            self._progress.remove_task(self._bars.pop(what))
+    def on_progress(self, stage: str, fraction: float) -> None:
+        self._update(stage, fraction, "")
+        if fraction >= 1:
+            self._progress.remove_task(self._bars.pop(stage))
 
-    def step(self, record: dict[str, Any], progress: float, total: int | None) -> None:
+    def on_step(self, record: dict[str, Any], progress: float, total: int | None) -> None:
         now = time.monotonic()
-        if not self._first:
-            self._first, self._resumed = now, progress
-        doing = record.get("doing", "")  # which of several runs, where there are several
-        if not self._since or doing != self._doing:
-            self._tokens, self._since, self._doing = 0, now, doing
-        else:
-            self._tokens += record["tokens"]
-        if now - self._told < (0.1 if self._console.is_terminal else self.PLAIN_EVERY):
+        self._throughput.add(record, progress, now)
+        if now - self._updated < (0.1 if self._console.is_terminal else self.SECONDS_PER_LINE):
             return
-        self._told = now
-        speed = self._tokens / max(now - self._since, 1e-9)
-        gone = progress - self._resumed
-        left = _clock((now - self._first) * (1 - progress) / gone) if gone > 0 else "?"
-        losses = "  ".join(f"{name} {value:.4f}" for name, value in record.items() if name.startswith("loss"))
-        of = f"/{total}" if total else ""
-        note = f"{doing + '  ' if doing else ''}step {record['step']}{of}  {losses}  {speed:,.0f} tokens/s  {left} left"
-        self._bar("training", progress, note)
+        self._updated = now
+        line = self._throughput.line(record, progress, total, now)
+        self._update("training", progress, line)
         if not self._console.is_terminal:
-            self.say(f"{progress:4.0%}  {note}")
+            self.log(f"{progress:4.0%}  {line}")
 
-    def evaluated(self, record: dict[str, Any], sample: str) -> None:
-        scores = "  ".join(
-            f"{name} {value:.4f}" for name, value in record.items() if name not in ("step", "elapsed", "tokens", "best")
-        )
-        self._console.print(f"[bold]step {record['step']}[/]  valid {scores}")
+    def on_evaluation(self, record: dict[str, Any], sample: str) -> None:
+        self._console.print(f"[bold]step {record['step']}[/]  valid {_metrics(record)}")
         if sample:
-            self._console.print(f"[dim]{escape(_short(sample))}[/]")
+            self._console.print(f"[dim]{escape(_first_lines(sample))}[/]")
 
-    def _bar(self, what: str, share: float, note: str) -> None:
-        if what not in self._bars:
-            self._bars[what] = self._progress.add_task(what, total=1.0, note=note)
-        self._progress.update(self._bars[what], completed=share, note=note)
+    def _update(self, stage: str, fraction: float, note: str) -> None:
+        if stage not in self._bars:
+            self._bars[stage] = self._progress.add_task(stage, total=1.0, note=note)
+        self._progress.update(self._bars[stage], completed=fraction, note=note)
 
 
-def _short(text: str, lines: int = 4) -> str:
-    """The first lines of a sample, set in."""
+class NotebookProgress(Callback):
+    """One output cell of a notebook that is updated in place."""
+
+    SECONDS_PER_UPDATE = 0.5
+    SHOWN = 12  # newest notes and evaluations
+
+    def __init__(self) -> None:
+        from IPython.display import HTML, display
+
+        self._html = HTML
+        self._handle = display(HTML(""), display_id=True)
+        self._lines: list[str] = []
+        self._throughput, self._updated = Throughput(), 0.0
+
+    def log(self, message: str) -> None:
+        self._lines.append(html.escape(message))
+        self._show("", None)
+
+    def on_progress(self, stage: str, fraction: float) -> None:
+        self._show(stage, fraction if fraction < 1 else None)
+
+    def on_step(self, record: dict[str, Any], progress: float, total: int | None) -> None:
+        now = time.monotonic()
+        self._throughput.add(record, progress, now)
+        if progress >= 1 or now - self._updated >= self.SECONDS_PER_UPDATE:
+            self._show(self._throughput.line(record, progress, total, now), progress)
+
+    def on_evaluation(self, record: dict[str, Any], sample: str) -> None:
+        self._lines.append(f"<b>step {record['step']}</b> valid {html.escape(_metrics(record))}")
+        if sample:
+            self._lines.append(f"<span style='opacity:0.7'>{html.escape(_first_lines(sample))}</span>")
+        self._show("", None)
+
+    def _show(self, line: str, fraction: float | None) -> None:
+        self._updated = time.monotonic()
+        bar = "" if fraction is None else f"<progress value='{fraction:.4f}' max='1'></progress> {html.escape(line)}"
+        notes = "\n".join(self._lines[-self.SHOWN :])
+        self._handle.update(self._html(f"<pre>{notes}</pre>{bar}"))
+
+
+@contextmanager
+def reporting(callbacks: Sequence[Callback] = (), progress: bool | None = None) -> Iterator[Callback]:
+    """Yield all callbacks as one, with the progress display before them.
+
+    `progress` None: shown in a notebook and at a terminal; True: also elsewhere, as plain lines; False: never.
+    """
+    notebook = progress is not False and in_notebook()
+    if notebook:
+        yield Callbacks([NotebookProgress(), *callbacks])
+    elif progress or (progress is None and sys.stderr is not None and sys.stderr.isatty()):
+        with ProgressBar() as bar:
+            yield Callbacks([bar, *callbacks])
+    else:
+        yield Callbacks(callbacks)
+
+
+def in_notebook() -> bool:
+    """Whether this is a cell of a notebook; false if IPython was not even imported."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return shell is not None and hasattr(shell, "kernel")
+
+
+def _metrics(record: dict[str, Any]) -> str:
+    return "  ".join(f"{name} {value:.4f}" for name, value in record.items() if name not in NOT_METRICS)
+
+
+def _first_lines(text: str, lines: int = 4) -> str:
+    """The first lines of a sample, indented."""
     return "\n".join(f"  {line}" for line in text.strip().splitlines()[:lines])
 
 
 def _clock(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
+    minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+    return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"

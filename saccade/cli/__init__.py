@@ -1,6 +1,6 @@
-"""The command line: thin verbs that parse, call the api and print. Data goes to stdout, the rest to stderr."""
+"""The command line: thin commands that parse, call the public API and print. Data go to stdout, messages to stderr."""
 
-from saccade.cli import comparing, features, listing, models, showing, studio, training, using
+from saccade.cli import compare, demo, features, listing, models, predict, studio, train
 from saccade.cli.group import main
 
-__all__ = ["comparing", "features", "listing", "main", "models", "showing", "studio", "training", "using"]
+__all__ = ["compare", "demo", "features", "listing", "main", "models", "predict", "studio", "train"]

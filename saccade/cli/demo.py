@@ -1,4 +1,4 @@
-"""The verb that shows what this is: demo."""
+"""The command that shows what Saccade does: demo."""
 
 from __future__ import annotations
 
@@ -17,15 +17,17 @@ from urllib.request import HTTPCookieProcessor, build_opener
 
 import click
 
-from saccade.cli.group import main, report, runs_option, say
-from saccade.cli.printing import show_trained
+from saccade.cli.group import log, main, progress_bar, runs_option
+from saccade.cli.printing import show_run
 
 
 @main.command()
-@click.option("--minutes", type=click.FloatRange(0, min_open=True), default=0.9, show_default=True, help="Length.")
+@click.option(
+    "--minutes", type=click.FloatRange(0, min_open=True), default=0.9, show_default=True, help="Length of training."
+)
 @runs_option
 def demo(minutes: float, root: str) -> None:
-    """Learn to read dates as people write them in some 40 languages, and show which letters were looked at.
+    """Learn to read dates as people write them in some 40 languages, and show the attention to their letters.
 
     \b
     Examples:
@@ -37,40 +39,41 @@ def demo(minutes: float, root: str) -> None:
 
     data, valid = write_dates(Path(root) / "dates")
     name = api.free_name(root, "dates")
-    shown = sys.stdout.isatty() and os.environ.get("CI", "") not in ("true", "1")
+    interactive = sys.stdout.isatty() and os.environ.get("CI", "") not in ("true", "1")
     with _studio(root) as address:
-        with report(False) as screen:
-            screen.say("The demo learns to turn dates, as people write them, into ISO dates such as 2014-08-12.")
-            screen.say(str(plan_dates()))
-            if address and shown:
-                screen.say(f"Watch it learn: {_page(address, f'watch/{name}')}")
+        with progress_bar() as bar:
+            bar.log("The demo learns to convert dates, as people write them, to ISO dates such as 2014-08-12.")
+            bar.log(str(plan_dates()))
+            if address and interactive:
+                bar.log(f"Watch it learn: {_page(address, f'watch/{name}')}")
                 webbrowser.open(_page(address, f"watch/{name}"))
-            words = [f"train.minutes={minutes}", f"data.valid={valid}"]
-            trained = api.train(data, words, task="translation", preset="dates", name=name, root=root, report=screen)
-        show_trained(trained, False)
-        opened = api.load(trained.run.folder)
-        for found in api.predict_all(opened, EXAMPLES):
-            click.echo(f"{found.output}  {found.input}")
-        seen = api.look(opened, EXAMPLES[0])
-        say(f"\nwhich letters of '{EXAMPLES[0]}' each digit comes from:")
-        click.echo(seen.terminal(shutil.get_terminal_size((100, 24)).columns, colour=False))
-        say(f'\nNow try: saccade look {trained.run.folder} "12 August 2014" --out date.html')
+            budget = {"minutes": minutes, "valid": valid}
+            chosen = {"task": "translation", "preset": "dates", "name": name, "root": root}
+            run = api.train(data, **chosen, callbacks=[bar], progress=False, **budget)
+        show_run(run, False)
+        model = api.load(run)
+        for prediction in model(list(EXAMPLES)):
+            click.echo(f"{prediction.text}  {prediction.inputs['source']}")
+        log(f"\nattention of each digit to the letters of '{EXAMPLES[0]}':")
+        width = shutil.get_terminal_size((100, 24)).columns
+        click.echo(model.attention(EXAMPLES[0]).terminal(width, colour=False))
+        log(f'\nNow try: saccade look {run.path} "12 August 2014" --out date.html')
         if address:
-            _look(_page(address, f"look?model={name}&text={quote(EXAMPLES[0])}"), shown)
+            _open_look(_page(address, f"look?model={name}&source={quote(EXAMPLES[0])}"), interactive)
 
 
 @contextmanager
 def _studio(root: str) -> Iterator[str]:
-    """The address of a studio in a process of its own, so that it takes no time from the training; empty if none is."""
+    """Run the studio in its own process, so that it takes no time from training; yield its address, or ''."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the studio ends too
-    words = [sys.executable, "-m", "saccade", "studio", "--runs", root, "--no-browser"]
-    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as process:
+    command = [sys.executable, "-m", "saccade", "studio", "--runs", root, "--no-browser"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         try:
             line = process.stderr.readline() if process.stderr else ""
-            found = re.search(r"http://\S+", line)
-            if found is None:
-                say(f"no studio: {line.strip()}")
-            yield found[0] if found else ""
+            address = re.search(r"http://\S+", line)
+            if address is None:
+                log(f"no studio: {line.strip()}")
+            yield address[0] if address else ""
         finally:
             process.terminate()
 
@@ -80,13 +83,13 @@ def _page(address: str, path: str) -> str:
     return address.replace("/?", f"/{path}{'&' if '?' in path else '?'}")
 
 
-def _look(page: str, shown: bool) -> None:
-    """Show the alignment in a browser until somebody has seen enough; without a terminal see that the page answers."""
-    if not shown:
-        with build_opener(HTTPCookieProcessor()).open(page, timeout=60) as answer:
-            title = re.search(r"<title>(.*?)</title>", answer.read().decode())
-        say(f"studio: the page '{title[1] if title else ''}' answers; a terminal would open it in a browser")
+def _open_look(page: str, interactive: bool) -> None:
+    """Open the attention page in a browser and wait for a key; without a terminal check that the page responds."""
+    if not interactive:
+        with build_opener(HTTPCookieProcessor()).open(page, timeout=60) as response:
+            title = re.search(r"<title>(.*?)</title>", response.read().decode())
+        log(f"studio: the page '{title[1] if title else ''}' responds; at a terminal it opens in a browser")
         return
-    say(f"the alignment is at {page}")
+    log(f"the attention is shown at {page}")
     webbrowser.open(page)
-    click.pause("press any key to end")
+    click.pause("press any key to stop")

@@ -1,4 +1,4 @@
-"""The verb that gives vectors: features."""
+"""The command that computes vectors: features."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from typing import Any
 
 import click
 
-from saccade.cli.group import json_option, main, read_lines, report, runs_option
+from saccade.cli.group import json_option, main, progress_bar, read_lines, runs_option
 from saccade.errors import UsageError
 
 
 @main.command()
-@click.argument("model")
+@click.argument("ref")
 @click.argument("texts", nargs=-1)
-@click.option("--file", "file", type=click.File("rb"), help="One text a line; - is stdin.")
+@click.option("--file", "file", type=click.File("rb"), help="One text per line; - is stdin.")
 @click.option("--layers", default="last", help="first, last, second_to_last, sum, sum_last_4 or concat_last_4.")
-@click.option("--per", type=click.Choice(["text", "token"]), default="text", help="One vector for each.")
-@click.option("--pool", type=click.Choice(["mean", "first"]), default="mean", help="What stands for a text.")
-@click.option("--int8", is_flag=True, help="Compute in 8 bits: faster, a little less exact.")
+@click.option("--per", type=click.Choice(["text", "token"]), default="text", help="One vector per text or token.")
+@click.option("--pool", type=click.Choice(["mean", "first"]), default="mean", help="Pooling of a text's tokens.")
+@click.option("--int8", is_flag=True, help="Compute with 8-bit weights: faster, slightly less exact.")
 @click.option("--output", type=click.Path(path_type=Path), help="Write to this .npy or .jsonl file.")
-@click.option("--word", default="", help="How alike is this word in the two TEXTS?")
-@click.option("--compare", "data", type=click.Path(path_type=Path), help="Which layers suit this labelled file?")
+@click.option("--word", default="", help="Cosine similarity of this word in the two TEXTS.")
+@click.option("--compare", "data", type=click.Path(path_type=Path), help="Compare the layers on this labelled file.")
 @click.option("--task", default="", help="tagging or text_classification, for --compare; default: by the file.")
 @runs_option
 @json_option
-def features(model: str, texts: tuple[str, ...], root: str, as_json: bool, **how: Any) -> None:
-    """Give the vectors of TEXTS by an encoder MODEL: a run, a name of `saccade models list`, a folder.
+def features(ref: str, texts: tuple[str, ...], root: str, as_json: bool, **how: Any) -> None:
+    """Compute vectors of TEXTS with an encoder REF: a run, a name of `saccade models list`, or a folder.
 
     \b
     Examples:
@@ -41,40 +41,41 @@ def features(model: str, texts: tuple[str, ...], root: str, as_json: bool, **how
     from saccade import api
     from saccade.look import features
 
-    with report(False) as screen:
-        opened = features.encoder_of(api.load(model, root=root, say=screen.say))
+    with progress_bar() as bar:
+        encoder = features.encoder_of(api.load(ref, root=root, log=bar.log).task)
         if how["data"] is not None:
-            seen = partial(screen.advance, "comparing layers")
-            _show(features.compare_layers(opened, how["data"], how["task"], advance=seen), as_json)
+            progress = partial(bar.on_progress, "comparing layers")
+            _show_layers(features.compare_layers(encoder, how["data"], how["task"], progress=progress), as_json)
         elif how["word"]:
             if len(texts) != 2:
                 raise UsageError(f"--word needs two texts, but there are {len(texts)}")
-            alike = features.word_distance(opened, (texts[0], texts[1]), how["word"], how["layers"])
-            click.echo(json.dumps({"word": how["word"], "cosine": alike}) if as_json else f"{alike:.4f}")
+            cosine = features.word_similarity(encoder, (texts[0], texts[1]), how["word"], how["layers"])
+            click.echo(json.dumps({"word": how["word"], "cosine": cosine}) if as_json else f"{cosine:.4f}")
         else:
-            lines = [*texts, *(read_lines(how["file"]) if how["file"] else [])]
+            lines = [*texts, *(line for _, line in read_lines(how["file"] or ()))]
             if not lines:
-                raise UsageError("no text was given; write one, or name a --file with one text a line")
+                raise UsageError("no text was given; pass one, or a --file with one text per line")
             options = {name: how[name] for name in ("layers", "per", "pool", "int8")}
-            found = features.vectors(opened, lines, **options)
-            for line in features.write(_counted(found, len(lines), screen), how["output"]):
+            vectors = _with_progress(features.vectors(encoder, lines, **options), len(lines), bar)
+            for line in features.write(vectors, how["output"]):
                 click.echo(line)
 
 
-def _counted(found: Iterable[Any], total: int, screen: Any) -> Iterator[Any]:
-    """The same, and the screen is told how far it is."""
-    for number, one in enumerate(found, 1):
-        yield one
-        screen.advance("reading", number / total)
+def _with_progress(vectors: Iterable[Any], total: int, bar: Any) -> Iterator[Any]:
+    """Yield the same vectors and show how many there are."""
+    for number, vector in enumerate(vectors, 1):
+        yield vector
+        bar.on_progress("encoding", number / total)
 
 
-def _show(found: list[Any], as_json: bool) -> None:
+def _show_layers(results: list[Any], as_json: bool) -> None:
+    """Print the score of each choice of layers, and the narrowest among the best."""
     if as_json:
-        click.echo(json.dumps([vars(choice) for choice in found]))
+        click.echo(json.dumps([vars(result) for result in results]))
         return
-    for choice in found:
-        click.echo(f"{choice.layers:16} {choice.score:7.2f}   {choice.width} wide")
-    best = found[0]
-    near = [choice for choice in found if choice.score > best.score - 0.5]
-    small = min(near, key=lambda choice: choice.width)
-    click.echo(f"use {small.layers}" + ("" if small is best else f": as good as {best.layers}, and smaller"))
+    for result in results:
+        click.echo(f"{result.layers:16} {result.score:7.2f}   {result.width} wide")
+    best = results[0]
+    near = [result for result in results if result.score > best.score - 0.5]
+    narrow = min(near, key=lambda result: result.width)
+    click.echo(f"use {narrow.layers}" + ("" if narrow is best else f": as good as {best.layers}, and smaller"))

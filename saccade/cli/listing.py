@@ -1,4 +1,4 @@
-"""Verbs that list what there is: tasks, runs, completion."""
+"""The commands that list: tasks, runs, completion."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import json
 
 import click
 
-from saccade.cli.group import json_option, main, runs_option
+from saccade.cli.group import json_option, log, main, runs_option
 
 
 @main.command()
 @click.argument("name", default="")
 @json_option
 def tasks(name: str, as_json: bool) -> None:
-    """List the tasks, or everything that can be set for one.
+    """List the tasks, or all settings and options of one.
 
     \b
     Examples:
@@ -23,11 +23,11 @@ def tasks(name: str, as_json: bool) -> None:
     from saccade import api
 
     if not name:
-        found = api.list_tasks()
+        summaries = api.list_tasks()
         if as_json:
-            click.echo(json.dumps(found))
-        for row in [] if as_json else found:
-            click.echo(f"{row['name']:20}{row['summary']}")
+            click.echo(json.dumps(summaries))
+        for row in [] if as_json else summaries:
+            click.echo(f"{row['name']:24}{row['summary']}")
         return
     described = api.describe_task(name)
     if as_json:
@@ -53,19 +53,19 @@ def runs(root: str, as_json: bool) -> None:
     """
     from saccade import api
 
-    found = api.list_runs(root)
+    summaries = api.list_runs(root)
     if as_json:
-        click.echo(json.dumps(found))
+        click.echo(json.dumps(summaries))
         return
-    if not found:
-        click.echo(f"no runs in {root}; train one with `saccade train FILE`", err=True)
-    for run in found:
+    if not summaries:
+        log(f"no runs in {root}; train one with `saccade train FILE`")
+    for run in summaries:
         if "error" in run:
             click.echo(f"{run['name']:24}{run['error']}")
             continue
         best = f"{run['best']:.4f}" if isinstance(run["best"], float) else ""
         state = "training now" if run["running"] else "" if run["finished"] else "stopped"
-        click.echo(f"{run['name']:24}{run['task']:18}step {run['step']:<9}best {best:10}{run['created']}  {state}")
+        click.echo(f"{run['name']:24}{run['task']:24}step {run['step']:<9}best {best:10}{run['created']}  {state}")
 
 
 @main.command()
@@ -80,6 +80,6 @@ def completion(shell: str) -> None:
     """
     from click.shell_completion import get_completion_class
 
-    found = get_completion_class(shell)
-    assert found is not None
-    click.echo(found(main, {}, "saccade", "_SACCADE_COMPLETE").source())
+    script = get_completion_class(shell)
+    assert script is not None
+    click.echo(script(main, {}, "saccade", "_SACCADE_COMPLETE").source())

@@ -1,4 +1,4 @@
-"""Verbs for models from elsewhere: list and get those of the catalogue, show one, make an old one safe."""
+"""The commands for pretrained models: list and get those of the catalogue, show one, convert one, export."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 import click
 
-from saccade.cli.group import json_option, main, runs_option, say, task_option, weights_option
+from saccade.cli.group import checkpoint_option, json_option, log, main, runs_option, task_option
 
 
 @main.group()
 def models() -> None:
-    """Models from elsewhere: list, get, show, convert.
+    """Pretrained models: list, get, show, convert.
 
     \b
     Examples:
@@ -34,20 +34,20 @@ def list_command(as_json: bool) -> None:
     """
     from saccade import api
 
-    found = api.list_models()
+    rows = api.list_models()
     if as_json:
-        click.echo(json.dumps(found))
+        click.echo(json.dumps(rows))
         return
-    for row in found:
-        here = "here" if row["cached"] else "to get"
-        click.echo(f"{row['name']:12}{row['bytes'] / 1e6:>7.1f} MB  {row['licence']:12}{here:8}{row['summary']}")
+    for row in rows:
+        state = "cached" if row["cached"] else ""
+        click.echo(f"{row['name']:12}{row['bytes'] / 1e6:>7.1f} MB  {row['licence']:12}{state:8}{row['summary']}")
 
 
 @models.command()
 @click.argument("name")
 @json_option
 def get(name: str, as_json: bool) -> None:
-    """Fetch a model of the catalogue, check it and keep it; from then on it needs no network.
+    """Download a model of the catalogue, check it and keep it; afterwards it needs no network.
 
     \b
     Examples:
@@ -61,10 +61,10 @@ def get(name: str, as_json: bool) -> None:
 
 
 @models.command()
-@click.argument("model")
+@click.argument("ref")
 @json_option
-def show(model: str, as_json: bool) -> None:
-    """Read and check a MODEL: a folder, a .gguf file, a name of the catalogue, or owner/name on the hub.
+def show(ref: str, as_json: bool) -> None:
+    """Read and check REF: a folder, a .gguf file, a name of the catalogue, or owner/name on the hub.
 
     \b
     Examples:
@@ -73,17 +73,17 @@ def show(model: str, as_json: bool) -> None:
     """
     from saccade import api
 
-    found = api.describe_model(model)
+    described = api.describe_model(ref)
     if as_json:
-        click.echo(json.dumps(found))
+        click.echo(json.dumps(described))
         return
-    for name in ("path", "family", "parameters", "vocabulary", "tokenizer"):
-        value = found[name]
-        click.echo(f"{name:12}{f'{value:,}' if isinstance(value, int) else value}")
-    shape = " ".join(f"{name}={found['config'][name]}" for name in ("dim", "depth", "heads", "hidden"))
-    click.echo(f"{'shape':12}{shape}")
-    if found["unused"]:
-        click.echo(f"{'unused':12}{', '.join(map(_plain, found['unused']))}")
+    for name in ("path", "family", "task", "parameters", "vocabulary_size", "tokenizer"):
+        value = described[name]
+        click.echo(f"{name:16}{f'{value:,}' if isinstance(value, int) else value}")
+    shape = " ".join(f"{name}={described['config'][name]}" for name in ("dim", "depth", "heads", "hidden"))
+    click.echo(f"{'shape':16}{shape}")
+    if described["unused"]:
+        click.echo(f"{'unused':16}{', '.join(map(_printable, described['unused']))}")
 
 
 @models.command()
@@ -98,31 +98,31 @@ def convert(folder: Path, allow_pickle: bool) -> None:
     """
     from saccade import api
 
-    say(f"wrote {api.convert_model(folder, allow_pickle=allow_pickle)}")
+    log(f"wrote {api.convert_model(folder, allow_pickle=allow_pickle)}")
 
 
-def _plain(name: str) -> str:
-    """A name out of a file, which must not be able to steer the terminal."""
+def _printable(name: str) -> str:
+    """A name from a file, without control characters for the terminal."""
     return name if name.isprintable() else ascii(name)
 
 
 @main.command()
-@click.argument("run")
+@click.argument("ref")
 @click.argument("folder", type=click.Path(path_type=Path))
-@click.option("--to", "form", type=click.Choice(["hf"]), default="hf", help="hf: a folder that transformers opens.")
-@weights_option
+@click.option(
+    "--to", "format", type=click.Choice(["hf"]), default="hf", help="hf: a folder that transformers can open."
+)
+@checkpoint_option
 @runs_option
 @task_option
-def export(run: str, folder: Path, form: str, root: str, task: str, which: Any) -> None:
-    """Write a RUN, or a model from elsewhere, to a new FOLDER for other tools.
+def export(ref: str, folder: Path, format: str, **source: Any) -> None:
+    """Export REF, a run or a pretrained model, to a new FOLDER for other tools.
 
     \b
     Examples:
       saccade export book-1 --to hf book-for-transformers
     """
     from saccade import api
-    from saccade.pretrained import exporting
 
-    opened = api.load(run, root=root, which=which, task=task, say=say, device="cpu")
-    for line in exporting.export(opened, folder):
-        say(line)
+    for line in api.load(ref, device="cpu", log=log, **source).export(folder, format):
+        log(line)

@@ -1,4 +1,4 @@
-"""Verbs that use a run: evaluate, predict, look."""
+"""The commands that use a model: evaluate, predict, look."""
 
 from __future__ import annotations
 
@@ -7,141 +7,149 @@ import os
 import shutil
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from saccade.cli.group import json_option, main, read_lines, report, runs_option, say, task_option, weights_option
-from saccade.cli.printing import show_prediction, show_scores
+from saccade.cli.group import (
+    checkpoint_option,
+    json_option,
+    log,
+    main,
+    option_option,
+    progress_bar,
+    runs_option,
+    task_option,
+)
+from saccade.cli.printing import show_evaluation, show_prediction
 
-AT_ONCE = 256  # inputs of a file that are answered together
+if TYPE_CHECKING:
+    from saccade.model import Model
+
+BATCH = 256  # examples of a file that are predicted together
 
 
 @main.command()
-@click.argument("run")
-@click.option("--data", type=click.Path(path_type=Path), help="Another file; all of it is scored.")
-@weights_option
+@click.argument("ref")
+@click.option("--data", type=click.Path(path_type=Path), help="Evaluate on all of this file instead.")
+@checkpoint_option
 @runs_option
 @task_option
 @json_option
-def evaluate(run: str, data: Path | None, root: str, task: str, which: Any, as_json: bool) -> None:
-    """Score a RUN on all its validation data, or on another file.
+def evaluate(ref: str, data: Path | None, as_json: bool, **source: Any) -> None:
+    """Evaluate REF, a run, on all its validation data, or a run or pretrained model on another file.
 
     \b
     Examples:
       saccade evaluate book-1
-      saccade evaluate pairs-1 --data test.tsv --weights mean --json
+      saccade evaluate pairs-1 --data test.tsv --checkpoint mean --json
     """
     from saccade import api
 
-    with report(False) as screen:
-        opened = api.load(run, root=root, which=which, task=task, say=screen.say)
-        scores = api.evaluate(
-            opened,
-            data or api.data_of(run, root),
-            whole=data is not None,
-            advance=lambda share: screen.advance("evaluating", share),
-        )
-    show_scores(scores, opened.explained, as_json)
-    if not as_json:
-        click.echo("".join(f"\n{line}" for line in opened.remarks), nl=bool(opened.remarks))
+    with progress_bar() as bar:
+        model = api.load(ref, log=bar.log, **source)
+        evaluation = model.evaluate(data, progress=lambda fraction: bar.on_progress("evaluating", fraction))
+    show_evaluation(evaluation, as_json)
 
 
 @main.command()
-@click.argument("run")
-@click.argument("words", nargs=-1, metavar="[TEXT] [OPTIONS]...")
-@click.option("--file", "file", type=click.File("rb"), help="One input a line; - is stdin.")
-@weights_option
+@click.argument("ref")
+@click.argument("inputs", nargs=-1, metavar="[INPUT]...")
+@option_option
+@click.option("--file", type=click.File("rb"), help="One example per line; - is stdin.")
+@checkpoint_option
 @runs_option
 @task_option
 @json_option
-def predict(run: str, words: tuple[str, ...], file: Any, root: str, task: str, which: Any, as_json: bool) -> None:
-    """Let a RUN answer TEXT, or each line of a file.
+def predict(
+    ref: str, inputs: tuple[str, ...], options: tuple[str, ...], file: Any, as_json: bool, **source: Any
+) -> None:
+    """Predict with REF, a run or a pretrained model, for one INPUT or each line of a file.
 
-    OPTIONS are words such as temperature=0.5 or beam=8; `saccade tasks TASK` lists them all.
+    A model with one input takes any INPUT as it is. For a model with several, name=value sets the input of that name
+    and the others are filled in order; a line of a file has them separated by tabs, or is a JSON object.
 
     \b
     Examples:
       saccade predict book-1 "It was a"
-      saccade predict book-1 "It was a" temperature=0 length=50
-      saccade predict pairs-1 "Good morning." best=3
+      saccade predict book-1 "It was a" -o temperature=0 -o max_new_tokens=50
+      saccade predict pairs-1 "Good morning." -o n_best=3
+      saccade predict answers-1 "Who wrote it?" context="The author was Ada."
       saccade predict pairs-1 --file sentences.txt --json
     """
     from saccade import api
+    from saccade.cli.inputs import parse_arguments, read_examples
 
-    opened = api.load(run, root=root, which=which, task=task, say=say)
-    text, options = _said(opened, words)
-    inputs = read_lines(file) if file else [text]
-    if as_json or not opened.continues:
-        with report(not file) as screen:
-            for first in range(0, len(inputs), AT_ONCE):
-                # Maps only for those who ask: they cost as much as the answer.
-                for found in api.predict_all(opened, inputs[first : first + AT_ONCE], ["maps=false", *options]):
-                    show_prediction(found, as_json)
-                screen.advance("answering", min(1.0, (first + AT_ONCE) / len(inputs)))
+    model = api.load(ref, log=log, **source)
+    given = model.parse_options(options)
+    if file is None:
+        _predict_one(model, parse_arguments(model.inputs, inputs), given, as_json)
         return
-    for line in inputs:
-        pieces = api.stream(opened, line, options)
-        click.echo(line + next(pieces, ""), nl=False)  # a mistake shows before anything is printed
-        for piece in pieces:
-            click.echo(piece, nl=False)
-            sys.stdout.flush()
-        click.echo()
+    examples = read_examples(model.inputs, file)
+    with progress_bar() as bar:
+        for first in range(0, len(examples), BATCH):
+            for prediction in model.predict(examples[first : first + BATCH], **given):
+                show_prediction(prediction, as_json, _prefix(model, prediction.inputs))
+            bar.on_progress("predicting", min(1.0, (first + BATCH) / len(examples)))
 
 
 @main.command()
-@click.argument("run")
-@click.argument("words", nargs=-1, metavar="[TEXT] [OPTIONS]...")
+@click.argument("ref")
+@click.argument("inputs", nargs=-1, metavar="[INPUT]...")
+@option_option
 @click.option("--out", type=click.Path(path_type=Path), help="Write a .html, .svg, .png or .json file.")
-@click.option("--layer", default="", help="Draw this attention, such as decoder.1.cross; default: the best aligned.")
-@click.option("--head", type=click.IntRange(0), help="Draw this head of it; default: the mean of all.")
-@click.option("--pieces", is_flag=True, help="Leave words in the pieces that the model sees.")
-@weights_option
+@click.option("--layer", default="", help="Show this attention, such as decoder.1.cross; default: the best aligned.")
+@click.option("--head", type=click.IntRange(0), help="Show this head of it; default: the mean of all heads.")
+@click.option("--pieces", is_flag=True, help="Show the tokens of the model instead of words.")
+@checkpoint_option
 @runs_option
 @task_option
 @json_option
-def look(
-    run: str,
-    words: tuple[str, ...],
-    out: Path | None,
-    layer: str,
-    head: int | None,
-    pieces: bool,
-    which: Any,
-    **rest: Any,
-) -> None:
-    """Show what a RUN looks at while it answers TEXT: which output word comes from which source word.
+def look(ref: str, inputs: tuple[str, ...], options: tuple[str, ...], out: Path | None, **rest: Any) -> None:
+    """Show the attention of REF, a run or a pretrained model, while it answers INPUT.
 
     \b
     Examples:
       saccade look pairs-1 "Good morning."
       saccade look pairs-1 "Good morning." --out morning.html
       saccade look pairs-1 "Good morning." --layer decoder.1.cross --head 2 --out morning.svg
-      saccade look book-1 "It was a" length=20 --json
+      saccade look book-1 "It was a" -o max_new_tokens=20 --json
     """
     from saccade import api
+    from saccade.cli.inputs import parse_arguments
 
-    opened = api.load(run, root=rest["root"], which=which, task=rest["task"], say=say)
-    text, options = _said(opened, words)
-    seen = api.look(opened, text, options, layer=layer, head=head, pieces=pieces)
+    shown = {name: rest.pop(name) for name in ("layer", "head", "pieces")}
+    as_json = rest.pop("as_json")
+    model = api.load(ref, log=log, **rest)
+    given = model.parse_options(options)
+    figure = model.attention(**parse_arguments(model.inputs, inputs), **shown, **given)
     if out is not None:
-        seen.write(out)
-        say(f"wrote {out}")
-    if rest["as_json"]:
-        click.echo(json.dumps(seen.as_json()))
+        figure.write(out)
+        log(f"wrote {out}")
+    if as_json:
+        click.echo(json.dumps(figure.to_json()))
         return
-    found = seen.prediction
-    click.echo(found.input + found.output if opened.continues else found.output)
-    if seen.alignment:
-        click.echo(seen.alignment)
+    click.echo(_prefix(model, figure.prediction.inputs) + figure.prediction.text)
+    if figure.alignment:
+        click.echo(figure.alignment)
     colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
-    click.echo(seen.terminal(shutil.get_terminal_size((100, 24)).columns, colour=colour))
+    click.echo(figure.terminal(shutil.get_terminal_size((100, 24)).columns, colour=colour))
 
 
-def _said(opened: Any, words: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
-    """The text and the options among some words."""
-    from saccade import api
+def _predict_one(model: Model, example: dict[str, Any], options: dict[str, Any], as_json: bool) -> None:
+    """Print the prediction for one example; a text that is continued is printed as it is generated."""
+    if as_json or not model.task.continues:
+        (prediction,) = model.predict([example], **options)
+        show_prediction(prediction, as_json)
+        return
+    tokens = model.stream(**example, **options)
+    click.echo(_prefix(model, example) + str(next(tokens, "")), nl=False)  # an error shows before anything is printed
+    for token in tokens:
+        click.echo(str(token), nl=False)
+        sys.stdout.flush()
+    click.echo()
 
-    if not words or words[0].partition("=")[0] in api.option_names(opened):
-        return "", words
-    return words[0], words[1:]
+
+def _prefix(model: Model, inputs: Any) -> str:
+    """The text that an output continues; empty for most models."""
+    return str(inputs[model.inputs[0].name]) if model.task.continues else ""

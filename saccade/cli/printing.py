@@ -1,41 +1,59 @@
-"""Printing: answers and scores on stdout, as lines for people or as JSON for programs."""
+"""Printing of predictions and metrics to stdout, as lines for people or as JSON for programs."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
+from saccade.cli.group import log
 
-def show_prediction(found: Any, as_json: bool) -> None:
-    """An answer, with its score where there are several."""
+if TYPE_CHECKING:
+    from saccade.core import Evaluation
+    from saccade.model import ModelPrediction
+    from saccade.run import Run
+
+
+def show_prediction(prediction: ModelPrediction, as_json: bool, prefix: str = "") -> None:
+    """Print an answer, or several with their scores; `prefix`: the text it continues."""
     if as_json:
-        rest: Any = [{"output": one.output, "scores": one.scores} for one in found.others]
-        others = {"others": rest} if rest else {}
-        if found.alignment is not None:
-            from saccade import api
-
-            others["alignment"] = api.alignment(found)
-        click.echo(json.dumps({"input": found.input, "output": found.output, "scores": found.scores, **others}))
-        return
-    for one in (found, *found.others):
-        click.echo(f"{one.scores['score']:.4f}\t{one.output}" if found.others else one.output)
+        click.echo(json.dumps(prediction.to_json()))
+    elif prediction.alternatives:
+        for candidate in (prediction, *prediction.alternatives):
+            click.echo(f"{candidate.scores['score']:.4f}\t{prefix}{candidate.text}")
+    else:
+        click.echo(f"{prefix}{prediction.text}")
 
 
-def show_trained(trained: Any, as_json: bool) -> None:
-    if not as_json:
-        click.echo(f"run {trained.run.folder}; the best checkpoint on all validation data:", err=True)
-    scores = {"run": str(trained.run.folder), **trained.scores} if as_json else trained.scores
-    show_scores(scores, trained.explained, as_json)
-
-
-def show_scores(scores: dict[str, Any], explained: Mapping[str, str], as_json: bool) -> None:
-    """Scores as JSON, or a line each with how it was computed."""
+def show_run(run: Run, as_json: bool) -> None:
+    """Print the metrics of a run that was just trained."""
     if as_json:
-        click.echo(json.dumps({**scores, **({"signatures": dict(explained)} if explained else {})}))
+        click.echo(json.dumps({"run": str(run.path), **_metrics(run.evaluation)}))
         return
-    for name, value in scores.items():
-        shown = f"{value:,.4f}" if isinstance(value, float) else f"{value:,}"
-        click.echo(f"{name:16}{shown:12}{explained.get(name, '')}".rstrip())
+    log(f"run {run.path}; best checkpoint on all validation data:")
+    _show_metrics(run.evaluation)
+
+
+def show_evaluation(evaluation: Evaluation, as_json: bool) -> None:
+    """Print metrics with their signatures, then tables and notes."""
+    if as_json:
+        click.echo(json.dumps(_metrics(evaluation)))
+        return
+    _show_metrics(evaluation)
+    for table in evaluation.tables:
+        for line in ["", table.title, *table.to_markdown()]:
+            click.echo(line)
+    for note in evaluation.notes:
+        click.echo(f"\n{note}")
+
+
+def _metrics(evaluation: Evaluation) -> dict[str, object]:
+    signatures = {"signatures": dict(evaluation.signatures)} if evaluation.signatures else {}
+    return {**evaluation.values, **signatures}
+
+
+def _show_metrics(evaluation: Evaluation) -> None:
+    for name, value in evaluation.values.items():
+        number = f"{value:,.4f}" if isinstance(value, float) else f"{value:,}"
+        click.echo(f"{name:16}{number:12}{evaluation.signatures.get(name, '')}".rstrip())

@@ -1,4 +1,4 @@
-"""The verb that opens the pages: studio."""
+"""The command that opens the pages: studio."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from saccade.cli.group import main, runs_option, say
+from saccade.cli.group import log, main, runs_option
 
 
 @main.command()
@@ -17,9 +17,9 @@ from saccade.cli.group import main, runs_option, say
 @click.option("--browser/--no-browser", default=None, help="Open a browser; default: if this is a terminal.")
 @runs_option
 def studio(models: tuple[str, ...], port: int, browser: bool | None, root: str) -> None:
-    """Watch runs, look inside models and try them, in a browser on this machine.
+    """Follow runs, look inside models and try them, in a browser on this machine.
 
-    MODELS are folders of Hugging Face, .gguf files or names of `saccade models list` to open beside the runs.
+    MODELS are folders of Hugging Face, .gguf files or names of `saccade models list`, opened beside the runs.
 
     \b
     Examples:
@@ -29,8 +29,8 @@ def studio(models: tuple[str, ...], port: int, browser: bool | None, root: str) 
     from saccade.studio.server import serve
 
     def ready(address: str) -> None:
-        say(f"the studio is at {address}")
-        say("stop it with Ctrl+C")
+        log(f"the studio is at {address}")
+        log("stop it with Ctrl+C")
         if sys.stdout.isatty() if browser is None else browser:
             webbrowser.open(address)
 

@@ -1,0 +1,229 @@
+"""Model: what `saccade.load` returns; call it with inputs to get predictions.
+
+A model can be used by several threads at once: predicting does not change it.
+"""
+
+from __future__ import annotations
+
+import html
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, overload
+
+from saccade.config import Setting, from_json, override, settings
+from saccade.core import (
+    Evaluation,
+    Field,
+    GeneratedToken,
+    Graph,
+    Prediction,
+    Progress,
+    Split,
+    Task,
+    Vector,
+    bind,
+    ignore_progress,
+)
+from saccade.errors import UsageError, suggest
+from saccade.look.explain import Explanation
+from saccade.look.figure import AttentionFigure
+from saccade.pretrained.export import export
+
+FORMATS = ("hf",)
+
+
+@dataclass(frozen=True)
+class ModelPrediction(Prediction):
+    """The answer to one example; a notebook shows it with its attention."""
+
+    @classmethod
+    def of(cls, prediction: Prediction) -> ModelPrediction:
+        """Wrap the prediction of a task."""
+        values = {field.name: getattr(prediction, field.name) for field in fields(prediction)}
+        return cls(**{**values, "alternatives": tuple(map(cls.of, prediction.alternatives))})
+
+    def __str__(self) -> str:
+        return self.text
+
+    def to_json(self) -> dict[str, Any]:
+        """Return inputs, output and scores, with the alternatives and the alignment where there are any."""
+        record: dict[str, Any] = {
+            "inputs": {name: _jsonable(value) for name, value in self.inputs.items()},
+            "output": self.output.to_json(),
+            "scores": dict(self.scores),
+        }
+        if self.alternatives:
+            rows = [{"output": other.output.to_json(), "scores": dict(other.scores)} for other in self.alternatives]
+            record["alternatives"] = rows
+        if self.alignment is not None:
+            record["alignment"] = AttentionFigure.of(self).alignment
+        return record
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><td>{html.escape(name)}</td><td>{value:.4g}</td></tr>" for name, value in self.scores.items()
+        )
+        scores = f"<table>{rows}</table>" if rows else ""
+        figure = AttentionFigure.of(self)._repr_html_() if self.attention else ""
+        return f"{self.output.to_html()}{scores}{figure}"
+
+
+class Model:
+    """A trained or pretrained model.
+
+        model("Good morning.", beam=8)              one example: inputs by position or name, options by name
+        model(["Good morning.", "Good night."])     a list gives a list, computed in batches
+
+    `attention` is recorded for a single example by default, and not for a list.
+    """
+
+    def __init__(self, task: Task, *, name: str = "", data: Path | None = None) -> None:
+        """Wrap a task whose networks are in eval mode; `data` is what `evaluate` reads by default."""
+        self.task, self.name, self._data = task, name, data
+        self._evaluating = threading.Lock()
+        self._option_names = frozenset(setting.name for setting in self.options)
+        ambiguous = sorted(self._option_names & {field.name for field in task.inputs})
+        if ambiguous:
+            raise ValueError(f"a name must be an input or an option, but {', '.join(ambiguous)} is both")
+
+    @property
+    def inputs(self) -> tuple[Field, ...]:
+        """The inputs the model takes, in order."""
+        return self.task.inputs
+
+    @property
+    def options(self) -> list[Setting]:
+        """The options of a call: name, type, default and help."""
+        return settings(self.task.Options)
+
+    @overload
+    def __call__(self, first: list[Any], /, *inputs: Any, **inputs_and_options: Any) -> list[ModelPrediction]: ...
+    @overload
+    def __call__(self, *inputs: Any, **inputs_and_options: Any) -> ModelPrediction: ...
+    def __call__(self, *inputs: Any, **inputs_and_options: Any) -> ModelPrediction | list[ModelPrediction]:
+        """Return the prediction for one example, or a list of them if the first input is a list."""
+        named, options = self._separate(inputs_and_options)
+        if inputs and self._is_batch(inputs[0]):
+            return list(self._predict(self._examples(inputs, named), options, attention=False))
+        (prediction,) = self._predict([bind(self.inputs, inputs, named)], options, attention=True)
+        return prediction
+
+    def parse_options(self, overrides: Sequence[str]) -> dict[str, Any]:
+        """Return `key=value` overrides, as a command line has them, as options of a call."""
+        self._check_options(entry.partition("=")[0] for entry in overrides if "=" in entry)
+        parsed = override(self.task.Options(), overrides)
+        return {name: getattr(parsed, name) for name in (entry.partition("=")[0] for entry in overrides)}
+
+    def predict(self, examples: Sequence[Mapping[str, Any]], **options: Any) -> Iterator[ModelPrediction]:
+        """Yield the predictions for examples, each a mapping of input names to values, computed in batches."""
+        bound = [bind(self.inputs, (), example) for example in examples]
+        self._check_options(options)
+        return self._predict(bound, options, attention=False)
+
+    def stream(self, *inputs: Any, **inputs_and_options: Any) -> Iterator[GeneratedToken]:
+        """Yield the answer token by token; `str(token)` is the text it adds."""
+        named, options = self._separate(inputs_and_options)
+        bound, given = bind(self.inputs, inputs, named), from_json(self.task.Options, options)
+        return self.task.stream(bound, given)
+
+    def attention(
+        self, *inputs: Any, layer: str = "", head: int | None = None, pieces: bool = False, **inputs_and_options: Any
+    ) -> AttentionFigure:
+        """Return the figure of one attention: the best aligned, or the mean or one head of a layer.
+
+        `pieces`: show the tokens of the model instead of words.
+        """
+        named, options = self._separate({**inputs_and_options, "attention": True})
+        (prediction,) = self._predict([bind(self.inputs, inputs, named)], options, attention=True)
+        return AttentionFigure.of(prediction, layer, head, pieces=pieces)
+
+    def explain(self, prediction: Prediction) -> Explanation:
+        """Return what can be asked about a prediction: ablations, importance of heads, attributions, logit lens."""
+        return Explanation(self.task, prediction)
+
+    def evaluate(self, data: str | Path | None = None, *, progress: Progress = ignore_progress) -> Evaluation:
+        """Evaluate on all of a data file, or by default on the validation data of the run."""
+        if data is None and self._data is None:
+            raise UsageError("data must be given to evaluate a model that is not a run; name a file")
+        with self._evaluating:  # the data are loaded into the task
+            self.task.load_data(Path(data or self._data or ""), eval_only=data is not None)
+            return self.task.evaluate(Split.VALID, progress=progress)
+
+    def export(self, folder: str | Path, format: str = "hf") -> list[str]:
+        """Write the model to a new folder for other tools and return notes; hf: a folder that transformers opens."""
+        if format not in FORMATS:
+            raise UsageError(f"format must be {' or '.join(FORMATS)}, but is '{format}'")
+        return export(self.task.to_pretrained(), Path(folder))
+
+    def parameters(self) -> int:
+        """Return the number of parameters."""
+        return sum(value.numel() for network in self.task.networks().values() for value in network.parameters())
+
+    def __repr__(self) -> str:
+        inputs = ", ".join(field.name + ("?" if field.optional else "") for field in self.inputs)
+        return f"<saccade.Model {self.name or type(self.task).__module__}({inputs}), {self.parameters():,} parameters>"
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><td>{html.escape(setting.name)}</td><td>{html.escape(str(setting.default))}</td>"
+            f"<td>{html.escape(setting.help)}</td></tr>"
+            for setting in self.options
+        )
+        return f"<p>{html.escape(repr(self))}</p><table><tr><th>option</th><th>default</th><th></th></tr>{rows}</table>"
+
+    def _separate(self, given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Split keyword arguments into inputs and options; a name that is neither is refused."""
+        names = {field.name for field in self.inputs}
+        unknown = next((name for name in given if name not in names | self._option_names), None)
+        if unknown is not None:
+            raise UsageError(f"no input or option '{unknown}'{suggest(unknown, [*names, *sorted(self._option_names)])}")
+        named = {name: value for name, value in given.items() if name in names}
+        return named, {name: value for name, value in given.items() if name not in names}
+
+    def _check_options(self, names: Iterable[str]) -> None:
+        """Refuse an option that the task does not have."""
+        unknown = next((name for name in names if name not in self._option_names), None)
+        if unknown is not None:
+            raise UsageError(f"no option '{unknown}'{suggest(unknown, sorted(self._option_names))}")
+
+    def _predict(
+        self, examples: Sequence[Mapping[str, Any]], options: Mapping[str, Any], *, attention: bool
+    ) -> Iterator[ModelPrediction]:
+        """Yield predictions for bound examples; attention is recorded by default or as the options say."""
+        if "attention" in self._option_names:
+            options = {"attention": attention, **options}
+        checked = from_json(self.task.Options, options)
+        return map(ModelPrediction.of, self.task.predict(examples, checked))
+
+    def _is_batch(self, value: Any) -> bool:
+        """Whether the first input is a list of examples; a list of numbers is one vector."""
+        if not isinstance(value, list):
+            return False
+        return not (isinstance(self.inputs[0], Vector) and (not value or isinstance(value[0], int | float)))
+
+    def _examples(self, inputs: Sequence[Any], named: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Return one mapping per example: other lists are read beside the first, other values count for every one."""
+        first, *others = inputs
+        for field, value in [
+            *zip(self.inputs[1:], others, strict=False),
+            *((f, named.get(f.name)) for f in self.inputs),
+        ]:
+            if isinstance(value, list) and len(value) != len(first):
+                raise UsageError(f"{field.name} must have {len(first)} values, one per example, but has {len(value)}")
+        rows = []
+        for number, row in enumerate(first):
+            more = {name: value[number] if isinstance(value, list) else value for name, value in named.items()}
+            whole = isinstance(row, Mapping) and not (isinstance(self.inputs[0], Graph) and "nodes" in row)
+            if whole and not others:
+                rows.append(bind(self.inputs, (), {**more, **row}))
+            else:
+                positional = (value[number] if isinstance(value, list) else value for value in others)
+                rows.append(bind(self.inputs, (row, *positional), more))
+        return rows
+
+
+def _jsonable(value: Any) -> Any:
+    """Return an input as JSON: text and mappings as they are, anything binary by its type."""
+    return value if isinstance(value, str | int | float | dict) else f"<{type(value).__name__}>"
