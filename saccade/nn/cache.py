@@ -144,10 +144,11 @@ class KVCache:
                 f"caches that join must have the same layers, but one has {sorted(self._layers)} "
                 f"and the other {sorted(other._layers)}"
             )
+        apart = isinstance(self.start, Tensor) or isinstance(other.start, Tensor) or self.start != other.start
+        start = torch.cat((self.starts(), other.starts())) if apart else self.start
         for name, layer in self._layers.items():
             layer.join(other._layers[name])
-        if isinstance(self.start, Tensor) or isinstance(other.start, Tensor) or self.start != other.start:
-            self.start = torch.cat((self.starts(), other.starts()))
+        self.start = start
         self.longest = max(self.longest, other.longest)
         self.capacity, self.spare = max(self.capacity, other.capacity), {}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -33,10 +33,9 @@ def pack(model: Model, rows: int) -> Model:
     return _copy(model, rows, {})
 
 
-def original(module: nn.Module) -> nn.Module:
+def original(module: Any) -> Any:
     """Return the module that a packed copy was made of; any other module is its own original."""
-    result: nn.Module = module.__dict__.get("_original", module)
-    return result
+    return module.__dict__.get("_original", module)
 
 
 def _copy(module: Model, rows: int, copies: dict[int, nn.Module]) -> Model:

@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from threading import Lock
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -187,7 +187,7 @@ class Recorder(Mapping[str, RecordedAttention]):
     `yield` (`iterate` does this): what the caller runs while the generator is suspended is then not recorded.
     """
 
-    def __init__(self, layers: dict[str, nn.Module], heads: Sequence[int] | None) -> None:
+    def __init__(self, layers: Mapping[str, Any], heads: Sequence[int] | None) -> None:
         self._by_name = {name: RecordedAttention(module, heads) for name, module in layers.items()}
         self._by_module = {id(original(module)): self._by_name[name] for name, module in layers.items()}
 

@@ -1,83 +1,241 @@
-"""Generation: with the cache as without it, past the end of the context, row by row."""
+"""Generation: cached as uncached, past the end of the context, and each row as if it were alone."""
 
 from itertools import islice
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor
 
-from saccade.decode.generate import generate
-from saccade.decode.sampling import Sampling, penalise
+from saccade.decode.generate import Generation, Request, _Row, generate
+from saccade.decode.sampling import Sampling, choose, penalise
 from saccade.models.text.gpt import GPT, GPTConfig
+from saccade.nn.cache import KVCache
 
-CONTEXT = 12
+CONTEXT, VOCABULARY = 12, 11
 GREEDY = Sampling(temperature=0)
+SHAPES = {
+    "rotary": {"position": "rotary"},
+    "learned": {"position": "learned", "score": "scaled_dot", "kv_heads": 1},
+    "sinusoidal": {"position": "sinusoidal", "norm_first": False},
+    "window": {"position": "rotary", "window": 5},
+}
 
 
-@pytest.fixture(scope="module")
-def model() -> GPT:
+def make(shape: dict[str, object]) -> GPT:
     torch.manual_seed(0)
-    net = GPT(GPTConfig(dim=16, depth=2, heads=2, hidden=32, max_positions=CONTEXT), 11)
+    net = GPT(GPTConfig(dim=16, depth=2, heads=2, hidden=32, max_positions=CONTEXT, **shape), VOCABULARY)
     for parameter in net.parameters():
         torch.nn.init.normal_(parameter, std=0.5)
     return net.eval()
 
 
-def taken(model: GPT, ids: Tensor, count: int, sampling: Sampling, seed: int = 1) -> Tensor:
-    return torch.stack(list(islice(generate(model, ids, CONTEXT, sampling, seed), count)), dim=1)
+@pytest.fixture(scope="module")
+def model() -> GPT:
+    return make({})
+
+
+@pytest.fixture(scope="module")
+def models() -> dict[str, GPT]:
+    return {name: make(shape).double() for name, shape in SHAPES.items()}
+
+
+def generated(model: GPT, ids: list[int], count: int, sampling: Sampling, seed: int = 1) -> list[int]:
+    return list(generate(model, Request(ids, sampling, seed, count), CONTEXT))
 
 
 @torch.no_grad()
-def by_hand(model: GPT, ids: Tensor, count: int) -> Tensor:
-    """Greedy without a cache: all that is in the context is read again for every token."""
-    window, made = ids[:, -CONTEXT:], []
+def uncached(model: GPT, ids: list[int], count: int) -> list[int]:
+    """Greedy without a cache: everything in the context is read again for every token."""
+    every, window = list(ids), ids[-CONTEXT:]
     for _ in range(count):
-        if window.shape[1] > CONTEXT:
-            window = torch.cat((ids, *made), dim=1)[:, -(CONTEXT // 2) :]
-        made.append(model(window)[:, -1:].argmax(-1))
-        window = torch.cat((window, made[-1]), dim=1)
-    return torch.cat(made, dim=1)
+        if len(window) > CONTEXT:
+            window = every[-(CONTEXT // 2) :]
+        token = int(model(torch.tensor([window]))[0, -1].argmax())
+        every, window = [*every, token], [*window, token]
+    return every[len(ids) :]
+
+
+@torch.no_grad()
+def one_row(model: GPT, ids: Tensor, sampling: Sampling, seed: int):
+    """The loop for one row, in the plainest form; Generation must give the same numbers bit for bit."""
+    generator = torch.Generator().manual_seed(seed)
+    used, unread, cache = ids, ids[:, -CONTEXT:], KVCache(CONTEXT)
+    while True:
+        if cache.longest + unread.shape[1] > CONTEXT:
+            cache, unread = KVCache(CONTEXT), used[:, -max(1, CONTEXT // 2) :]
+        logits = model(unread, cache=cache)[:, -1]
+        chosen = choose(logits, used, sampling, generator)
+        yield int(chosen), logits
+        unread = chosen[:, None]
+        used = torch.cat((used, unread), dim=1)
 
 
 @pytest.mark.parametrize("length", [1, 5, CONTEXT - 1, CONTEXT, 3 * CONTEXT])
 def test_a_cache_changes_nothing_also_past_the_context(model: GPT, length: int) -> None:
-    ids = torch.randint(11, (2, length), generator=torch.Generator().manual_seed(length))
-    assert torch.equal(taken(model, ids, 40, GREEDY), by_hand(model, ids, 40))
+    ids = torch.randint(VOCABULARY, (length,), generator=torch.Generator().manual_seed(length)).tolist()
+    assert generated(model, ids, 40, GREEDY) == uncached(model, ids, 40)
 
 
-def test_rows_do_not_see_each_other(model: GPT) -> None:
-    ids = torch.tensor([[1, 2, 3], [4, 5, 6]])
-    together = taken(model, ids, 20, GREEDY)
-    for row in range(2):
-        assert torch.equal(together[row], taken(model, ids[row : row + 1], 20, GREEDY)[0])
+@pytest.mark.parametrize("length", [1, 5, CONTEXT, 3 * CONTEXT])
+@pytest.mark.parametrize("sampling", [GREEDY, Sampling(0.9, top_k=5, repetition_penalty=1.3)], ids=["greedy", "drawn"])
+def test_one_row_gives_the_bits_of_the_plain_loop(model: GPT, length: int, sampling: Sampling) -> None:
+    ids = torch.randint(VOCABULARY, (1, length), generator=torch.Generator().manual_seed(length))
+    logits = Spy(model)
+    found = list(generate(logits, Request(ids[0].tolist(), sampling, 7, 40), CONTEXT))
+    expected = list(islice(one_row(model, ids, sampling, 7), 40))
+    assert found == [token for token, _ in expected]
+    assert all(torch.equal(mine, plain) for mine, (_, plain) in zip(logits.last, expected, strict=True))
+
+
+class Spy:
+    """A model whose logits of the last position are kept."""
+
+    def __init__(self, model: GPT) -> None:
+        self.model, self.last = model, []
+        self.parameters = model.parameters
+
+    def __call__(self, ids: Tensor, *, cache: KVCache | None = None) -> Tensor:
+        logits = self.model(ids, cache=cache)
+        self.last.append(logits[:, -1])
+        return logits
+
+
+requests = st.builds(
+    Request,
+    ids=st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=2 * CONTEXT),
+    sampling=st.sampled_from([GREEDY, Sampling(1.0), Sampling(0.7, top_k=4), Sampling(0.9, repetition_penalty=1.5)]),
+    seed=st.integers(0, 99),
+    max_new_tokens=st.integers(0, 2 * CONTEXT),
+    stop_ids=st.sampled_from([(), (3,), (1, 7)]),
+)
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    shape=st.sampled_from(list(SHAPES)),
+    arrivals=st.lists(st.tuples(st.integers(0, 6), requests), min_size=1, max_size=5),
+    removals=st.lists(st.tuples(st.integers(0, 20), st.integers(0, 4)), max_size=2),
+)
+def test_a_row_is_the_same_alone_and_with_others_that_join_and_leave(models, shape, arrivals, removals) -> None:
+    """Mixed lengths, samplings, stop ids and full contexts; some rows are removed in between."""
+    model = models[shape]
+    generation, found, rows, removed = Generation(model, CONTEXT), {}, [], set()
+    waiting = sorted(arrivals, key=lambda arrival: arrival[0])
+    for step in range(60):
+        while waiting and waiting[0][0] <= step:
+            rows.append(waiting.pop(0)[1])
+            assert generation.add(rows[-1]) == len(rows) - 1
+            found[id(rows[-1])] = []
+        for when, row in removals:
+            if when == step and row < len(rows):
+                generation.remove(row)
+                removed.add(row)
+        for request, token in generation.step():
+            found[id(request)].append(token)
+    assert not len(generation)
+    for number, request in enumerate(rows):
+        alone = list(generate(model, request, CONTEXT))
+        tokens = found[id(request)]
+        if tokens and tokens[-1] in request.stop_ids:
+            tokens = tokens[:-1]
+        assert tokens == (alone[: len(tokens)] if number in removed else alone)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_logits_of_a_row_do_not_depend_on_the_rows_beside_it(models, shape: str, monkeypatch) -> None:
+    """Row 0 runs from the beginning; others of other lengths join, leave and fill their context beside it."""
+    logits: list[Tensor] = []
+    plain = _Row.choose
+
+    def spy(row: _Row, values: Tensor) -> int:
+        if row.number == 0:
+            logits.append(values)
+        return plain(row, values)
+
+    monkeypatch.setattr(_Row, "choose", spy)
+    first = Request([1, 2, 3], GREEDY, 1, 30)
+    list(generate(models[shape], first, CONTEXT))
+    alone, generation = torch.cat(logits), Generation(models[shape], CONTEXT)
+    logits.clear()
+    generation.add(first)
+    sizes = []
+    for step in range(30):
+        if step in (2, 3, 9):
+            generation.add(Request(list(range(step, 0, -1)) * 2, Sampling(1.0), step, 3 * step))
+        sizes.append(len(generation.step()))
+    assert sizes[:4] == [1, 1, 2, 3] and sizes[8:13] == [2, 3, 3, 3, 2]
+    torch.testing.assert_close(torch.cat(logits), alone, atol=1e-10, rtol=1e-10)
+
+
+def test_equal_requests_give_equal_tokens_in_the_order_they_were_added(model: GPT) -> None:
+    generation = Generation(model, CONTEXT)
+    requests = [Request([1, 2], Sampling(1.0), 5, 4), Request([4], GREEDY, 1, 2), Request([1, 2], Sampling(1.0), 5, 4)]
+    for request in requests:
+        generation.add(request)
+    steps = [generation.step() for _ in range(4)]
+    assert [[id(request) for request, _ in step] for step in steps[:2]] == [[id(one) for one in requests]] * 2
+    assert [len(step) for step in steps] == [3, 3, 2, 2]
+    assert (
+        [step[0][1] for step in steps]
+        == [step[-1][1] for step in steps]
+        == generated(model, [1, 2], 4, Sampling(1.0), 5)
+    )
+    assert len(generation) == 0 and generation.step() == []
+
+
+def test_a_stop_id_ends_its_row_and_is_not_yielded(model: GPT) -> None:
+    ids = generated(model, [1, 2, 3], 20, GREEDY)
+    stop = ids[6]
+    request = Request([1, 2, 3], GREEDY, 1, 20, stop_ids=(stop,))
+    assert list(generate(model, request, CONTEXT)) == ids[: ids.index(stop)]
+    generation = Generation(model, CONTEXT)
+    generation.add(request)
+    tokens = []
+    while len(generation):
+        tokens += [token for _, token in generation.step()]
+    assert tokens == ids[: ids.index(stop) + 1]
 
 
 def test_chance_follows_the_seed_alone(model: GPT) -> None:
-    ids = torch.tensor([[1, 2, 3]])
-    first = taken(model, ids, 30, Sampling(temperature=1), seed=4)
+    first = generated(model, [1, 2, 3], 30, Sampling(temperature=1), seed=4)
     torch.rand(3)
-    assert torch.equal(first, taken(model, ids, 30, Sampling(temperature=1), seed=4))
-    assert not torch.equal(first, taken(model, ids, 30, Sampling(temperature=1), seed=5))
+    assert first == generated(model, [1, 2, 3], 30, Sampling(temperature=1), seed=4)
+    assert first != generated(model, [1, 2, 3], 30, Sampling(temperature=1), seed=5)
 
 
-def test_a_penalty_looks_at_the_prompt_and_at_what_was_made(model: GPT) -> None:
-    made = taken(model, torch.tensor([[1, 2]]), 8, Sampling(temperature=0, repetition_penalty=3.0))
+def test_a_penalty_applies_to_the_prompt_and_to_generated_tokens(model: GPT) -> None:
+    found = generated(model, [1, 2], 8, Sampling(temperature=0, repetition_penalty=3.0))
     used = torch.tensor([[1, 2]])
     for _ in range(8):
         with torch.no_grad():
             logits = model(used)[:, -1]
         used = torch.cat((used, penalise(logits, used, 3.0).argmax(-1, keepdim=True)), dim=1)
-    assert torch.equal(made, used[:, 2:])
-    assert not torch.equal(made, taken(model, torch.tensor([[1, 2]]), 8, GREEDY))
+    assert found == used[0, 2:].tolist()
+    assert found != generated(model, [1, 2], 8, GREEDY)
 
 
 def test_no_gradient_is_kept(model: GPT) -> None:
-    assert not taken(model, torch.tensor([[1]]), 3, GREEDY).requires_grad
+    spy = Spy(model)
+    list(generate(spy, Request([1], GREEDY, 1, 3), CONTEXT))
+    assert not any(logits.requires_grad for logits in spy.last)
     assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_the_last_token_is_not_read(model: GPT) -> None:
+    spy = Spy(model)
+    tokens = generate(spy, Request([1, 2], GREEDY, 1, 3), CONTEXT)
+    assert spy.last == []  # nothing is computed before the first token is asked for
+    assert len(list(tokens)) == 3 == len(spy.last)
 
 
 def test_a_context_of_one_token() -> None:
     torch.manual_seed(0)
     net = GPT(GPTConfig(dim=8, depth=1, heads=1, hidden=8, max_positions=1), 5).eval()
-    made = list(islice(generate(net, torch.tensor([[1, 2]]), 1, GREEDY, 1), 4))
-    assert len(made) == 4
+    assert len(list(generate(net, Request([1, 2], GREEDY, 1, 4), 1))) == 4
+
+
+def test_a_prompt_without_tokens_is_refused() -> None:
+    with pytest.raises(ValueError, match="ids must have at least one token, but are empty"):
+        Request([])

@@ -235,3 +235,56 @@ def test_what_the_memory_held_before_does_not_matter():
     finally:
         torch.use_deterministic_algorithms(False)
     assert_same(last[:, 0], torch.stack((whole[0, 4], whole[1, 2], whole[0, 4])))
+
+
+# --- rows that join and leave ---
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=name)
+@pytest.mark.parametrize("capacities", [(TOKENS + 3, TOKENS + 3), (7, TOKENS + 3), (TOKENS + 3, 7)])
+def test_rows_that_join_go_on_each_from_its_own_end(shape, capacities):
+    """Two rows of 4 tokens, one of 2 (or 4) joins; later the first leaves; each is as if it were alone."""
+    model = make_gpt(shape)
+    ids = torch.randint(VOCABULARY, (3, TOKENS))
+    for length in (2, 4):
+        cache, other = KVCache(capacities[0]), KVCache(capacities[1])
+        model(ids[:2, :4], cache=cache)
+        model(ids[2:, :length], cache=other)
+        cache.join(other)
+        assert cache.capacity == max(capacities)
+        assert (other.start, other.longest) == (length, length)  # the other one is only read
+        starts = [4, 4, length]
+        for step, rows in ((0, [0, 1, 2]), (1, [0, 1, 2]), (2, [2, 1])):
+            if step == 2:
+                cache.reorder(torch.tensor(rows))
+            chunk = torch.stack([ids[row, starts[row] + step] for row in rows])[:, None]
+            logits = model(chunk, cache=cache)
+            for at, row in enumerate(rows):
+                assert_same(logits[at, 0], model(ids[row : row + 1, : starts[row] + step + 1])[0, -1])
+
+
+def test_memories_and_states_join_too():
+    """A shorter memory is padded with zeros, which its mask hides; a carried state follows its row."""
+    decoder = randomised(Transformer(TransformerConfig(dim=16, depth=2, heads=4, hidden=24), memory_dim=6))
+    x, long, short = torch.randn(3, 5, 16).double(), torch.randn(1, 5, 6).double(), torch.randn(2, 3, 6).double()
+    first, second = KVCache(5), KVCache(5)
+    decoder(x[:1, :4], long, mask=Causal(), cache=first)
+    decoder(x[1:, :2], short, mask=Causal(), cache=second)
+    first.layer("state").state = (torch.ones(1, 2),)
+    second.layer("state").state = (torch.zeros(2, 3),)
+    first.join(second)
+    assert [part.tolist() for part in first.layer("state").state] == [[[1, 1, 0], [0, 0, 0], [0, 0, 0]]]
+    memory = torch.cat((long, torch.nn.functional.pad(short, (0, 0, 0, 2))))
+    keep = Padding(torch.tensor([[True] * 5] + [[True] * 3 + [False] * 2] * 2))
+    tokens = torch.stack((x[0, 4], x[1, 2], x[2, 2]))[:, None]
+    joined = decoder(tokens, memory, mask=Causal(), memory_mask=keep, cache=first)
+    assert_same(joined[0, 0], decoder(x[:1], long, mask=Causal())[0, 4])
+    assert_same(joined[1:, 0], decoder(x[1:, :3], short, mask=Causal())[:, 2])
+
+
+def test_caches_of_different_models_cannot_join():
+    first, second = KVCache(4), KVCache(4)
+    first.layer("0.self")
+    second.layer("1.self")
+    with pytest.raises(ValueError, match=r"same layers, but one has \['0.self'\] and the other \['1.self'\]"):
+        first.join(second)

@@ -13,7 +13,7 @@ from saccade.models.text.gpt import GPT, GPTConfig
 from saccade.nn.attention import Additive, Attention, Cosine, Dot
 from saccade.nn.cache import KVCache
 from saccade.nn.masks import Causal, Padding, Window
-from saccade.nn.probe import watch
+from saccade.nn.probe import record, watch
 from saccade.nn.transformer import Transformer, TransformerConfig
 
 DIM, HEADS, TOKENS, VOCABULARY = 16, 4, 7, 11
@@ -381,6 +381,86 @@ def test_two_threads_on_one_model_never_mix():
         for name in alone:
             torch.testing.assert_close(read[number][name], alone[name].rows(), atol=1e-6, rtol=0)
     assert not torch.equal(read[0]["decoder.0.self"], read[1]["decoder.0.self"])
+
+
+# --- a recorder that is entered again ---
+
+
+def test_a_recorder_records_only_while_it_is_entered():
+    model, ids = make_gpt().double(), some_ids(tokens=4)
+    recorder, cache = record(model), KVCache(TOKENS)
+    with torch.no_grad(), watch(model) as whole:
+        model(ids)
+    with torch.no_grad():
+        model(some_ids())
+        for token in ids.split(1, dim=1):
+            with recorder:
+                model(token, cache=cache)
+            model(some_ids())
+    for name in whole:
+        torch.testing.assert_close(recorder[name].rows(), whole[name].rows(), atol=1e-10, rtol=0)
+
+
+def test_a_recorder_entered_twice_records_once():
+    model, cache = make_gpt().double(), KVCache(TOKENS)
+    recorder = record(model)
+    with recorder, recorder:
+        model(some_ids(tokens=3), cache=cache)
+    assert recorder["decoder.0.self"].shape == (2, HEADS, 3, 3)
+    model(some_ids(tokens=2), cache=cache)
+    assert recorder["decoder.0.self"].shape[2] == 3
+
+
+def test_a_suspended_generator_records_no_other_calls():
+    """Two generations that take turns, and calls of the same model in between: each records its own alone."""
+    model, ids = make_gpt().double(), [some_ids(rows=1), some_ids(rows=1)]
+
+    def stream(number, recorder):
+        def steps():
+            cache = KVCache(TOKENS)
+            for token in ids[number].split(1, dim=1):
+                yield model(token, cache=cache)
+
+        yield from recorder.iterate(steps())
+
+    recorders = [record(model), record(model)]
+    streams = [stream(number, recorder) for number, recorder in enumerate(recorders)]
+    with torch.no_grad(), watch(model) as outer:
+        for step in range(5):
+            for running in streams:
+                next(running)
+            before = [recorder["decoder.0.self"].rows() for recorder in recorders]
+            model(some_ids(rows=3))  # while both are suspended
+            after = [recorder["decoder.0.self"].rows() for recorder in recorders]
+            assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
+            assert [rows.shape[2] for rows in after] == [step + 1] * 2
+        streams[0].close()
+        model(some_ids(rows=3))
+    assert outer["decoder.0.self"].shape == (3, HEADS, TOKENS, TOKENS)
+    for number, recorder in enumerate(recorders):
+        with torch.no_grad(), watch(model) as alone:
+            model(ids[number][:, :5])
+        for name in alone:
+            torch.testing.assert_close(recorder[name].rows(), alone[name].rows(), atol=1e-10, rtol=0)
+
+
+def test_a_recording_begins_anew_when_rows_join_the_cache():
+    model, ids = make_gpt().double(), some_ids(rows=3)
+    cache, other = KVCache(TOKENS), KVCache(TOKENS)
+    with torch.no_grad(), watch(model) as recorder:
+        model(ids[:2, :4], cache=cache)
+        model(ids[2:, :2], cache=other)
+        cache.join(other)
+        for step in range(2):
+            model(torch.stack((ids[0, 4 + step], ids[1, 4 + step], ids[2, 2 + step]))[:, None], cache=cache)
+        cache.reorder(torch.tensor([2, 0]))
+    for at, (row, length) in enumerate(((2, 4), (0, 6))):
+        with torch.no_grad(), watch(model) as alone:
+            model(ids[row : row + 1, :length])
+        for name in alone:
+            found = recorder[name].rows()[at]
+            assert found.shape == (HEADS, 2, 6)
+            torch.testing.assert_close(found[..., :length], alone[name].rows(length - 2)[0], atol=1e-10, rtol=0)
 
 
 # --- what is kept ---
