@@ -97,9 +97,9 @@ def ours(folder):
     from saccade.decode.search import Search, search
     from saccade.models.seq2seq.interface import DecoderState
     from saccade.nn.packed import packed
-    from saccade.pretrained.huggingface import read
+    from saccade.pretrained.opening import read_network
 
-    model, (ids, keep) = read(folder / "marian").model, rectangle()
+    model, (ids, keep) = read_network(folder / "marian").network, rectangle()
 
     @torch.no_grad()
     def work():

@@ -1,10 +1,11 @@
-"""Features: vectors of texts or tokens from chosen layers of an encoder, and which layers to choose for one's own data.
+"""Features: vectors of texts or tokens from chosen layers of an encoder, and which layers suit one's own data.
 
-Shapes: N rows, D width.
+Shapes: N rows, T tokens, D width.
 """
 
 from __future__ import annotations
 
+import copy
 import json
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,171 +20,187 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from saccade.config import override
-from saccade.core.task import Progress, Split, Task, quiet
+from saccade.core import Progress, Split, Task, ignore_progress
 from saccade.errors import UsageError, suggest
 from saccade.metrics import classification, tagging
-from saccade.models.text.bert import pool
-from saccade.pretrained import lora
+from saccade.models.text.bert import pool as pooled
+from saccade.pretrained.adapters import merge_lora
 from saccade.pretrained.quantize import quantize
 from saccade.tasks import guess_task, load_task
 from saccade.tasks._encoder.layers import LAYERS
-from saccade.tasks._encoder.task import EncoderTask
+from saccade.tasks._encoder.task import EncodedText, EncoderTask
 
-STEPS = 60  # of the small head that judges a choice of layers
+PROBE_STEPS = 60  # of the linear classifier that compares choices of layers
 
 
 @dataclass(frozen=True)
 class Vectors:
-    """What a text became: its pieces, and one vector for all of it or one for each piece."""
+    """The tokens of a text, and one vector for all of it or one for each token."""
 
     text: str
-    pieces: tuple[str, ...]
+    tokens: tuple[str, ...]
     values: Tensor  # (D,) or (T, D)
 
 
 @dataclass(frozen=True)
-class Choice:
-    """How good a small head is over a choice of layers."""
+class LayerScore:
+    """The score of a linear classifier over a choice of layers."""
 
     layers: str
     score: float
     width: int
 
 
-def encoder_of(opened: Task) -> EncoderTask:
-    """The task, if it has an encoder."""
-    if not isinstance(opened, EncoderTask):
+def encoder_of(task: Task) -> EncoderTask:
+    """Return the task if it has an encoder."""
+    if not isinstance(task, EncoderTask):
         raise UsageError("features need an encoder such as BERT, but this model has none; take minilm, for example")
-    return opened
+    return task
 
 
 def vectors(
-    opened: EncoderTask, texts: Sequence[str], layers: str = "last", per: Literal["text", "token"] = "text", **how: Any
+    encoder: EncoderTask,
+    texts: Sequence[str],
+    layers: str = "last",
+    per: Literal["text", "token"] = "text",
+    *,
+    pool: Literal["mean", "first"] = "mean",
+    int8: bool = False,
 ) -> Iterator[Vectors]:
-    """The vectors of some texts in their order; `pool` says what stands for a text, `int8` computes in 8 bits."""
+    """Yield the vectors of some texts in order; `int8` computes with a quantised copy of the encoder."""
     _check(layers)
-    framed = [opened.frame.build(ids, None) for ids in opened.tokenizer.encode_batch(texts)]
-    if how.get("int8"):
-        lora.merge(opened.model)
-        opened.model = quantize(opened.model)
-    found: dict[int, Tensor] = {}
+    if int8:
+        model = quantize(merge_lora(encoder.model))
+        encoder = copy.copy(encoder)  # the caller's keeps its own network
+        encoder.model = model
+    encoded = [EncodedText(*encoder.template.build(ids, None)) for ids in encoder.tokenizer.encode_batch(texts)]
+    ready: dict[int, Tensor] = {}
     following = 0
-    for at, tokens in opened.features(framed, (layers,)):
-        found[at] = tokens if per == "token" else pool(tokens[None], None, how.get("pool", "mean"))[0]
-        while following in found:
-            pieces = tuple(opened.tokenizer.pieces(framed[following][0]))
-            yield Vectors(texts[following], pieces, found.pop(following).cpu())
+    for row, tokens in encoder.features(encoded, (layers,)):
+        ready[row] = tokens if per == "token" else pooled(tokens[None], None, pool)[0]
+        while following in ready:
+            pieces = tuple(encoder.tokenizer.pieces(encoded[following].ids))
+            yield Vectors(texts[following], pieces, ready.pop(following).cpu())
             following += 1
 
 
-def write(found: Iterable[Vectors], output: Path | None) -> Iterator[str]:
-    """Vectors as JSON lines, or into a file: .npy holds one row for each text or token, .jsonl the tokens too."""
+def write(vectors: Iterable[Vectors], output: Path | None) -> Iterator[str]:
+    """Yield vectors as JSON lines, or write a file: .npy has one row for each text or token, .jsonl the tokens too."""
     if output is None:
-        yield from map(_line, found)
+        yield from map(_line, vectors)
         return
     if output.suffix == ".jsonl":
         with output.open("w", encoding="utf-8") as file:
-            file.writelines(f"{_line(one)}\n" for one in found)
+            file.writelines(f"{_line(one)}\n" for one in vectors)
     elif output.suffix == ".npy":
-        rows = [one.values if one.values.dim() == 2 else one.values[None] for one in found]
+        rows = [one.values if one.values.dim() == 2 else one.values[None] for one in vectors]
         np.save(output, torch.cat(rows).numpy())
     else:
         raise UsageError(f"--output must end on .npy or .jsonl, but is {output}")
 
 
 def _line(one: Vectors) -> str:
-    known = {"text": one.text, "tokens": list(one.pieces)} if one.values.dim() == 2 else {"text": one.text}
-    return json.dumps({**known, "vector": one.values.tolist()}, ensure_ascii=False)
+    described = {"text": one.text, "tokens": list(one.tokens)} if one.values.dim() == 2 else {"text": one.text}
+    return json.dumps({**described, "vector": one.values.tolist()}, ensure_ascii=False)
 
 
-def word_distance(opened: EncoderTask, texts: tuple[str, str], word: str, layers: str = "last") -> float:
-    """The cosine of the vectors of one word in two texts; 1 would mean that its context does not matter."""
+def word_similarity(encoder: EncoderTask, texts: tuple[str, str], word: str, layers: str = "last") -> float:
+    """Return the cosine similarity of one word's vectors in two texts; 1: its context makes no difference."""
     _check(layers)
     sides = []
+    ids = encoder.tokenizer.encode(word)
     for text in texts:
-        row, _ = framed = opened.framed(text)
-        wanted = opened.tokenizer.encode(word)
-        place = next((at for at in range(len(row)) if row[at : at + len(wanted)] == wanted), None)
-        if place is None or not wanted:
-            raise UsageError(f"'{word}' must stand in both texts, but is not in '{text}'")
-        ((_, tokens),) = opened.features([framed], (layers,))
-        sides.append(tokens[place : place + len(wanted)].mean(0))
+        encoded = encoder.encode(text)
+        row = list(encoded.ids)
+        start = next((at for at in range(len(row)) if row[at : at + len(ids)] == ids), None)
+        if start is None or not ids:
+            raise UsageError(f"'{word}' must occur in both texts, but is not in '{text}'")
+        ((_, tokens),) = encoder.features([encoded], (layers,))
+        sides.append(tokens[start : start + len(ids)].mean(0))
     return float(torch.cosine_similarity(sides[0], sides[1], dim=0))
 
 
 def compare_layers(
-    opened: EncoderTask, data: Path, task: str = "", words: Sequence[str] = (), advance: Progress = quiet
-) -> list[Choice]:
-    """A small head over each choice of layers of the frozen encoder, on the user's own data; the best first."""
+    encoder: EncoderTask,
+    data: Path,
+    task: str = "",
+    overrides: Sequence[str] = (),
+    progress: Progress = ignore_progress,
+) -> list[LayerScore]:
+    """Train a linear classifier over each choice of layers of the frozen encoder on a labelled file; the best first."""
     task = task or ("tagging" if guess_task(data) == "tagging" else "text_classification")
-    sets = [_examples(opened, task, data, split, list(words)) for split in (Split.TRAIN, Split.VALID)]
-    done: list[Choice] = []
+    splits = [_examples(encoder, task, data, split, list(overrides)) for split in (Split.TRAIN, Split.VALID)]
+    scores: list[LayerScore] = []
     for number, layers in enumerate(LAYERS, 1):
-        (train, labels), (valid, _) = ((one.vectors(opened, layers), one.labels) for one in sets)
-        found = _probe(train, labels, valid)
-        done.append(Choice(layers, sets[1].score(found), train.shape[1]))
-        advance(number / len(LAYERS))
-    return sorted(done, key=lambda choice: -choice.score)
+        train, valid = (split.vectors(encoder, layers) for split in splits)
+        predictions = _probe(train, splits[0].labels, valid)
+        scores.append(LayerScore(layers, splits[1].score(predictions), train.shape[1]))
+        progress(number / len(LAYERS))
+    return sorted(scores, key=lambda one: -one.score)
 
 
 @dataclass(frozen=True)
 class _Examples:
-    """Rows of a split, where their vectors stand, and their labels."""
+    """Encoded rows of a split, the positions of their labels, and the labels."""
 
-    framed: list[tuple[list[int], int]]
-    places: list[list[int]] | None
+    encoded: list[EncodedText]
+    positions: list[list[int]] | None
     """tokens of each row that have a label; None: the whole row has one"""
     labels: Tensor
     names: tuple[str, ...]
     entities: bool
 
-    def vectors(self, opened: EncoderTask, layers: str) -> Tensor:
-        found: dict[int, Tensor] = {}
-        for at, tokens in opened.features(self.framed, (layers,)):
-            found[at] = tokens[self.places[at]] if self.places else tokens.mean(0, keepdim=True)
-        return torch.cat([found[at] for at in range(len(self.framed))])
+    def vectors(self, encoder: EncoderTask, layers: str) -> Tensor:
+        rows: dict[int, Tensor] = {}
+        for row, tokens in encoder.features(self.encoded, (layers,)):
+            rows[row] = tokens[self.positions[row]] if self.positions else tokens.mean(0, keepdim=True)
+        return torch.cat([rows[row] for row in range(len(self.encoded))])
 
-    def score(self, found: Tensor) -> float:
-        said, wanted = ([self.names[one] for one in side.tolist()] for side in (found, self.labels))
+    def score(self, predictions: Tensor) -> float:
+        predicted, expected = ([self.names[one] for one in side.tolist()] for side in (predictions, self.labels))
         if not self.entities:
-            return classification.accuracy(said, wanted).value
-        assert self.places is not None
-        ends = list(accumulate(map(len, self.places)))
+            return classification.accuracy(predicted, expected).value
+        assert self.positions is not None
+        ends = list(accumulate(map(len, self.positions)))
         sides = [
-            [side[end - len(row) : end] for row, end in zip(self.places, ends, strict=True)] for side in (said, wanted)
+            [side[end - len(row) : end] for row, end in zip(self.positions, ends, strict=True)]
+            for side in (predicted, expected)
         ]
         return tagging.score_entities(sides[0], sides[1]).f1.value
 
 
-def _examples(opened: EncoderTask, task: str, data: Path, split: Split, words: list[str]) -> _Examples:
-    """The data of a task with a frozen encoder of ours in place of its own."""
+def _examples(encoder: EncoderTask, task: str, data: Path, split: Split, overrides: list[str]) -> _Examples:
+    """Return the data of a task, encoded with the tokenizer of another encoder."""
     if task not in ("tagging", "text_classification"):
         raise UsageError(f"layers are compared by tagging or text_classification, but the task is '{task}'")
     kind = load_task(task)
-    config = override(kind.Config(), [*words, f"max_length={opened.frame.max_length}", "vocabulary=30000"])
-    with tempfile.TemporaryDirectory(prefix="saccade-") as place, torch.device("meta"):
-        kind.prepare(config, data, Path(place))
-        reader: Any = kind.open(config, Path(place))
-        reader.tokenizer, reader.frame = opened.tokenizer, opened.frame
+    fixed = [f"max_length={encoder.template.max_length}", "vocabulary_size=30000"]
+    config = override(kind.Config(), [*overrides, *fixed])
+    with tempfile.TemporaryDirectory(prefix="saccade-") as assets, torch.device("meta"):
+        kind.prepare(config, data, Path(assets))
+        reader: Any = kind.open(config, Path(assets))
+        reader.tokenizer, reader.template = encoder.tokenizer, encoder.template
         reader.load_data(data)
-    numbers = {name: at for at, name in enumerate(reader.names)}
-    part = reader.parts[split]
+    numbers = {name: number for number, name in enumerate(reader.labels)}
+    part = reader.splits[split]
     if task == "text_classification":
-        framed = reader._framed(part, range(len(part)))[0]
+        encoded = reader.encode_rows(part, range(len(part)))
         labels = [numbers[labels[0]] for labels in part.labels]
-        return _Examples(framed, None, torch.tensor(labels), reader.names, False)
-    rows = [reader._frame(sentence.words) for sentence in part.sentences]
-    tags = [numbers[tag] for row, one in zip(rows, part.sentences, strict=True) for tag in one.tags[: len(row.places)]]
-    framed = [(row.ids, len(row.ids)) for row in rows]
-    return _Examples(framed, [row.places for row in rows], torch.tensor(tags), reader.names, reader.score == "f1")
+        return _Examples(list(encoded), None, torch.tensor(labels), reader.labels, False)
+    rows = [reader.encode_words(sentence.words) for sentence in part.sentences]
+    pairs = zip(rows, part.sentences, strict=True)
+    tags = [numbers[tag] for row, sentence in pairs for tag in sentence.tags[: len(row.positions)]]
+    encoded = [EncodedText(row.ids, len(row.ids)) for row in rows]
+    positions = [list(row.positions) for row in rows]
+    return _Examples(encoded, positions, torch.tensor(tags), reader.labels, reader.metric.name == "f1")
 
 
 def _probe(train: Tensor, labels: Tensor, valid: Tensor) -> Tensor:
-    """What a linear layer, trained on vectors (N, D), says of others: which label each has."""
+    """Train a linear classifier on vectors (N, D) and return the labels it predicts for others."""
     mean, deviation = train.mean(0), train.std(0) + 1e-6
     train, valid = (train - mean) / deviation, (valid - mean) / deviation
     weight = torch.zeros(int(labels.max()) + 1, train.shape[1] + 1, requires_grad=True)
-    optimizer = torch.optim.LBFGS([weight], max_iter=STEPS, history_size=10, line_search_fn="strong_wolfe")
+    optimizer = torch.optim.LBFGS([weight], max_iter=PROBE_STEPS, history_size=10, line_search_fn="strong_wolfe")
 
     def loss() -> Tensor:
         optimizer.zero_grad()
