@@ -1,4 +1,4 @@
-"""Pickles: old weight files made safe once; nothing else here ever opens one."""
+"""Pickles: convert an old pytorch_model.bin to safetensors once; no other module opens a pickle."""
 
 from __future__ import annotations
 
@@ -14,72 +14,71 @@ from torch import Tensor
 from saccade.atomic_io import sync_folder, unsaved
 from saccade.errors import ModelFileError
 
-OLD, NEW = "pytorch_model.bin", "model.safetensors"
-MOST_TENSORS = 100_000
-SHARED = 4  # times that all tensors may be larger than the file, since tied ones stand in it once
+PICKLE, SAFETENSORS = "pytorch_model.bin", "model.safetensors"
+MAX_TENSORS = 100_000
+MAX_EXPANSION = 4  # bytes of all tensors by bytes of the file, which stores shared tensors once
 
 
 def convert(folder: Path, *, allow_pickle: bool) -> Path:
-    """Write the tensors of a pytorch_model.bin as model.safetensors beside it; the pickle may build tensors only."""
-    path, target = folder / OLD, folder / NEW
+    """Write the tensors of a pytorch_model.bin to model.safetensors beside it; the pickle may build tensors only."""
+    path, target = folder / PICKLE, folder / SAFETENSORS
     if target.exists():
-        raise ModelFileError(f"{target} must not be there yet, but is; use it, or delete it first")
+        raise ModelFileError(f"{target} must not exist yet, but does; use it, or delete it first")
     if not path.is_file():
-        raise ModelFileError(f"{folder} must hold {OLD}, but does not; only this one file can be converted")
+        raise ModelFileError(f"{folder} must hold {PICKLE}, but does not; no other file can be converted")
     if not allow_pickle:
-        raise ModelFileError(
-            f"{path} is a pickle, which can run code; if you trust where it comes from, add --allow-pickle"
-        )
-    state = _tensors(path)
-    aside = folder / f"{NEW}.tmp"
+        raise ModelFileError(f"{path} is a pickle, which can run code; if you trust its source, add --allow-pickle")
+    tensors = _read_tensors(path)
+    temporary = folder / f"{SAFETENSORS}.tmp"
     try:
-        save_file(state, aside, {"format": "pt"})
-        aside.replace(target)
+        save_file(tensors, temporary, {"format": "pt"})
+        temporary.replace(target)
         sync_folder(folder)
     except OSError as error:
         raise unsaved(target, error) from error
     return target
 
 
-def _check_unpacked(path: Path) -> None:
-    """Refuse a zip that would grow when it is unpacked: weights are stored as they are."""
+def _check_compression(path: Path) -> None:
+    """Refuse a zip file that expands when it is unpacked: weights are stored without compression."""
     size = path.stat().st_size
     try:
-        with zipfile.ZipFile(path) as packed:
-            room = sum(member.file_size for member in packed.infolist())
+        with zipfile.ZipFile(path) as archive:
+            unpacked = sum(member.file_size for member in archive.infolist())
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError):
-        return  # the older form, or broken: the reader of pickles says which
-    if room > size:
+        return  # the older format, or broken: torch.load reports which
+    if unpacked > size:
         raise ModelFileError(
-            f"{path} must not grow when it is unpacked, but its {size:,} bytes become {room:,}; "
-            "get the model as safetensors"
+            f"{path} must not expand when it is unpacked, but its {size:,} bytes become {unpacked:,}; "
+            "download the model as safetensors"
         )
 
 
-def _tensors(path: Path) -> dict[str, Tensor]:
-    _check_unpacked(path)
+def _read_tensors(path: Path) -> dict[str, Tensor]:
+    _check_compression(path)
     try:
-        with warnings.catch_warnings(action="ignore"):  # of old forms, which are read or refused all the same
-            found: Any = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # a hostile pickle can make the reader fail in any way
-        # What the library says is left out: it advises to open the file with less care.
+        with warnings.catch_warnings(action="ignore"):  # about old formats, which are read or refused all the same
+            content: Any = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # a hostile pickle can make torch.load fail in any way
+        # The message of torch.load is left out: it recommends weights_only=False.
         raise ModelFileError(
             f"{path} must hold tensors and nothing else, but does not ({type(error).__name__}); "
-            "get the model as safetensors"
+            "download the model as safetensors"
         ) from error
-    if not isinstance(found, dict) or not found or len(found) > MOST_TENSORS:
-        raise ModelFileError(f"{path} must hold tensors by name, but does not; get the model as safetensors")
+    if not isinstance(content, dict) or not content or len(content) > MAX_TENSORS:
+        raise ModelFileError(f"{path} must hold tensors by name, but does not; download the model as safetensors")
     size, total = path.stat().st_size, 0
-    for name, tensor in found.items():
+    for name, tensor in content.items():
         if not isinstance(name, str) or not isinstance(tensor, Tensor) or tensor.layout != torch.strided:
             raise ModelFileError(
-                f"{path}: {str(name)[:80]!r} must be a name of a plain tensor, but is not; get the model as safetensors"
+                f"{path}: {str(name)[:80]!r} must be the name of a dense tensor, but is not; "
+                "download the model as safetensors"
             )
-        room = tensor.numel() * tensor.element_size()
-        total += room
-        if room > size or total > SHARED * size:  # a few numbers, spread out to fill all memory
+        expanded = tensor.numel() * tensor.element_size()
+        total += expanded
+        if expanded > size or total > MAX_EXPANSION * size:  # strides of 0 can turn one number into any size
             raise ModelFileError(
-                f"{path}: '{name[:80]}' must not be larger than the file ({size:,} bytes), but has {room:,}; "
-                "get the model as safetensors"
+                f"{path}: '{name[:80]}' must not be larger than the file ({size:,} bytes), but has {expanded:,}; "
+                "download the model as safetensors"
             )
-    return {name: tensor.detach().clone(memory_format=torch.contiguous_format) for name, tensor in found.items()}
+    return {name: tensor.detach().clone(memory_format=torch.contiguous_format) for name, tensor in content.items()}

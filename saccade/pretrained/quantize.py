@@ -1,6 +1,7 @@
-"""Quantize: a model whose linear layers compute in whole numbers of 8 bits, for reading only, on a CPU.
+"""Dynamic int8 quantisation of linear layers, for inference on a CPU.
 
-Weights keep a scale for each output; inputs get theirs when they come. About three times faster than float32.
+Weights have one scale for each output, activations one that is computed when they arrive. About three times faster than
+float32.
 """
 
 from __future__ import annotations
@@ -13,36 +14,38 @@ from torch import Tensor, nn
 
 from saccade.errors import UsageError
 
-LEAST = 1 << 12  # weights of a layer that is worth it
+MIN_WEIGHTS = 1 << 12  # smaller layers are not worth quantising
 
 
 class Int8Linear(nn.Module):
-    """A linear layer on packed 8-bit weights."""
+    """Linear layer with packed int8 weights."""
 
     def __init__(self, layer: nn.Linear) -> None:
         super().__init__()
         self.in_features, self.out_features = layer.in_features, layer.out_features
         weight = layer.weight.detach().float()
         scale = (weight.abs().amax(1) / 127).clamp_min(1e-12).double()
-        with warnings.catch_warnings():  # the function is called deprecated; what it makes is what the kernel reads
+        zero_point = torch.zeros_like(scale, dtype=torch.long)
+        with warnings.catch_warnings():  # deprecated, but its result is the only input linear_prepack accepts
             warnings.simplefilter("ignore")
-            whole = torch.quantize_per_channel(weight, scale, torch.zeros_like(scale, dtype=torch.long), 0, torch.qint8)
-        self._packed = torch.ops.quantized.linear_prepack(whole, None if layer.bias is None else layer.bias.detach())
-        # Without the instruction that adds up four products at once sums of 16 bits can overflow: 7 bits for inputs.
-        self._seven_bits = not torch.cpu._is_vnni_supported()
+            quantized = torch.quantize_per_channel(weight, scale, zero_point, 0, torch.qint8)
+        bias = None if layer.bias is None else layer.bias.detach()
+        self._packed = torch.ops.quantized.linear_prepack(quantized, bias)
+        # Without VNNI instructions the 16-bit sums of products can overflow: quantise activations to 7 bits.
+        self._reduce_range = not torch.cpu._is_vnni_supported()
 
     def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = torch.ops.quantized.linear_dynamic(x, self._packed, self._seven_bits)
+        y: Tensor = torch.ops.quantized.linear_dynamic(x, self._packed, self._reduce_range)
         return y
 
 
 def quantize(model: nn.Module) -> nn.Module:
-    """A copy of a float32 model on a CPU with linear layers of 8 bits; all else stays as it is."""
-    if any(value.device.type != "cpu" for value in model.parameters()):
-        raise UsageError("8-bit layers run on a CPU only; add --device cpu")
-    made = copy.deepcopy(model).eval().requires_grad_(False)
-    for owner in list(made.modules()):
-        for name, layer in list(owner.named_children()):
-            if type(layer) is nn.Linear and layer.weight.numel() >= LEAST:
-                setattr(owner, name, Int8Linear(layer))
-    return made
+    """Return a copy of a float32 model on a CPU with int8 linear layers; everything else stays float32."""
+    if any(parameter.device.type != "cpu" for parameter in model.parameters()):
+        raise UsageError("int8 layers run on a CPU only; add --device cpu")
+    quantized = copy.deepcopy(model).eval().requires_grad_(False)
+    for parent in list(quantized.modules()):
+        for name, layer in list(parent.named_children()):
+            if type(layer) is nn.Linear and layer.weight.numel() >= MIN_WEIGHTS:
+                setattr(parent, name, Int8Linear(layer))
+    return quantized

@@ -1,0 +1,112 @@
+"""Export: a network with its processor -> a folder that transformers opens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import save_file
+from torch import nn
+
+from saccade.atomic_io import write_json
+from saccade.config import from_json
+from saccade.core import Pretrained
+from saccade.errors import UsageError
+from saccade.pretrained.adapters import merge_lora
+from saccade.pretrained.config_json import known_fields
+from saccade.pretrained.families import FAMILIES, Family, Names
+from saccade.pretrained.families.mapping import to_checkpoint
+from saccade.pretrained.weights import WEIGHTS
+
+# Fields of our configs that do not change the outputs of a trained network, with a common value.
+TRAINING_ONLY = {
+    "dropout": 0.0,
+    "embedding_dropout": 0.0,
+    "attention_dropout": 0.0,
+    "inner_dropout": None,
+    "init": None,
+    "pooler": None,
+}
+
+
+def export(pretrained: Pretrained, folder: Path) -> list[str]:
+    """Write a network for transformers; return notes on what was written and what was left out."""
+    if folder.exists() and any(folder.iterdir()):
+        raise UsageError(f"{folder} must be a new or an empty folder, but is not empty; name another one")
+    network = merge_lora(pretrained.network)
+    family = find_family(network, pretrained.config, pretrained.family)
+    assert family.write_processor is not None
+    generation = family.generation_config(pretrained.processor)
+    left_out = write_network(network, pretrained.config, family, folder, generation)
+    family.write_processor(pretrained.processor, folder)
+    if generation:
+        write_json(folder / "generation_config.json", generation)
+    card = f"# {folder.name}\n\nA model of the {family.name} family, exported by Saccade. Open it with transformers.\n"
+    (folder / "README.md").write_text(card, encoding="utf-8")
+    notes = [f"{folder}: a {family.name} for transformers"]
+    if left_out:
+        notes.append("the task head has no counterpart in transformers' classes and is left out")
+    return notes
+
+
+def write_network(
+    network: nn.Module, config: Any, family: Family, folder: Path, extra: dict[str, Any] | None = None
+) -> list[str]:
+    """Write config.json, with `extra` fields, and model.safetensors; return the parameters that were left out."""
+    parameters = {name: value.detach().cpu() for name, value in network.named_parameters()}
+    left_out = sorted(name for name in parameters if name.startswith(family.task_heads))
+    names = Names(parameters) - Names(left_out)
+    architecture = family.architecture(names)
+    mappings = family.mappings(config, bare=architecture.endswith("Model"))
+    unmapped = sorted(names - {mapping.name for mapping in mappings})
+    if unmapped:
+        raise UsageError(f"a {family.name} has no tensor for '{unmapped[0]}'; train one of its presets")
+    try:
+        values = family.write_config(config, network)
+    except ValueError as error:
+        raise UsageError(f"this model cannot be written for transformers: {error}") from error
+    folder.mkdir(parents=True, exist_ok=True)
+    header = {"model_type": family.name, "architectures": [architecture], "dtype": "float32"}
+    write_json(folder / "config.json", {**header, **values, **(extra or {})})
+    save_file(to_checkpoint(mappings, parameters), folder / WEIGHTS, {"format": "pt"})
+    return left_out
+
+
+def find_family(network: nn.Module, config: Any, preferred: Family | None = None) -> Family:
+    """Return the family that holds a network exactly: its config survives the round trip through config.json."""
+    families = [family for family in _ordered(preferred) if family.config is type(config) and family.write_processor]
+    if not families:
+        raise UsageError("only language models and encoders can be written for transformers so far")
+    for family in families:
+        if _round_trips(family, network, config):
+            return family
+    raise UsageError(
+        "transformers has no class for this architecture; train one of the presets gpt2-..., llama-... or bert-..., "
+        "which are published architectures"
+    )
+
+
+def _ordered(preferred: Family | None) -> Sequence[Family]:
+    others = FAMILIES.values()
+    return list(others) if preferred is None else [preferred, *others]
+
+
+def _round_trips(family: Family, network: nn.Module, config: Any) -> bool:
+    """Whether the config.json of a family describes the same network."""
+    names = Names(name for name, _ in network.named_parameters())
+    try:
+        values = family.write_config(config, network)
+        restored = family.read_config(from_json(family.fields, known_fields(family.fields, values)), names)
+    except (ValueError, UsageError):  # a value that this family does not have
+        return False
+    return bool(_inference_config(restored) == _inference_config(config))
+
+
+def _inference_config(config: Any) -> Any:
+    """Return a config without what does not change the outputs of a trained network."""
+    common = {name: value for name, value in TRAINING_ONLY.items() if hasattr(config, name)}
+    kv_heads = 0 if config.kv_heads == config.heads else config.kv_heads
+    epsilon = config.epsilon or (1e-5 if config.norm == "layer" else 1e-6)
+    return replace(config, **common, kv_heads=kv_heads, epsilon=epsilon)

@@ -1,0 +1,81 @@
+"""RoBERTa: BERT without next sentence prediction, with positions from 2 and other head names.
+
+https://arxiv.org/abs/1907.11692
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torch import nn
+
+from saccade.models.text.bert import BertConfig
+from saccade.pretrained.families import bert
+from saccade.pretrained.families.family import Family, Names
+from saccade.pretrained.families.mapping import WeightMapping, weight_and_bias
+from saccade.pretrained.processors import read_text_processor, write_text_processor
+
+PAD_ID = 1
+FIRST_POSITION = PAD_ID + 1
+
+
+@dataclass(frozen=True)
+class RobertaFields(bert.BertFields):
+    """Fields of config.json."""
+
+    max_position_embeddings: int = 514
+    type_vocab_size: int = 1
+    layer_norm_eps: float = 1e-5
+    pad_token_id: int | None = PAD_ID
+
+
+def read_config(fields: RobertaFields, names: Names) -> BertConfig:
+    if fields.pad_token_id != PAD_ID:
+        raise ValueError(f"pad_token_id must be {PAD_ID}, but is {fields.pad_token_id}")
+    return replace(bert.read_config(fields, names), max_positions=fields.max_position_embeddings - FIRST_POSITION)
+
+
+def write_config(config: BertConfig, network: nn.Module) -> dict[str, Any]:
+    return {
+        **bert.write_config(config, network),
+        "max_position_embeddings": config.max_positions + FIRST_POSITION,
+        "pad_token_id": PAD_ID,
+        "bos_token_id": 0,
+        "eos_token_id": 2,
+    }
+
+
+def body(config: BertConfig) -> list[WeightMapping]:
+    return [
+        replace(mapping, skip_rows=FIRST_POSITION) if mapping.name == "position.table.weight" else mapping
+        for mapping in bert.body(config)
+    ]
+
+
+def architecture(names: Names) -> str:
+    return "RobertaForMaskedLM" if bert.MLM_HEAD in names else "RobertaModel"
+
+
+FAMILY = Family(
+    name="roberta",
+    fields=RobertaFields,
+    config=BertConfig,
+    task=bert.task,
+    read_config=read_config,
+    write_config=write_config,
+    build=bert.build,
+    body=body,
+    head=(
+        *weight_and_bias("words.dense", "lm_head.dense"),
+        *weight_and_bias("words.norm", "lm_head.layer_norm"),
+        WeightMapping("words.head.bias", ("lm_head.bias",)),
+    ),
+    prefix="roberta.",
+    network_prefix="bert.",
+    architecture=architecture,
+    read_processor=read_text_processor,
+    write_processor=write_text_processor,
+    ignored=("position_ids", "lm_head.decoder.weight", "lm_head.decoder.bias"),
+    task_heads=bert.TASK_HEADS,
+)
