@@ -55,7 +55,7 @@ class TransformerConfig:
     """biases of queries, keys and values, where the other layers have none"""
     dropout: float = 0.0
     """share of values dropped in training, before each residual,"""
-    drop_inside: bool = True
+    inner_dropout: bool = True
     """and inside the feed-forward too, where the published models drop nothing"""
     attention_dropout: float = 0.0
     """share of attention weights dropped in training; slow where the fused kernel has no dropout, as on a CPU"""
@@ -95,7 +95,7 @@ class Layer(nn.Module):
         if memory_dim is not None:
             self.cross = self._attention(config, memory_dim)
             self.cross_residual = self._residual(config)
-        inside = config.dropout if config.drop_inside else 0.0
+        inside = config.dropout if config.inner_dropout else 0.0
         self.feed = FeedForward(config.dim, config.hidden, config.activation, bias=config.bias, dropout=inside)
         self.feed_residual = self._residual(config)
 
