@@ -22,7 +22,7 @@ PUBLISHED: dict[str, Any] = {
     "tie_embeddings": True,
     "init": "normal",
 }
-MLM_HEAD, NEXT_SENTENCE_HEAD, POOLER = "words.dense.weight", "next.weight", "bert.pooler.weight"
+MLM_HEAD, NEXT_SENTENCE_HEAD, POOLER = "mlm.dense.weight", "next_sentence.weight", "bert.pooler.weight"
 TASK_HEADS = ("head.",)
 
 
@@ -95,7 +95,7 @@ def vocabulary_size(network: nn.Module) -> int:
 
 
 def build(config: BertConfig, fields: Any, names: Names) -> nn.Module:
-    heads = {"words": MLM_HEAD in names, "following": NEXT_SENTENCE_HEAD in names}
+    heads = {"mlm": MLM_HEAD in names, "next_sentence": NEXT_SENTENCE_HEAD in names}
     return BertForPreTraining(config, fields.vocab_size, **heads)
 
 
@@ -139,10 +139,10 @@ FAMILY = Family(
     build=build,
     body=body,
     head=(
-        *weight_and_bias("words.dense", "cls.predictions.transform.dense"),
-        *weight_and_bias("words.norm", "cls.predictions.transform.LayerNorm"),
-        WeightMapping("words.head.bias", ("cls.predictions.bias",)),
-        *weight_and_bias("next", "cls.seq_relationship"),
+        *weight_and_bias("mlm.dense", "cls.predictions.transform.dense"),
+        *weight_and_bias("mlm.norm", "cls.predictions.transform.LayerNorm"),
+        WeightMapping("mlm.head.bias", ("cls.predictions.bias",)),
+        *weight_and_bias("next_sentence", "cls.seq_relationship"),
     ),
     prefix="bert.",
     network_prefix="bert.",

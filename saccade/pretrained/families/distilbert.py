@@ -95,9 +95,9 @@ FAMILY = Family(
     build=bert.build,
     body=body,
     head=(
-        *weight_and_bias("words.dense", "vocab_transform"),
-        *weight_and_bias("words.norm", "vocab_layer_norm"),
-        WeightMapping("words.head.bias", ("vocab_projector.bias",)),
+        *weight_and_bias("mlm.dense", "vocab_transform"),
+        *weight_and_bias("mlm.norm", "vocab_layer_norm"),
+        WeightMapping("mlm.head.bias", ("vocab_projector.bias",)),
     ),
     prefix="distilbert.",
     network_prefix="bert.",

@@ -67,9 +67,9 @@ FAMILY = Family(
     build=bert.build,
     body=body,
     head=(
-        *weight_and_bias("words.dense", "lm_head.dense"),
-        *weight_and_bias("words.norm", "lm_head.layer_norm"),
-        WeightMapping("words.head.bias", ("lm_head.bias",)),
+        *weight_and_bias("mlm.dense", "lm_head.dense"),
+        *weight_and_bias("mlm.norm", "lm_head.layer_norm"),
+        WeightMapping("mlm.head.bias", ("lm_head.bias",)),
     ),
     prefix="roberta.",
     network_prefix="bert.",
