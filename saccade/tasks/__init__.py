@@ -7,74 +7,78 @@ from itertools import islice
 from pathlib import Path
 
 from saccade.core.task import Task
-from saccade.data.formats.pairs import USUAL, find_pairs
+from saccade.data.formats.pair_files import COLUMN_NAMES, find_pairs
 from saccade.data.formats.squad import is_squad
 from saccade.data.formats.tagged import is_tagged
 from saccade.data.tables.columns import labelled_with
-from saccade.data.tables.files import DataFile, find, rows, sniff
+from saccade.data.tables.files import find
 from saccade.data.tables.problems import Problems
+from saccade.data.tables.rows import rows
+from saccade.data.tables.sniffing import DataFile, sniff
 from saccade.errors import DataError, UsageError, suggest
 
-BY_LABEL = {"classes": "text_classification", "numbers": "regression", "": "language_model"}
-COLUMNS = {"text": "column", "second": "second", "label": "label"}  # what settings call them
+TASK_OF_LABELS = {"classes": "text_classification", "numbers": "regression", "": "language_model"}
 LANGUAGE = re.compile(r"[a-z]{2,3}([-_][a-z]+)?")  # a column called en or zh-hans
+SAMPLE = 200  # rows that decide whether a table holds parallel texts
 
 
 def task_names() -> list[str]:
-    """The built-in tasks: the files of this folder."""
-    return sorted(path.stem for path in Path(__file__).parent.glob("*.py") if path.stem != "__init__")
+    """Return the built-in tasks: the files of this folder."""
+    return sorted(path.stem for path in Path(__file__).parent.glob("[!_]*.py"))
 
 
 def load_task(name: str) -> type[Task]:
-    """The task of that name, or of any importable module (`mine.task`) that has a class `Task`."""
+    """Return the task of that name, or the class `Task` of any importable module (`mine.task`)."""
     if name.startswith(".") or ("." not in name and name not in task_names()):
         raise UsageError(f"no task '{name}'{suggest(name, task_names())}")
-    where = name if "." in name else f"saccade.tasks.{name}"
+    path = name if "." in name else f"saccade.tasks.{name}"
     try:
-        module = importlib.import_module(where)
-        found = module.Task
+        module = importlib.import_module(path)
+        task = module.Task
     except ModuleNotFoundError as error:
         raise UsageError(f"no task '{name}': {error}") from error
     except (ImportError, SyntaxError, ValueError) as error:
-        raise UsageError(f"the module '{where}' cannot be imported: {error}") from error
+        raise UsageError(f"the module '{path}' cannot be imported: {error}") from error
     except AttributeError as error:
-        raise UsageError(f"the module '{where}' must have a class Task, but has none") from error
-    if not (isinstance(found, type) and issubclass(found, Task)):
-        raise UsageError(f"Task of '{where}' must be a subclass of saccade.core.task.Task, but is {found!r}")
-    return found
+        raise UsageError(f"the module '{path}' must have a class Task, but has none") from error
+    if not (isinstance(task, type) and issubclass(task, Task)):
+        raise UsageError(f"Task of '{path}' must be a subclass of saccade.core.task.Task, but is {task!r}")
+    return task
 
 
-def guess_task(data: Path, words: Sequence[str] = ()) -> str:
-    """What to learn from data where nobody says: by the names of the files, their columns and what is in them."""
-    if any(word.startswith("data.target=") for word in words):
+def guess_task(data: Path, overrides: Sequence[str] = ()) -> str:
+    """Choose a task for data by the names of the files, their columns and their contents, and by the overrides."""
+    if any(override.startswith("data.target=") for override in overrides):
         return "translation"
     if is_tagged(data):
         return "tagging"
-    file = find(data)[0]
-    if is_squad(file):
+    path = find(data)[0]
+    if is_squad(path):
         return "question_answering"
-    found = sniff(file)
-    given = {name: value for name, _, value in (word.removeprefix("data.").partition("=") for word in words)}
-    if found.format == "text" or ("column" in given and "label" not in given):
+    file = sniff(path)
+    pairs = (override.removeprefix("data.").partition("=") for override in overrides)
+    settings = {name: value for name, _, value in pairs}
+    text, second, label = (settings.get(f"{name}_column", "") for name in ("text", "second", "label"))
+    if file.format == "text" or (text and not label):
         return "language_model"
-    kind = labelled_with(found, **{place: given.get(name, "") for place, name in COLUMNS.items()})
-    if "label" in given:
-        return BY_LABEL[kind or "classes"]
-    if (kind == "numbers" and not found.columns) or not _is_parallel(data, found):
-        return BY_LABEL[kind]
+    labels = labelled_with(file, text=text, second=second, label=label)
+    if label:
+        return TASK_OF_LABELS[labels or "classes"]
+    if (labels == "numbers" and not file.columns) or not _is_parallel(data, file):
+        return TASK_OF_LABELS[labels]
     return "translation"
 
 
-def _is_parallel(data: Path, found: DataFile) -> bool:
-    """Whether a table has two columns of texts by the usual names, or none but two columns of texts."""
+def _is_parallel(data: Path, file: DataFile) -> bool:
+    """Whether a table has two text columns by the usual names, or consists of two text columns."""
     try:
         columns = find_pairs(data).columns
     except DataError:
         return False
     names = tuple(name.lower() for name in columns)
-    languages = len(found.columns) == 2 and all(LANGUAGE.fullmatch(name) for name in names)
-    if found.columns and names not in USUAL and not languages:
+    languages = len(file.columns) == 2 and all(LANGUAGE.fullmatch(name) for name in names)
+    if file.columns and names not in COLUMN_NAMES and not languages:
         return False
-    sample = [row.values for row in islice(rows(found, columns, problems=Problems()), 200)]
+    sample = [row.values for row in islice(rows(file, columns, problems=Problems()), SAMPLE)]
     texts = all(len(set(side)) > len(side) / 2 for side in zip(*sample, strict=True))  # a column of labels repeats
     return bool(sample) and texts

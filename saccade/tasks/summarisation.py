@@ -1,6 +1,6 @@
-"""Summarisation: learn from documents and their summaries to write the summary of another; scored in ROUGE.
+"""Summarisation: sequence to sequence on documents and their summaries; scored in ROUGE.
 
-Any architecture of translation can do it; `model.architecture=decoder` is made for long documents.
+Every architecture of translation works; `model.architecture=decoder` is meant for long documents.
 """
 
 from __future__ import annotations
@@ -8,26 +8,29 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
-from saccade.core.task import Progress, quiet
+from saccade.core import Field, Pretrained, Progress, Text, ignore_progress
 from saccade.data import lengths
-from saccade.data.formats.bitext import BitextSettings, Reader
+from saccade.data.formats.bitext import PairReader, PairSettings
 from saccade.decode.search import Search
+from saccade.errors import UsageError
 from saccade.metrics import generation
 from saccade.tasks import translation
+from saccade.tasks._seq2seq.settings import METRICS, TranslationConfig, TranslationOptions
+from saccade.tasks._seq2seq.tokenizers import PairTokenizers
 
-MEASURED = 20_000  # pairs that say how long a summary is
+MEASURED = 20_000  # pairs whose targets decide the maximum length of a summary
 
 
 @dataclass(frozen=True)
-class DocumentSettings(BitextSettings):
-    """Where documents and summaries stand, and how much of a document is read."""
+class DocumentSettings(PairSettings):
+    """Which columns or files hold documents and summaries, and how much of a document is read."""
 
     max_length: int = 1024
-    """tokens of a document that are read; pairs with a summary of more are left out"""
-    cut: bool = True
-    """longer documents are cut at their end; false: they are left out"""
+    """tokens of a document that are read; pairs with a longer summary are left out"""
+    truncate: bool = True
+    """truncate longer documents; false: leave them out"""
 
 
 @dataclass(frozen=True)
@@ -35,29 +38,29 @@ class SummarySearch(Search):
     """How a summary is searched for."""
 
     beam: int = 4
-    """beginnings that are followed at once; 1: greedy"""
+    """beam size; 1: greedy"""
     no_repeat_ngram_size: int = 3
-    """never write the same this many tokens twice; 0: allow it"""
+    """never generate the same n-gram of this size twice; 0: allow it"""
 
 
 @dataclass(frozen=True)
-class SummaryConfig(translation.TranslationConfig):
-    """All settings of a summariser but those of the training loop."""
+class SummaryConfig(TranslationConfig):
+    """All settings of a summarisation model except those of the training loop."""
 
     data: DocumentSettings = field(default_factory=DocumentSettings)
     search: SummarySearch = field(default_factory=SummarySearch)
-    summary: int = 0
-    """most tokens of a summary that is written; 0: half as many again as nine in ten of the data have"""
+    max_summary: int = 0
+    """maximum number of generated tokens; 0: 1.5 x the 90th percentile of the data"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.summary < 0:
-            raise ValueError(f"summary must be 0 or more, but is {self.summary}")
+        if self.max_summary < 0:
+            raise ValueError(f"max_summary must be 0 or more, but is {self.max_summary}")
 
 
 @dataclass(frozen=True)
-class SummaryOptions(SummarySearch, translation.TranslationOptions):
-    """How one document is summarised."""
+class SummaryOptions(SummarySearch, TranslationOptions):
+    """How a document is summarised."""
 
 
 class Task(translation.Task):
@@ -65,29 +68,45 @@ class Task(translation.Task):
 
     Config: ClassVar[type[Any]] = SummaryConfig
     Options: ClassVar[type[Any]] = SummaryOptions
-    summary: ClassVar[str] = "learn from documents and their summaries to write the summary of another"
+    summary: ClassVar[str] = "summarise, from documents and their summaries"
+    inputs: tuple[Field, ...] = (Text("document", help="text to summarise"),)
 
-    def __init__(self, config: Any, reader: Reader, room: int) -> None:
-        super().__init__(config, reader)
-        self.score, self.room = "rougeL", config.summary or room
+    def __init__(self, config: Any, tokenizers: PairTokenizers, reader: PairReader, max_summary: int) -> None:
+        super().__init__(config, tokenizers, reader)
+        self.metric, self.max_summary = METRICS["rougeL"], config.max_summary or max_summary
 
     @classmethod
-    def prepare(cls, config: Any, data: Path, assets: Path, advance: Progress = quiet) -> list[str]:
-        notes = super().prepare(config, data, assets, advance)
-        lengths.save_room(list(islice(Reader(config.data, assets).target_lengths(data), MEASURED)), assets)
+    def prepare(
+        cls,
+        config: Any,
+        data: Path,
+        assets: Path,
+        *,
+        base: Pretrained | None = None,
+        progress: Progress = ignore_progress,
+    ) -> list[str]:
+        notes = super().prepare(config, data, assets, base=base, progress=progress)
+        lengths.save_room(list(islice(PairReader(config.data, assets).target_lengths(data), MEASURED)), assets)
         return notes
 
     @classmethod
-    def open(cls, config: Any, assets: Path) -> Task:
-        return cls(config, Reader(config.data, assets), lengths.load_room(assets))
+    def open(cls, config: Any, assets: Path) -> Self:
+        reader = PairReader(config.data, assets)
+        return cls(config, cls._tokenizers(config, reader), reader, lengths.load_room(assets))
 
-    def load_data(self, data: Path, advance: Progress = quiet, *, whole: bool = False) -> list[str]:
-        notes = super().load_data(data, advance, whole=whole)
-        return [*notes, *([] if whole else lengths.table(self.reader.lengths))]
+    @classmethod
+    def from_pretrained(cls, pretrained: Pretrained) -> Self:
+        raise UsageError(f"a pretrained {pretrained.task} model cannot be opened for summarisation")
 
-    def _longest(self, source: int) -> int:
-        return self.room
+    def load_data(self, data: Path, *, eval_only: bool = False, progress: Progress = ignore_progress) -> list[str]:
+        notes = super().load_data(data, eval_only=eval_only, progress=progress)
+        if eval_only or self.reader is None:
+            return notes
+        return [*notes, *lengths.table(self.reader.lengths)]
+
+    def _max_target(self, source: int) -> int:
+        return self.max_summary
 
     def _scores(self, outputs: list[str], references: list[str]) -> dict[str, generation.Score]:
-        found = generation.rouge(outputs, references)
-        return {name: found[name] for name in ("rouge1", "rouge2", "rougeL")}
+        scores = generation.rouge(outputs, references)
+        return {name: scores[name] for name in ("rouge1", "rouge2", "rougeL")}

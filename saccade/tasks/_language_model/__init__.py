@@ -1,0 +1,1 @@
+"""Text generation of the language model task."""

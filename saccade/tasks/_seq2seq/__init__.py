@@ -1,0 +1,1 @@
+"""What translation and summarisation share."""
