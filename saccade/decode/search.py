@@ -34,17 +34,17 @@ class Search:
     """scores are divided by length to this power: 0 favours short outputs, above 1 long ones"""
     no_repeat_ngram_size: int = 0
     """never write the same this many tokens twice; 0: allow it"""
-    best: int = 1
+    n_best: int = 1
     """answers to give, at most as many as beams"""
 
     def __post_init__(self) -> None:
-        for name, least in (("beam", 1), ("no_repeat_ngram_size", 0), ("best", 1)):
+        for name, least in (("beam", 1), ("no_repeat_ngram_size", 0), ("n_best", 1)):
             if getattr(self, name) < least:
                 raise ValueError(f"{name} must be at least {least}, but is {getattr(self, name)}")
         if self.beam > 1000:
             raise ValueError(f"beam must be at most 1000, but is {self.beam}")
-        if self.best > self.beam:
-            raise ValueError(f"best must be at most beam ({self.beam}), but is {self.best}")
+        if self.n_best > self.beam:
+            raise ValueError(f"n_best must be at most beam ({self.beam}), but is {self.n_best}")
         if not 0 <= self.length_penalty <= 10:
             raise ValueError(f"length_penalty must be from 0 to 10, but is {self.length_penalty}")
 
@@ -154,7 +154,7 @@ class Beams:
         if not all(self.finished):
             raise FloatingPointError(f"scores must be finite, but sentence {self.finished.index([]) + 1} has none left")
         ranked = [sorted(found, key=lambda one: -one.score) for found in self.finished]
-        return [found[: self.settings.best] for found in ranked]
+        return [found[: self.settings.n_best] for found in ranked]
 
     def _candidates(self, logits: Tensor) -> tuple[Tensor, Tensor]:
         """The best next tokens of each sentence over all its beams, twice as many as beams: some may end."""
@@ -198,7 +198,7 @@ class Beams:
         if not math.isfinite(live):
             return True
         if len(found) >= self.settings.beam:
-            answers = sorted((one.score for one in found), reverse=True)[: self.settings.best]
+            answers = sorted((one.score for one in found), reverse=True)[: self.settings.n_best]
             if live / length**self.settings.length_penalty <= answers[-1]:  # else the best may still be unfinished
                 return True
         if length < self.max_length[number]:

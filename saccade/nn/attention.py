@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from saccade.nn.ablation import apply_ablations
 from saccade.nn.cache import LayerCache
 from saccade.nn.kernels import level
+from saccade.nn.listeners import emit
 from saccade.nn.masks import Lowered, Mask, Near, Padding
 from saccade.nn.probe import notify
 
@@ -149,6 +150,7 @@ class Attention(nn.Module):
     ) -> Tensor:
         if self.cross != (memory is not None):
             raise ValueError("a memory goes with memory_dim, and memory_dim with a memory")
+        emit(self, x, memory, mask)
         start = cache.owner.start if cache else 0
         if memory is None:
             q, k, v = self._self(x, start)

@@ -5,13 +5,19 @@ Shapes: D width, E head width, K keys.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from saccade.nn.attention import Attention, Dot, repeat_heads
+from saccade.nn.listeners import listening
 from saccade.nn.masks import Lowered, Mask
+
+Inputs = tuple[Tensor, Tensor | None, Mask | Lowered | None]
+"""x (B, Q, D), memory (B, K, its width) and mask of one call"""
 
 
 @dataclass(frozen=True)
@@ -33,6 +39,14 @@ class Calculation:
     mixed: Tensor  # (E,) the mean of the values by these weights
     joined: Tensor  # (D,) what all heads say, side by side
     output: Tensor  # (D,) W_O joined + bias
+
+
+@contextmanager
+def record_inputs(attention: Attention) -> Iterator[list[Inputs]]:
+    """Collect the inputs of every call of an attention layer in this context while the block runs."""
+    calls: list[Inputs] = []
+    with listening([attention], lambda *inputs: calls.append(inputs)):
+        yield calls
 
 
 @torch.no_grad()

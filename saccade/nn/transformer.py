@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from saccade.nn.attention import Attention, Cosine, Dot
 from saccade.nn.cache import KVCache
 from saccade.nn.layers import FeedForward, Residual, make_norm
+from saccade.nn.listeners import emit, listening
 from saccade.nn.masks import Lowered, Mask, Window, combine
 from saccade.nn.positions import Learned, Rotary, Sinusoidal
 
@@ -136,20 +137,17 @@ class Layer(nn.Module):
             look, fixed = self.cross, cache.layer(f"{name}.cross") if cache else None
             x = self.cross_residual(x, lambda y: look(y, memory, mask=memory_mask, cache=fixed))
         result: Tensor = self.feed_residual(x, self.feed)
+        emit(self, result)
         return result
 
 
 @contextmanager
-def residuals(stack: Any, wanted: bool) -> Iterator[list[Tensor]]:
-    """What comes out of each layer of a stack (B, T, D) while the block runs, as its last norm would give it on."""
-    found: list[Tensor] = []
+def layer_outputs(stack: Any, wanted: bool) -> Iterator[list[Tensor]]:
+    """Collect the output of each layer of a stack (B, T, D), after the stack's final norm, while the block runs."""
+    outputs: list[Tensor] = []
     layers = [layer for layer in stack.children() if isinstance(layer, Layer)] if wanted else []
-    hooks = [layer.register_forward_hook(lambda _, __, out: found.append(stack.norm(out))) for layer in layers]
-    try:
-        yield found
-    finally:
-        for hook in hooks:
-            hook.remove()
+    with listening(layers, lambda out: outputs.append(stack.norm(out))):
+        yield outputs
 
 
 class Transformer(nn.Module):

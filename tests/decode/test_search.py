@@ -62,7 +62,7 @@ def outputs(vocabulary, max_length):
 @given(st.integers(2, 4), st.integers(1, 4), st.integers(0, 10_000), st.sampled_from([0.0, 0.6, 1.0, 2.0]))
 def test_a_beam_wide_enough_finds_what_brute_force_finds(vocabulary, max_length, seed, penalty):
     table = Table(1, vocabulary, seed)
-    wide = Search(beam=200, best=200, length_penalty=penalty)
+    wide = Search(beam=200, n_best=200, length_penalty=penalty)
     (found,) = run(table, [max_length], wide)
     by_hand = {}
     for ids, ended in outputs(vocabulary, max_length):
@@ -90,7 +90,7 @@ def test_one_beam_is_the_loop_of_the_likeliest(seed, vocabulary):
 
 @given(st.integers(0, 10_000), st.integers(1, 7), st.lists(st.integers(1, 6), min_size=1, max_size=5))
 def test_many_sentences_at_once_equal_each_alone(seed, beam, max_length):
-    settings = Search(beam=beam, best=beam)
+    settings = Search(beam=beam, n_best=beam)
     together = run(Table(len(max_length), 5, seed), max_length, settings)
     for sentence, most in enumerate(max_length):
         table = Table(1, 5, seed)
@@ -103,7 +103,7 @@ def test_many_sentences_at_once_equal_each_alone(seed, beam, max_length):
 def test_answers_are_sorted_distinct_end_before_the_end_and_tell_the_truth(seed, beam, vocabulary):
     """Also where the beam is wider than the vocabulary: what has ended does not go on."""
     table = Table(2, vocabulary, seed)
-    for sentence, found in enumerate(run(table, [5, 3], Search(beam=beam, best=beam))):
+    for sentence, found in enumerate(run(table, [5, 3], Search(beam=beam, n_best=beam))):
         assert 1 <= len(found) <= beam
         assert len({(one.ids, one.ended) for one in found}) == len(found)
         assert [one.score for one in found] == sorted((one.score for one in found), reverse=True)
@@ -114,8 +114,8 @@ def test_answers_are_sorted_distinct_end_before_the_end_and_tell_the_truth(seed,
 
 
 def test_the_best_few_are_the_first_of_all():
-    many = run(Table(3, 6), [5, 5, 5], Search(beam=6, best=6))
-    few = run(Table(3, 6), [5, 5, 5], Search(beam=6, best=2))
+    many = run(Table(3, 6), [5, 5, 5], Search(beam=6, n_best=6))
+    few = run(Table(3, 6), [5, 5, 5], Search(beam=6, n_best=2))
     assert few == [found[:2] for found in many]
 
 
@@ -179,7 +179,7 @@ def test_the_length_penalty_decides_between_short_and_long():
 @given(st.integers(0, 10_000), st.integers(1, 4), st.integers(1, 5))
 def test_no_run_of_tokens_comes_twice(seed, size, beam):
     table = Table(2, 4, seed, sharpness=0.3)
-    for sentence, found in enumerate(run(table, [12, 9], Search(beam=beam, best=beam, no_repeat_ngram_size=size))):
+    for sentence, found in enumerate(run(table, [12, 9], Search(beam=beam, n_best=beam, no_repeat_ngram_size=size))):
         for one in found:
             grams = [one.ids[at : at + size] for at in range(len(one.ids) - size + 1)]
             assert len(set(grams)) == len(grams)
@@ -201,8 +201,8 @@ def test_where_everything_is_a_repetition_it_ends():
 @given(st.integers(0, 10_000), st.lists(st.sampled_from([0, 2, 3]), max_size=4), st.integers(1, 5))
 def test_a_forced_beginning_is_kept_with_its_true_probability(seed, prefix, beam):
     table = Table(2, 4, seed)
-    both = run(table, [6, 6], Search(beam=beam, best=beam), [prefix, []])
-    assert both[1] == run(Table(2, 4, seed), [6, 6], Search(beam=beam, best=beam))[1]
+    both = run(table, [6, 6], Search(beam=beam, n_best=beam), [prefix, []])
+    assert both[1] == run(Table(2, 4, seed), [6, 6], Search(beam=beam, n_best=beam))[1]
     for one in both[0]:
         assert list(one.ids[: len(prefix)]) == prefix
         assert one.log_probability == pytest.approx(table.chance(0, one.ids, one.ended), abs=1e-4)
@@ -232,9 +232,9 @@ def test_a_model_that_breaks_is_named_and_does_not_loop_for_ever(value):
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_what_was_found_before_a_model_breaks_counts_and_no_other_sentence_is_harmed(value):
     table = Broken(value, since=3)
-    found = run(table, [1000, 6], Search(beam=3, best=3))
+    found = run(table, [1000, 6], Search(beam=3, n_best=3))
     assert table.calls <= 6
-    assert found[1] == run(Table(2, 5), [6, 6], Search(beam=3, best=3))[1]
+    assert found[1] == run(Table(2, 5), [6, 6], Search(beam=3, n_best=3))[1]
     for one in found[0]:
         assert one.ended and len(one.ids) <= 3
         assert one.log_probability == pytest.approx(Table(2, 5).chance(0, one.ids, True), abs=1e-4)
@@ -249,7 +249,7 @@ class Half(Table):
 
 
 def test_a_beam_that_breaks_does_not_take_the_others_with_it():
-    (found,) = run(Half(1, 5), [5], Search(beam=4, best=4))
+    (found,) = run(Half(1, 5), [5], Search(beam=4, n_best=4))
     assert len(found) == 4
     assert all(math.isfinite(one.score) and 2 not in one.ids[:-1] for one in found)
 
@@ -281,8 +281,8 @@ def test_nothing_to_search_for():
     [
         ({"beam": 0}, "beam must be at least 1, but is 0"),
         ({"beam": 1001}, "beam must be at most 1000, but is 1001"),
-        ({"best": 6}, r"best must be at most beam \(5\), but is 6"),
-        ({"best": 0}, "best must be at least 1, but is 0"),
+        ({"n_best": 6}, r"n_best must be at most beam \(5\), but is 6"),
+        ({"n_best": 0}, "n_best must be at least 1, but is 0"),
         ({"no_repeat_ngram_size": -1}, "no_repeat_ngram_size must be at least 0, but is -1"),
         ({"length_penalty": -0.5}, "length_penalty must be from 0 to 10, but is -0.5"),
         ({"length_penalty": math.nan}, "length_penalty must be from 0 to 10, but is nan"),

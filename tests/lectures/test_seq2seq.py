@@ -150,7 +150,7 @@ def test_r44_from_a_file_of_pairs_to_machine_learning(tmp_path, monkeypatch, arc
     words = [f"model.transformer.{word}" for word in shape]
     words += ["model.rnn.dim=32", "model.rnn.state=48", "model.rnn.dropout=0", f"model.architecture={architecture}"]
     task = trained(tmp_path, monkeypatch, CHINESE, 150, *words)
-    found = api.predict(task, "機器學習", ["beam=4", "best=2"])
+    found = api.predict(task, "機器學習", ["beam=4", "n_best=2"])
     assert found.output == "machine learning"
     assert ends_on_stop(task, "機器學習")
     assert len(found.others) == 1 and found.others[0].scores["score"] < found.scores["score"]

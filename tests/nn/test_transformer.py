@@ -44,11 +44,11 @@ def make(activation, norm_first, depth, memory_dim=None):
 
 def names(memory):
     """Where each of our parameters lives in a layer of torch."""
-    sublayers = ["self", "memory", "feed"] if memory else ["self", "feed"]
+    sublayers = ["self", "cross", "feed"] if memory else ["self", "feed"]
     table = {"self.qkv.": "self_attn.in_proj_", "self.out.": "self_attn.out_proj."}
     table |= {"feed.up.": "linear1.", "feed.down.": "linear2."}
     if memory:
-        table["memory.out."] = "multihead_attn.out_proj."
+        table["cross.out."] = "multihead_attn.out_proj."
     return table | {f"{part}_residual.norm.": f"norm{i}." for i, part in enumerate(sublayers, 1)}
 
 
