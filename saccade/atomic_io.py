@@ -1,4 +1,4 @@
-"""Durable files: written whole and synced, so that a kill or a power cut leaves the old one or the new one."""
+"""Atomic files: written completely and synced, so that a kill or a power cut leaves the old one or the new one."""
 
 import errno
 import json
@@ -8,16 +8,16 @@ from typing import Any
 
 from saccade.errors import ModelFileError, ResourceError
 
-LARGEST_JSON = 16 << 20  # bytes; what we write ourselves is far smaller
+LARGEST_JSON = 16 << 20  # bytes; our own files are far smaller
 
 
 def dump(value: Any) -> bytes:
-    """JSON as we write it: the same value always gives the same bytes."""
+    """Return JSON; the same value always gives the same bytes."""
     return (json.dumps(value, indent=1, sort_keys=True) + "\n").encode()
 
 
 def write(path: Path, data: bytes) -> None:
-    """Write a file and wait until the disk has it."""
+    """Write a file and wait until it is on disk."""
     with path.open("wb") as file:
         file.write(data)
         file.flush()
@@ -25,18 +25,27 @@ def write(path: Path, data: bytes) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Replace a small JSON file: it is the old one or the new one, never half of it."""
-    aside = path.with_name(path.name + ".tmp")
+    """Replace a small JSON file atomically: it is the old one or the new one, never half of it."""
+    _replace(path, dump(value))
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replace a small text file atomically."""
+    _replace(path, text.encode())
+
+
+def _replace(path: Path, data: bytes) -> None:
+    temporary = path.with_name(path.name + ".tmp")
     try:
-        write(aside, dump(value))
-        aside.replace(path)
+        write(temporary, data)
+        temporary.replace(path)
         sync_folder(path.parent)
     except OSError as error:
         raise unsaved(path, error) from error
 
 
 def unsaved(target: Path, error: Exception) -> ResourceError:
-    """The error for a file that found no room, or could not be written."""
+    """Return the error for a file that could not be written, for lack of space or otherwise."""
     number = getattr(error, "errno", None)
     full = (
         number in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
@@ -45,29 +54,29 @@ def unsaved(target: Path, error: Exception) -> ResourceError:
     )
     if full:
         return ResourceError(
-            f"no room to save {target}: {error}; the checkpoints before it are whole. Free some space, "
-            "then go on with `saccade resume`"
+            f"no space left to save {target}: {error}; the checkpoints before it are whole. Free some space, "
+            "then continue with `saccade resume`"
         )
     return ResourceError(f"cannot save {target}: {error}; the checkpoints before it are whole")
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object from a file that may be damaged or foreign; raises ModelFileError with what is wrong."""
+    """Read a JSON object from a file that may be damaged or untrusted; raises ModelFileError with what is wrong."""
     try:
         if path.stat().st_size > LARGEST_JSON:
             raise ModelFileError(f"{path} must have at most {LARGEST_JSON:,} bytes, but has {path.stat().st_size:,}")
-        found = json.loads(path.read_bytes())
+        value = json.loads(path.read_bytes())
     except OSError as error:
         raise ModelFileError(f"{path} cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
         raise ModelFileError(f"{path} is damaged: {str(error) or type(error).__name__}") from error
-    if not isinstance(found, dict):
-        raise ModelFileError(f"{path} must hold a JSON object, but holds {type(found).__name__}")
-    return found
+    if not isinstance(value, dict):
+        raise ModelFileError(f"{path} must hold a JSON object, but holds {type(value).__name__}")
+    return value
 
 
 def sync_folder(path: Path) -> None:
-    """Wait until the disk has the names in a folder."""
+    """Wait until the entries of a folder are on disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -76,7 +85,7 @@ def sync_folder(path: Path) -> None:
 
 
 def sync_tree(folder: Path) -> None:
-    """Wait until the disk has every file in a folder, and their names."""
+    """Wait until every file of a folder is on disk."""
     for path in folder.iterdir():
         with path.open("rb") as file:
             os.fsync(file.fileno())

@@ -1,4 +1,4 @@
-"""Config: frozen dataclasses <-> JSON <-> dotted words (`model.dim=128`), with the help text under each field."""
+"""Config: frozen dataclasses <-> JSON <-> dotted overrides (`model.dim=128`), with the help text under each field."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from typing import Any, TypeVar, get_type_hints
 from saccade.errors import UsageError, suggest
 
 C = TypeVar("C")
-LARGEST = 1 << 62  # what a whole number may be: more does not fit the machine
+LARGEST = 1 << 62  # whole numbers beyond it do not fit 64 bits
 
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """One field as a person sees it: dotted name, type, default and help."""
+    """One field for people: dotted name, type, default and help."""
 
     name: str
     type: str
@@ -28,89 +28,121 @@ class Setting:
 
 
 def to_json(config: Any) -> dict[str, Any]:
-    """A config as plain JSON values."""
-    return json.loads(json.dumps(dataclasses.asdict(config)))  # type: ignore[no-any-return]
+    """Return a config as plain JSON values."""
+    values: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(config)))
+    return values
 
 
-def from_json(cls: type[C], values: Mapping[str, Any], where: str = "") -> C:
+def from_json(cls: type[C], values: Mapping[str, Any], prefix: str = "") -> C:
     """Build and check a config; an unknown key or a wrong value raises with its dotted name, value and rule."""
-    known = _types(cls)
+    types = _types(cls)
     if not isinstance(values, Mapping):
-        raise UsageError(f"{where.rstrip('.') or 'a config'} must be a group of settings, but is {values!r}")
+        raise UsageError(f"{prefix.rstrip('.') or 'a config'} must be a group of settings, but is {values!r}")
     for key in values:
-        if key not in known:
-            raise UsageError(f"no setting '{where}{key}'{suggest(where + key, [where + name for name in known])}")
-    parts: dict[str, Any] = {}
+        if key not in types:
+            raise UsageError(f"no setting '{prefix}{key}'{suggest(prefix + key, [prefix + name for name in types])}")
+    fields: dict[str, Any] = {}
     for key, value in values.items():
-        kind = known[key]
-        if dataclasses.is_dataclass(kind) and isinstance(kind, type):
-            parts[key] = value if isinstance(value, kind) else from_json(kind, value, f"{where}{key}.")
+        kind = types[key]
+        if _is_group(kind):
+            fields[key] = value if isinstance(value, kind) else from_json(kind, value, f"{prefix}{key}.")
         else:
-            parts[key] = _check(kind, value, where + key)
+            fields[key] = _check(kind, value, prefix + key)
     try:
-        return cls(**parts)
+        return cls(**fields)
     except ValueError as error:  # a rule between fields, raised by __post_init__
-        raise UsageError(f"{where}{error}" if where else str(error)) from error
+        raise UsageError(f"{prefix}{error}") from error
 
 
-def override(config: C, words: Iterable[str], where: str = "") -> C:
-    """Apply `model.dim=128` words, which all begin with `where`, to a config; the last one wins.
+def override(config: C, overrides: Mapping[str, Any] | Iterable[str | Mapping[str, Any]], prefix: str = "") -> C:
+    """Apply overrides to a config: `model.dim=128` texts, nested mappings {"model": {"dim": 128}}, or several of both.
 
-    Rules between fields are checked at the end, so that the order of the words does not matter.
+    The last one wins. Texts start with `prefix`, the keys of mappings do not; error messages name it. Rules between
+    fields are checked at the end, so that the order of the overrides does not matter.
     """
-    values = dataclasses.asdict(config)  # type: ignore[call-overload]
-    for word in words:
-        name, equals, text = word.partition("=")
+    values = to_values(config)
+    for entry in [overrides] if isinstance(overrides, Mapping) else overrides:
+        if isinstance(entry, Mapping):
+            _put_all(config, values, entry, prefix)
+            continue
+        name, equals, text = entry.partition("=")
         if not equals or not name:
-            raise UsageError(f"a setting must be written name=value, but is '{word}'; for example model.dim=128")
-        _put(config, values, name.removeprefix(where).split("."), text, name)
-    return from_json(type(config), values, where)
+            raise UsageError(f"a setting must be written name=value, but is '{entry}'; for example model.dim=128")
+        _put(config, values, name.removeprefix(prefix).split("."), _Text(text), name)
+    return from_json(type(config), values, prefix)
+
+
+def to_values(config: Any) -> dict[str, Any]:
+    """Return the fields of a config as nested dicts."""
+    return dataclasses.asdict(config)
 
 
 def settings(cls: type[Any], prefix: str = "", default: Any = None) -> list[Setting]:
-    """Every field of a config, nested ones dotted, with the string that stands under it."""
-    helps, found = _helps(cls), []
+    """Return every field of a config, nested ones dotted, with the help text under it."""
+    helps, entries = _helps(cls), []
     default = cls() if default is None else default
     for name, kind in _types(cls).items():
         value = getattr(default, name)
-        if dataclasses.is_dataclass(kind) and isinstance(kind, type):
-            found += settings(kind, f"{prefix}{name}.", value)
+        if _is_group(kind):
+            entries += settings(kind, f"{prefix}{name}.", value)
         else:
             shown = " | ".join(map(str, kind.__args__)) if hasattr(kind, "__args__") else kind.__name__
-            found.append(Setting(prefix + name, shown, value, helps.get(name, "")))
-    return found
+            entries.append(Setting(prefix + name, shown, value, helps.get(name, "")))
+    return entries
 
 
-def _put(config: Any, values: dict[str, Any], path: list[str], text: str, whole: str) -> None:
-    """Set one field, found by its dotted path, from text in the values of a config."""
-    known = _types(type(config))
-    if path[0] not in known:
-        before = whole[: len(whole) - len(".".join(path))]
+class _Text(str):
+    """A value from the command line: text that may stand for a JSON value."""
+
+
+def _put_all(config: Any, values: dict[str, Any], overrides: Mapping[str, Any], prefix: str) -> None:
+    """Set every field of a nested mapping, whose keys may be dotted, in the values of a config."""
+    for key, value in overrides.items():
+        if not isinstance(key, str) or not key:
+            raise UsageError(f"the name of a setting must be a text, but is {key!r}; for example 'model.dim'")
+        _put(config, values, key.split("."), value, prefix + key)
+
+
+def _put(config: Any, values: dict[str, Any], path: list[str], value: Any, name: str) -> None:
+    """Set one field or group of fields, given by its dotted path, in the values of a config."""
+    types = _types(type(config))
+    if path[0] not in types:
+        before = name[: len(name) - len(".".join(path))]
         names = [setting.name for setting in settings(type(config), before, config)]
-        raise UsageError(f"no setting '{whole}'{suggest(whole, names)}")
-    here = getattr(config, path[0])
-    if dataclasses.is_dataclass(here):
-        if len(path) == 1:
-            raise UsageError(f"'{whole}' is a group of settings; name one of them, as in {whole}.{_first(here)}=...")
-        return _put(here, values[path[0]], path[1:], text, whole)
-    if len(path) > 1:
-        raise UsageError(f"no setting '{whole}': '{path[0]}' has no parts")
-    values[path[0]] = _check(known[path[0]], _read(known[path[0]], text), whole)
-    return None
+        raise UsageError(f"no setting '{name}'{suggest(name, names)}")
+    kind, current = types[path[0]], getattr(config, path[0])
+    if _is_group(kind):
+        if len(path) > 1:
+            _put(current, values[path[0]], path[1:], value, name)
+        elif isinstance(value, Mapping):
+            _put_all(current, values[path[0]], value, f"{name}.")
+        elif isinstance(value, kind):
+            values[path[0]] = to_values(value)
+        else:
+            raise UsageError(f"'{name}' is a group of settings; name one of them, as in {name}.{_first(current)}=...")
+    elif len(path) > 1 or isinstance(value, Mapping):
+        raise UsageError(f"no setting '{name}': '{path[0]}' is not a group of settings")
+    else:
+        values[path[0]] = _check(kind, _read(kind, value) if isinstance(value, _Text) else value, name)
+
+
+def _is_group(kind: Any) -> bool:
+    """Whether a field holds a config of its own."""
+    return dataclasses.is_dataclass(kind) and isinstance(kind, type)
 
 
 def _read(kind: Any, text: str) -> Any:
-    """Text from the command line as the JSON value it stands for, where the field is not itself text."""
+    """Return text from the command line as the JSON value it stands for, where the field is not itself text."""
     if kind is str:
-        return text
+        return str(text)
     try:
         return json.loads(text)
     except json.JSONDecodeError:
-        return text
+        return str(text)
 
 
 def _check(kind: Any, value: Any, name: str) -> Any:
-    """The value, checked against the field's type by pydantic."""
+    """Return the value, checked against the type of its field by pydantic."""
     import pydantic
 
     if isinstance(value, int) and abs(value) > LARGEST:
@@ -119,8 +151,8 @@ def _check(kind: Any, value: Any, name: str) -> Any:
         return _adapter(kind).validate_python(value)
     except pydantic.ValidationError as error:
         rule = error.errors()[0]["msg"].removeprefix("Input should be ").split(", unable to")[0].split(", got")[0]
-        for theirs, ours in (("valid integer", "whole number"), ("a valid boolean", "true or false"), ("valid ", "")):
-            rule = rule.replace(theirs, ours)
+        for phrase, plain in (("valid integer", "whole number"), ("a valid boolean", "true or false"), ("valid ", "")):
+            rule = rule.replace(phrase, plain)
         raise UsageError(f"{name} must be {rule}, but is {value!r}") from error
 
 
@@ -132,14 +164,14 @@ def _adapter(kind: Any) -> Any:
 
 
 def _types(cls: type[Any]) -> dict[str, Any]:
-    """Field names and their resolved types, in order."""
+    """Return field names and their resolved types, in order."""
     hints = get_type_hints(cls)
     return {field.name: hints[field.name] for field in dataclasses.fields(cls)}
 
 
 def _helps(cls: type[Any]) -> dict[str, str]:
-    """The string under each field, read from the source; a subclass adds to its parents."""
-    found: dict[str, str] = {}
+    """Return the string under each field, read from the source; a subclass adds to its parents."""
+    helps: dict[str, str] = {}
     for parent in reversed(cls.__mro__):
         if not dataclasses.is_dataclass(parent):
             continue
@@ -153,8 +185,8 @@ def _helps(cls: type[Any]) -> dict[str, str]:
                 and isinstance(text.value, ast.Constant)
                 and isinstance(text.value.value, str)
             ):
-                found[field.target.id] = " ".join(text.value.value.split())
-    return found
+                helps[field.target.id] = " ".join(text.value.value.split())
+    return helps
 
 
 def _first(config: Any) -> str:

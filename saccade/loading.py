@@ -1,47 +1,91 @@
-"""Loading: the task of a run with the weights of one of its checkpoints, after all of it was checked."""
+"""Loading: the task of a run with the weights of one of its checkpoints, or a pretrained model; checked first."""
 
 from __future__ import annotations
 
 import hashlib
 import warnings
-from collections.abc import Callable
-from typing import Literal
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
 
 import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from saccade.atomic_io import read_json
 from saccade.config import from_json
-from saccade.core.task import Task
+from saccade.core import Pretrained, Task
 from saccade.errors import ModelFileError, UsageError
-from saccade.runs import checkpoint
+from saccade.pretrained.opening import open_pretrained
+from saccade.pretrained.references import is_pretrained
+from saccade.runs import folder as runs
 from saccade.runs.folder import Run
-from saccade.runs.weights import check, check_settings, restore
+from saccade.runs.selection import Which, select_weights
+from saccade.runs.weights import check_config, restore
 from saccade.tasks import load_task
+from saccade.training.device import choose_device
 from saccade.training.loop import TrainConfig
 
-Which = Literal["best", "last", "mean"]
+Log = Callable[[str], None]
 
 
-def load_run(run: Run, *, which: Which = "best", task: str = "", say: Callable[[str], None] = warnings.warn) -> Task:
-    """The trained task of a run, from its best or last checkpoint or the mean of all kept ones, on the CPU.
+def open_ref(
+    ref: str,
+    *,
+    root: Path,
+    device: str = "auto",
+    checkpoint: Which = "best",
+    task: str = "",
+    log: Log = warnings.warn,
+) -> Task:
+    """Return the task of a run or a pretrained model, with its networks on a device and in eval mode.
 
     A run may name a task that is not built in, which is code: it is imported only if `task` names it too.
     """
-    kind_of(run, task)
-    found = _checkpoint(run, which, say)
-    weights = found.parts.get("average") or found.parts["model"]
-    with torch.device("meta"):  # before memory is taken for shapes that so far only run.json claims
-        check(open_run(run, task)[0].networks(), weights, run.name)
-    opened, _ = open_run(run, task)
-    check_settings(found.state, opened.config, run.name)
-    restore(opened.networks(), weights, run.name)
+    try:
+        run = runs.find(root, ref)
+    except UsageError:
+        if not is_pretrained(ref):
+            raise
+        pretrained = open_pretrained(ref)
+        opened = load_task(task or pretrained.task).from_pretrained(pretrained)
+    else:
+        opened = load_run(run, checkpoint=checkpoint, task=task, log=log)
+    for network in opened.networks().values():
+        network.to(choose_device(device)).eval()
+    return opened
+
+
+def open_base(ref: str, root: Path) -> Pretrained:
+    """Return the pretrained model to start from: a run of ours, or any other ref."""
+    try:
+        run = runs.find(root, ref)
+    except UsageError:
+        if not is_pretrained(ref):
+            raise
+        return open_pretrained(ref)
+    return load_run(run).to_pretrained()
+
+
+def load_run(run: Run, *, checkpoint: Which = "best", task: str = "", log: Log = warnings.warn) -> Task:
+    """Return the trained task of a run on the CPU, in eval mode."""
+    find_task_class(run, task)
+    weights = select_weights(run.checkpoints, checkpoint, log)
+    if weights is None:
+        raise ModelFileError(f"run '{run.name}' has no checkpoint yet; train it with `saccade resume {run.folder}`")
+    with _AllocationLimit(weights.tensors, run):
+        opened, _ = open_run(run, task)
+    check_config(weights.state, opened.config, run.name)
+    restore(opened.networks(), weights.tensors, run.name)
+    for network in opened.networks().values():
+        network.eval()
     if (run.folder / "analysis.json").exists():
         opened.analysis = read_json(run.folder / "analysis.json")
     return opened
 
 
-def kind_of(run: Run, task: str) -> type[Task]:
-    """The task class a run names; one that is not built in only if `task` says so too."""
+def find_task_class(run: Run, task: str) -> type[Task]:
+    """Return the task class that a run names; one that is not built in only if `task` names it too."""
     name = run.describe()["task"]
     if "." in name and name != task:
         raise ModelFileError(
@@ -55,22 +99,26 @@ def kind_of(run: Run, task: str) -> type[Task]:
 
 
 def open_run(run: Run, task: str) -> tuple[Task, TrainConfig]:
-    """The task of a run with fresh weights, which depend on the seed alone."""
-    described, kind = run.describe(), kind_of(run, task)
+    """Return the task of a run with initial weights, which depend on the seed alone, and its training config."""
+    described, task_class = run.describe(), find_task_class(run, task)
     try:
         training = from_json(TrainConfig, described["train"], "train.")
-        config = from_json(kind.Config, described["config"])
+        config = from_json(task_class.Config, described["config"])
     except UsageError as error:
         raise ModelFileError(f"{run.folder / 'run.json'}: {error}") from error
     _check_assets(run)
-    with torch.random.fork_rng(devices=[]):  # networks are made on the CPU
+    with torch.random.fork_rng(devices=[]):  # networks are built on the CPU
         torch.manual_seed(training.seed)
-        return kind.open(config, run.assets), training
+        return task_class.open(config, run.assets), training
 
 
-def hashes(run: Run) -> dict[str, str]:
-    """What the assets of a run are, by name."""
-    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(run.assets.iterdir())}
+def hash_assets(run: Run) -> dict[str, str]:
+    """Return the sha256 of each asset of a run, by name."""
+    hashes = {}
+    for path in sorted(run.assets.iterdir()):
+        with path.open("rb") as file:
+            hashes[path.name] = hashlib.file_digest(file, "sha256").hexdigest()
+    return hashes
 
 
 def _check_assets(run: Run) -> None:
@@ -78,38 +126,36 @@ def _check_assets(run: Run) -> None:
     path = run.folder / "data.json"
     if not path.exists():
         return
-    expected, found = read_json(path).get("assets"), hashes(run)
-    if expected != found:
-        changed = sorted(name for name in found if not isinstance(expected, dict) or expected.get(name) != found[name])
+    expected, actual = read_json(path).get("assets"), hash_assets(run)
+    if expected != actual:
+        changed = sorted(
+            name for name in actual if not isinstance(expected, dict) or expected.get(name) != actual[name]
+        )
         raise ModelFileError(f"{run.assets}: {', '.join(changed) or 'a file'} has changed since the run was trained")
 
 
-def _checkpoint(run: Run, which: Which, say: Callable[[str], None]) -> checkpoint.Checkpoint:
-    """The weights of a run's best or last checkpoint that is whole."""
-    parts = ("model", "average")
-    last = checkpoint.newest(run.checkpoints, say, parts)
-    if last is None:
-        raise ModelFileError(f"run '{run.name}' has no checkpoint yet; train it with `saccade resume {run.folder}`")
-    if which == "mean":
-        return _mean(run, last, say)
-    step = int(last.state["best"].get("step", last.step))
-    if which == "last" or step == last.step:
-        return last
-    try:
-        return checkpoint.read(checkpoint.at(run.checkpoints, step), parts)
-    except ModelFileError as error:
-        say(f"the best checkpoint is damaged: {error}; using the one of step {last.step}")
-        return last
+class _AllocationLimit(TorchDispatchMode):
+    """Refuse to build networks far larger than the saved weights, before memory is taken for what run.json claims."""
+
+    FACTOR, MARGIN = 4, 1 << 28  # of the weights; bytes for tables and temporary tensors
+
+    def __init__(self, weights: Mapping[str, Tensor], run: Run) -> None:
+        TorchDispatchMode.__init__(self)
+        self._saved = sum(value.nbytes for value in weights.values())
+        self._allocated, self._run = 0, run
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if any(argument.name == "device" for argument in func._schema.arguments) and not _has_tensor(args):
+            self._allocated += func(*args, **{**kwargs, "device": torch.device("meta")}).nbytes
+            limit = self.FACTOR * self._saved + self.MARGIN
+            if self._allocated > limit:
+                raise ModelFileError(
+                    f"run '{self._run.name}': the model of run.json must fit the saved weights, which have "
+                    f"{self._saved:,} bytes, but needs more than {limit:,}; undo the change of run.json"
+                )
+        return func(*args, **kwargs)
 
 
-def _mean(run: Run, last: checkpoint.Checkpoint, say: Callable[[str], None]) -> checkpoint.Checkpoint:
-    """The mean of the weights of all checkpoints that were kept (train.keep says how many) and are whole."""
-    total = {name: value.double() for name, value in last.parts["model"].items()}
-    steps = [step for step in checkpoint.steps(run.checkpoints) if step < last.step]
-    for step in steps:
-        found = checkpoint.read(checkpoint.at(run.checkpoints, step), ("model",)).parts["model"]
-        for name, value in total.items():
-            value += found[name]
-    say(f"mean of the checkpoints of the steps {', '.join(map(str, [*steps, last.step]))}")
-    mean = {name: (value / (len(steps) + 1)).to(last.parts["model"][name].dtype) for name, value in total.items()}
-    return checkpoint.Checkpoint(last.step, {"model": mean}, last.state)
+def _has_tensor(args: Any) -> bool:
+    return any(isinstance(argument, Tensor) for argument in args)

@@ -1,4 +1,4 @@
-"""Tensor files: safetensors, looked at before the library may read them."""
+"""Tensor files: headers of safetensors, checked before the library reads them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MOST_TENSORS = 100_000
 
 
 def read_header(path: Path) -> dict[str, Any]:
-    """The table of contents of a safetensors file: what each tensor is, by name."""
+    """Return the header of a safetensors file: type, shape and position of each tensor, by name."""
     with path.open("rb") as file:
         size = int.from_bytes(file.read(8), "little")
         if size > LARGEST_HEADER:

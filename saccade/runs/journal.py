@@ -1,4 +1,4 @@
-"""Journal: metrics.jsonl and samples.jsonl, one line a record, cut back to the checkpoint on resume."""
+"""Journal: metrics.jsonl and samples.jsonl, one record a line, truncated to the checkpoint on resume."""
 
 from __future__ import annotations
 
@@ -14,38 +14,38 @@ from saccade.errors import ResourceError
 
 
 class Journal:
-    """Appends records that have a step; reading and cutting tolerate a torn last line."""
+    """Append records that have a step; reading and truncating tolerate an incomplete last line."""
 
     def __init__(self, path: Path, step: int) -> None:
-        """Go on after `step`: what was written later, by a run that was killed, is taken out."""
-        self._path, aside = path, path.with_name(path.name + ".tmp")
+        """Continue after `step`: later records, of a process that was killed, are removed."""
+        self._path, temporary = path, path.with_name(path.name + ".tmp")
         records = [record for record in read_journal(path) if record["step"] <= step]
-        with self._told():
-            atomic_io.write(aside, "".join(map(_line, records)).encode())
-            aside.replace(path)  # a kill now loses no line
+        with self._reported():
+            atomic_io.write(temporary, "".join(map(_line, records)).encode())
+            temporary.replace(path)  # a kill now loses no line
             self._file: TextIO = path.open("a", encoding="utf-8")
-        self._shown = time.monotonic()
+        self._flushed = time.monotonic()
 
     def write(self, record: dict[str, Any]) -> None:
-        with self._told():
+        with self._reported():
             self._file.write(_line(record))
-            if time.monotonic() - self._shown > 1:  # whoever follows the run sees it now
+            if time.monotonic() - self._flushed > 1:  # for whoever follows the run
                 self._file.flush()
-                self._shown = time.monotonic()
+                self._flushed = time.monotonic()
 
     def flush(self) -> None:
-        """Bring every line so far safely to disk."""
-        with self._told():
+        """Write every record so far to disk."""
+        with self._reported():
             self._file.flush()
             os.fsync(self._file.fileno())
 
     def close(self) -> None:
-        """Let go of the file; lines that found no room were told of before, and a resumed run writes them again."""
+        """Close the file; a full disk was reported before, and a resumed run writes the lost records again."""
         with contextlib.suppress(OSError):
             self._file.close()
 
     @contextlib.contextmanager
-    def _told(self) -> Any:
+    def _reported(self) -> Any:
         try:
             yield
         except OSError as error:
@@ -53,7 +53,7 @@ class Journal:
 
 
 def read_journal(path: Path) -> list[dict[str, Any]]:
-    """All whole records; the line a kill tore is left out."""
+    """Return all complete records, without the line that a kill cut off."""
     if not path.exists():
         return []
     records: list[dict[str, Any]] = []

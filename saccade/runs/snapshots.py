@@ -1,47 +1,41 @@
-"""Glimpses: the attention of a few fixed examples at each evaluation, kept with the run to be watched as it forms."""
+"""Attention snapshots: the maps of a few fixed examples at each evaluation, kept with the run to watch them form."""
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from saccade.atomic_io import write_json
-from saccade.core.task import AttentionMap, Prediction
+from saccade.core import Prediction
+from saccade.look.serialize import inputs_to_json, map_to_json
 
 FOLDER = "attention"
-TOKENS = 48  # of a text, the first ones
-WEIGHTS = 1 << 20  # of an example; of a deeper model an even choice of its layers is kept
+POSITIONS = 48  # of an axis, the first ones
+WEIGHTS = 1 << 20  # of an example; of a deeper model every n-th map is kept
 
 
 def write_snapshot(folder: Path, step: int, examples: Sequence[dict[str, Any]]) -> None:
-    """Keep what was looked at in a step; the same step always gives the same file."""
-    if not any(one["maps"] for one in examples):
+    """Write the attention of a step; the same step always gives the same file."""
+    if not any(example["maps"] for example in examples):
         return
-    place = folder / FOLDER
-    place.mkdir(exist_ok=True)
-    write_json(place / f"step-{step:08d}.json", {"step": step, "examples": list(examples)})
+    snapshots = folder / FOLDER
+    snapshots.mkdir(exist_ok=True)
+    write_json(snapshots / f"step-{step:08d}.json", {"step": step, "examples": list(examples)})
 
 
-def pack(found: Sequence[Prediction]) -> list[dict[str, Any]]:
-    """Examples as JSON, with their weights as they are now."""
-    return [_example(one) for one in found]
+def pack(predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
+    """Return examples as JSON, with a copy of their weights."""
+    return [_example(prediction) for prediction in predictions]
 
 
-def _example(found: Prediction) -> dict[str, Any]:
-    cells = sum(read.shape[0] * min(TOKENS, read.shape[1]) * min(TOKENS, read.shape[2]) for read in found.maps)
-    maps = found.maps[:: -(-cells // WEIGHTS)] if cells else ()
-    return {"input": found.input, "output": found.output, "maps": [_map(read) for read in maps]}
-
-
-def _map(read: AttentionMap) -> dict[str, Any]:
-    weights = read.rows(0, min(TOKENS, read.shape[1]))[:, :, :TOKENS].float()
-    shades = (weights.clamp(0, 1) * 255).round().byte().contiguous()
+def _example(prediction: Prediction) -> dict[str, Any]:
+    maps = list(prediction.attention.values())
+    shapes = [attention.shape for attention in maps]
+    size = sum(heads * min(POSITIONS, queries) * min(POSITIONS, keys) for heads, queries, keys in shapes)
+    kept = maps[:: -(-size // WEIGHTS)] if size else []
     return {
-        "name": read.name,
-        "heads": read.shape[0],
-        "queries": list(read.queries.labels[:TOKENS]),
-        "keys": list(read.keys.labels[:TOKENS]),
-        "weights": base64.b64encode(shades.numpy().tobytes()).decode(),  # a byte each, 255 for 1
+        "inputs": inputs_to_json(prediction.inputs),
+        "output": prediction.text,
+        "maps": [map_to_json(attention, "uint8", limit=POSITIONS) for attention in kept],
     }

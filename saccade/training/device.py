@@ -1,4 +1,4 @@
-"""Where to compute and how precisely; and signals that ask to stop."""
+"""Devices: where to compute and how precisely; and signals that ask to stop."""
 
 from __future__ import annotations
 
@@ -6,41 +6,42 @@ import contextlib
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import FrameType
+from typing import Any
 
 import torch
 
 from saccade.errors import UsageError
 
 
-def choose_device(wish: str) -> torch.device:
-    """The device of that name; auto: the best there is."""
-    if wish == "auto":
+def choose_device(name: str) -> torch.device:
+    """Return the device of that name; auto: a GPU if there is one."""
+    if name == "auto":
         if torch.cuda.is_available():
             return torch.device("cuda")
         return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
     try:
-        device = torch.device(wish)
+        device = torch.device(name)
         if device.type not in ("cpu", "cuda", "mps", "xpu"):
             raise RuntimeError("no device to compute on")
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
-        raise UsageError(f"device must be auto, cpu or one this machine has, but is '{wish}': {reason}") from error
+        raise UsageError(f"device must be auto, cpu or one this machine has, but is '{name}': {reason}") from error
     return device
 
 
 def describe_device(device: torch.device) -> str:
-    """The device as a person knows it."""
+    """Return the name of a device for people."""
     if device.type == "cuda":
         return f"{device} ({torch.cuda.get_device_name(device)})"
     return f"cpu ({torch.get_num_threads()} threads)" if device.type == "cpu" else str(device)
 
 
-def busy(device: torch.device) -> str:
-    """A word of advice where other programs hold the cores; empty where they do not.
+def advise_threads(device: torch.device) -> str:
+    """Return advice where other programs use the cores; empty where they do not.
 
     The threads of a kernel wait for each other: one that gets no core stops all of them.
     """
@@ -50,15 +51,27 @@ def busy(device: torch.device) -> str:
     return f"other programs keep this machine busy (load {load:.1f}, {cores} cores): OMP_NUM_THREADS=1 may be faster"
 
 
-def choose_precision(wish: str, device: torch.device) -> str:
-    """float32 on a CPU, where bfloat16 is often ten times slower; bfloat16 on a GPU that has it."""
-    if wish != "auto":
-        return wish
+def choose_precision(name: str, device: torch.device) -> str:
+    """Return float32 on a CPU, where bfloat16 is often ten times slower; bfloat16 on a GPU that supports it."""
+    if name != "auto":
+        return name
     return "bfloat16" if device.type == "cuda" and torch.cuda.is_bf16_supported() else "float32"
 
 
+def environment(device: torch.device, precision: str) -> dict[str, Any]:
+    """Return what the last digits of every number depend on, beside the seed."""
+    threads = torch.get_num_threads()
+    return {"device": str(device), "precision": precision, "threads": threads, "torch": str(torch.__version__)}
+
+
+def environment_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """Return which entries of an environment have changed, and how."""
+    changed = (key for key in now if before.get(key, now[key]) != now[key])
+    return "; ".join(f"{key} {before[key]}, now {now[key]}" for key in changed)
+
+
 def out_of_memory(error: RuntimeError) -> bool:
-    """Whether torch could not have the memory it asked for, on a GPU or a CPU."""
+    """Whether torch could not allocate the memory it asked for, on a GPU or a CPU."""
     return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
 
 
@@ -71,19 +84,19 @@ class Stop:
 
 @contextlib.contextmanager
 def stop_signals() -> Iterator[Stop]:
-    """Turn SIGINT, SIGTERM and SIGHUP into a wish that the loop grants after its step; a second one ends at once."""
+    """Let the loop end after its step on SIGINT, SIGTERM and SIGHUP; a second signal ends the process at once."""
     stop = Stop()
     if threading.current_thread() is not threading.main_thread():
         yield stop
         return
 
-    def wish(number: int, frame: FrameType | None) -> None:
-        if stop.number:  # asked twice: end at once
+    def request(number: int, frame: FrameType | None) -> None:
+        if stop.number:  # the second one
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
         stop.number = number
 
-    before = {number: signal.signal(number, wish) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    before = {number: signal.signal(number, request) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     try:
         yield stop
     finally:

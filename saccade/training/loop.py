@@ -6,62 +6,83 @@ import contextlib
 import hashlib
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from saccade.core.task import Batch, Split, Task
-from saccade.errors import Interrupted, ModelFileError, ResourceError, SaccadeError
+from saccade.config import override
+from saccade.core import Batch, Callback, Evaluation, Split, StopTraining, Task
+from saccade.errors import Interrupted, ModelFileError, ResourceError
 from saccade.runs import checkpoint as checkpoints
 from saccade.runs.checkpoint import Checkpoint
 from saccade.runs.journal import Journal
+from saccade.runs.selection import select_weights
 from saccade.runs.snapshots import pack, write_snapshot
-from saccade.runs.weights import check_settings, optimizer_tensors, restore, restore_optimizers, settings_hash, weights
+from saccade.runs.weights import (
+    check_config,
+    config_hash,
+    optimizer_tensors,
+    restore,
+    restore_optimizers,
+    restore_states,
+    state_tensors,
+    weights,
+)
+from saccade.training import device as devices
+from saccade.training.averaging import WeightAverage
 from saccade.training.budget import Budget
-from saccade.training.device import busy, choose_device, choose_precision, describe_device, out_of_memory, stop_signals
-from saccade.training.optim import OptimConfig, build, rate
+from saccade.training.compiling import compile_networks, unchanged
+from saccade.training.finite import is_finite, not_finite
+from saccade.training.optim import OptimConfig, build_optimizers, lr_scale
+from saccade.training.prefetch import Prefetcher
+
+SAVE_SECONDS = 300  # at most between two checkpoints, where save_every is 0
+
+Wrap = Callable[[nn.Module], nn.Module]
 
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """How long, how, where, and what is kept."""
+    """Length, precision, evaluation and checkpoints of a run."""
 
     steps: int = 0
     """length of the run in steps; give one of steps, minutes, epochs"""
     minutes: float = 0.0
-    """length of the run in minutes; the schedule fits itself to it; default 5"""
+    """length of the run in minutes; the learning-rate schedule is fitted to it; default 5"""
     epochs: float = 0.0
-    """length of the run in passes over the data"""
+    """length of the run in passes over the training data"""
     seed: int = 1
-    """the only source of randomness"""
+    """random seed: the only source of randomness"""
     device: str = "auto"
     """auto, cpu, cuda, cuda:1, mps"""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    """auto: bfloat16 where a GPU computes it fast, else float32"""
+    """auto: bfloat16 autocast where a GPU supports it, else float32"""
     compile: bool = False
-    """torch.compile; falls back with a message"""
+    """compile the networks with torch.compile; where that fails, train without it and say so"""
+    compile_backend: str = "inductor"
+    """backend of torch.compile"""
     average: float = 0.0
-    """decay of a running mean of the weights, used to evaluate and predict; 0: none"""
+    """decay of an exponential moving average of the weights, used to evaluate and predict; 0: none"""
     evaluate_every: int = 0
-    """steps between evaluations; 0: about ten a run"""
+    """steps between evaluations; 0: about ten evaluations a run"""
     save_every: int = 0
     """steps between checkpoints; 0: with every evaluation and every five minutes"""
     keep: int = 2
-    """newest checkpoints kept, beside the best"""
+    """newest checkpoints that are kept, beside the best one"""
     patience: int = 0
-    """stop after this many evaluations without a better score; 0: train to the end"""
+    """early stopping: end the run after this many evaluations without improvement; 0: never"""
     optim: OptimConfig = field(default_factory=OptimConfig)
 
     def __post_init__(self) -> None:
-        budgets, said = (self.steps, self.minutes, self.epochs), f"{self.steps}, {self.minutes} and {self.epochs}"
-        if sum(1 for budget in budgets if budget) > 1:
-            raise ValueError(f"steps, minutes and epochs must not be given together, but are {said}; give one of them")
-        if min(budgets) < 0:
-            raise ValueError(f"steps, minutes and epochs must be 0 or more, but are {said}")
+        lengths, shown = (self.steps, self.minutes, self.epochs), f"{self.steps}, {self.minutes} and {self.epochs}"
+        if sum(1 for length in lengths if length) > 1:
+            raise ValueError(f"steps, minutes and epochs must not be given together, but are {shown}; give one of them")
+        if min(lengths) < 0:
+            raise ValueError(f"steps, minutes and epochs must be 0 or more, but are {shown}")
         for name, least in (("keep", 1), ("evaluate_every", 0), ("save_every", 0), ("patience", 0)):
             if getattr(self, name) < least:
                 raise ValueError(f"{name} must be at least {least}, but is {getattr(self, name)}")
@@ -71,306 +92,305 @@ class TrainConfig:
             raise ValueError(f"average must be at least 0 and below 1, but is {self.average}")
 
 
-class Callback(Protocol):
-    """Who is told how it goes."""
-
-    def say(self, message: str) -> None: ...
-
-    def advance(self, what: str, share: float) -> None: ...
-
-    def step(self, record: dict[str, Any], progress: float, total: int | None) -> None: ...
-
-    def evaluated(self, record: dict[str, Any], sample: str) -> None: ...
-
-
-class NullCallback:
-    """Tells nobody."""
-
-    def say(self, message: str) -> None: ...
-
-    def advance(self, what: str, share: float) -> None: ...
-
-    def step(self, record: dict[str, Any], progress: float, total: int | None) -> None: ...
-
-    def evaluated(self, record: dict[str, Any], sample: str) -> None: ...
-
-
 class Trainer:
-    """One run of one task in one folder, new or resumed."""
+    """One run of one task in one folder, new or resumed.
 
-    def __init__(self, task: Task, config: TrainConfig, folder: Path, report: Callback) -> None:
-        self.task, self.config, self.folder, self.report = task, config, folder, report
-        self.device = choose_device(config.device)
-        self.precision = choose_precision(config.precision, self.device)
-        report.say(f"device: {describe_device(self.device)}, {self.precision}")
-        if advice := busy(self.device):
-            report.say(advice)
-        self.networks = {name: player.to(self.device) for name, player in task.networks().items()}
-        self.optimizers = {name: build(config.optim, player) for name, player in self.networks.items()}
-        self.batches = task.batches(Split.TRAIN, config.seed)
-        self.average = {name: value.clone() for name, value in weights(self.networks).items()} if config.average else {}
+    `wrap` is applied to each network before the task computes its loss with it: the seam for DDP and FSDP.
+    """
+
+    def __init__(
+        self, task: Task, config: TrainConfig, folder: Path, callback: Callback, *, wrap: Wrap | None = None
+    ) -> None:
+        self.task, self.config, self.folder, self.callback = task, config, folder, callback
+        self.device = devices.choose_device(config.device)
+        self.precision = devices.choose_precision(config.precision, self.device)
+        callback.log(f"device: {devices.describe_device(self.device)}, {self.precision}")
+        if advice := devices.advise_threads(self.device):
+            callback.log(advice)
+        self.networks = {name: network.to(self.device).eval() for name, network in task.networks().items()}
+        self.optim = {name: override(config.optim, task.optimizer_overrides(name)) for name in self.networks}
+        self.optimizers = {name: build_optimizers(self.optim[name], self.networks[name]) for name in self.networks}
+        self.source = task.source(Split.TRAIN, config.seed)
+        self.batches = Prefetcher(self.source, self.device)
+        self.average = WeightAverage(self.networks, config.average) if config.average else None
         self.step, self.elapsed = 0, 0.0
         self.best: dict[str, float] = {}
-        self.stale = 0  # evaluations since the best one
+        self.best_evaluation: Evaluation | None = None  # of the best step, where this process evaluated it
+        self.unimproved = 0  # evaluations since the best one
+        self.stopped = False  # by a callback
         self.saved: int | None = None
         self._resume()
         self.budget = self._budget()
-        self._compile()
+        self.wrapped = {name: wrap(network) if wrap else network for name, network in self.networks.items()}
+        self._compile_next = config.compile
 
     def fit(self) -> dict[str, float]:
-        """Train to the end of the budget; the scores of the best checkpoint."""
-        there = len(checkpoints.steps(self.folder / "checkpoints"))
-        checkpoints.check_space(self.folder, self._bytes(), max(1, self.config.keep + 2 - there))
+        """Train to the end of the budget; return the values of the best evaluation."""
+        existing = len(checkpoints.steps(self.folder / "checkpoints"))
+        checkpoints.check_space(self.folder, self._bytes(), max(1, self.config.keep + 2 - existing))
         self.metrics = Journal(self.folder / "metrics.jsonl", self.step)
         self.samples = Journal(self.folder / "samples.jsonl", self.step)
-        began, saved_at = time.perf_counter() - self.elapsed, time.perf_counter()
         try:
-            with stop_signals() as stop:
-                while not self._over():
-                    record = self._train_step()
-                    self.elapsed = time.perf_counter() - began
-                    self.budget.decide(self.step, self.elapsed)
-                    record["seconds"] = round(self.elapsed, 3)
-                    self.metrics.write(record)
-                    self.report.step(record, self.budget.progress(self.step, self.elapsed), self.budget.total)
-                    due = self._due()
-                    if due:
-                        self._evaluate()
-                    late = not self.config.save_every and time.perf_counter() - saved_at > 300
-                    every = self.config.save_every and self.step % self.config.save_every == 0
-                    if due or late or every or stop.number:
-                        self.save()
-                        saved_at = time.perf_counter()
-                    if stop.number:
-                        raise Interrupted(stop.number, f"stopped at step {self.step}; the checkpoint is saved")
-                self.save()
-                if stop.number:
-                    raise Interrupted(stop.number, f"stopped at the last step, {self.step}; the checkpoint is saved")
+            with devices.stop_signals() as stop, self.batches:
+                self._run(stop)
         except RuntimeError as error:
-            if not out_of_memory(error):
+            if not devices.out_of_memory(error):
                 raise
             raise ResourceError(
-                f"step {self.step + 1} needs more memory than {self.device} has; raise parts, or lower batch or the "
-                f"model's size ({str(error).splitlines()[0]})"
+                f"step {self.step + 1} needs more memory than {self.device} has; raise micro_batches, or lower the "
+                f"size of the batch or of the model ({str(error).splitlines()[0]})"
             ) from error
         finally:
             self.metrics.close()
             self.samples.close()
         return self.best
 
+    def _run(self, stop: devices.Stop) -> None:
+        """Train, evaluate and save until the run is over or a signal comes."""
+        started, saved_at = time.perf_counter() - self.elapsed, time.perf_counter()
+        while not self._over():
+            before = time.perf_counter()
+            record = self._train_step()
+            now = time.perf_counter()
+            self.elapsed = now - started
+            self.budget.time_step(self.step, now - before)
+            if self.budget.decide(self.step, self.elapsed) and (warning := self.budget.shortage(self.elapsed)):
+                self.callback.log(warning)
+            record["seconds"] = round(self.elapsed, 3)
+            self.metrics.write(record)
+            with self._stoppable():
+                progress = self.budget.progress(self.step, self.elapsed)
+                self.callback.on_step(record, progress, self.budget.total)
+            due = self._evaluation_due()
+            if due:
+                self._evaluate()
+            late = not self.config.save_every and time.perf_counter() - saved_at > SAVE_SECONDS
+            every = self.config.save_every and self.step % self.config.save_every == 0
+            if due or late or every or stop.number:
+                self.save()
+                saved_at = time.perf_counter()
+            if stop.number:
+                raise Interrupted(stop.number, f"stopped at step {self.step}; the checkpoint is saved")
+        self.save()
+        if stop.number:
+            raise Interrupted(stop.number, f"stopped at the last step, {self.step}; the checkpoint is saved")
+
     def _train_step(self) -> dict[str, Any]:
-        """One step of every player; what to log of it."""
-        factor = rate(self.config.optim, self.step, self.budget.total_at(self.step))
-        parts = [part.to(self.device) for part in self.batches.at(self.step)]
-        total = sum(part.count for part in parts)
-        # The step's randomness (dropout) depends on nothing but the seed and the step.
+        """Update every network once; return the record of the step."""
+        batches = self.batches.at(self.step)
+        if self._compile_next:
+            self._compile(batches[0])
+        # The randomness of a step (dropout) depends on nothing but the seed and the step.
         torch.manual_seed(_seed(self.config.seed, self.step))
-        record: dict[str, Any] = {"step": self.step + 1}
-        rounds = [self.task.losses(part) for part in parts]
-        for player, loss in self._play(parts, rounds, total):
-            suffix = "" if len(self.networks) == 1 else f"_{player}"
-            record[f"loss{suffix}"] = loss
-            if self.config.optim.clip:
-                record[f"norm{suffix}"] = self._clip(player, parts)
-            self._move(player, factor)
+        scale = lr_scale(self.config.optim, self.step, self.budget.total_at(self.step))
+        record: dict[str, Any] = {"step": self.step + 1, "lr_scale": scale}
+        with self._training_mode():
+            for name, loss in self._gradients(batches):
+                suffix = "" if len(self.networks) == 1 else f"_{name}"
+                record[f"loss{suffix}"] = loss
+                if self.optim[name].clip:
+                    record[f"grad_norm{suffix}"] = self._clip(name, batches)
+                self._update(name)
         self.step += 1
         if self.average:
-            # Early on the mean is short, so that it does not remember the first weights.
-            decay = min(self.config.average, self.step / (self.step + 10))
-            torch._foreach_lerp_(list(self.average.values()), list(weights(self.networks).values()), 1 - decay)
-        return record | {"rate": factor, "tokens": total}
+            self.average.update(self.step)
+        unit = self.task.unit
+        return record | {"unit": unit, unit: sum(batch.units for batch in batches)}
 
-    def _play(
-        self, parts: Sequence[Batch], rounds: list[Iterator[tuple[str, Tensor]]], total: int
-    ) -> Iterator[tuple[str, float]]:
-        """Gradients of one player after the other, summed over the parts by their weight."""
+    def _gradients(self, batches: Sequence[Batch]) -> Iterator[tuple[str, float]]:
+        """Compute the gradients of one network after another, as the mean over the micro-batches by their counts."""
+        total = sum(batch.count for batch in batches)
+        rounds = [self.task.losses(batch, self.wrapped) for batch in batches]
         while True:
-            player, value = "", 0.0
-            for part, losses in zip(parts, rounds, strict=True):
+            name, value = "", 0.0
+            for batch, losses in zip(batches, rounds, strict=True):
                 with self._autocast():
-                    found = next(losses, None)
-                if found is None:
+                    pair = next(losses, None)
+                if pair is None:
                     return
-                player, loss = found
-                share = loss * (part.count / total) if len(parts) > 1 else loss
-                share.backward(inputs=list(self.networks[player].parameters()) if len(self.networks) > 1 else None)
-                value += float(share.detach())
+                name, loss = pair
+                weighted = loss * (batch.count / total) if len(batches) > 1 else loss
+                weighted.backward(inputs=self._trainable(name) if len(self.networks) > 1 else None)
+                value += float(weighted.detach())
             if not math.isfinite(value):
-                raise self._broken(f"loss is {value}", player, parts)
-            yield player, value
+                raise not_finite(f"loss is {value}", self.step + 1, self.networks[name], batches)
+            yield name, value
 
-    def _clip(self, player: str, parts: Sequence[Batch]) -> float:
-        """Shorten the gradient of a player where it is too long; the norm it had."""
-        norm = float(nn.utils.clip_grad_norm_(self.networks[player].parameters(), self.config.optim.clip))
+    def _trainable(self, name: str) -> list[Tensor]:
+        return [parameter for parameter in self.networks[name].parameters() if parameter.requires_grad]
+
+    def _clip(self, name: str, batches: Sequence[Batch]) -> float:
+        """Clip the gradient of a network; return the norm it had."""
+        norm = float(nn.utils.clip_grad_norm_(self.networks[name].parameters(), self.optim[name].clip))
         if not math.isfinite(norm):
-            raise self._broken(f"the norm of the gradient is {norm}", player, parts)
+            raise not_finite(f"the norm of the gradient is {norm}", self.step + 1, self.networks[name], batches)
         return norm
 
-    def _move(self, player: str, factor: float) -> None:
-        """Step a player and clear its gradients."""
-        for optimizer in self.optimizers[player]:
+    def _update(self, name: str) -> None:
+        """Step the optimizers of a network and clear its gradients."""
+        scale = lr_scale(self.optim[name], self.step, self.budget.total_at(self.step))
+        for optimizer in self.optimizers[name]:
             for group in optimizer.param_groups:
-                group["lr"] = group["peak"] * factor
+                group["lr"] = group["peak_lr"] * scale
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
 
-    def _broken(self, what: str, player: str, parts: Sequence[Batch]) -> SaccadeError:
-        """The error for a number that is not finite: step, rows and the first parameter that shows it."""
-        named = self.networks[player].named_parameters()
-        bad = "none of the parameters or gradients"
-        for name, value in named:
-            if not torch.isfinite(value).all():
-                bad = f"parameter {name}"
-                break
-            if value.grad is not None and not torch.isfinite(value.grad).all():
-                bad = f"the gradient of {name}"
-                break
-        rows = [row for part in parts for row in part.rows]
-        shown = ", ".join(rows[:8]) + (f" and {len(rows) - 8} more" if len(rows) > 8 else "")
-        step, where = (self.step + 1, f"rows: {shown}; ") if parts else (self.step, "")
-        return SaccadeError(
-            f"step {step}: {what}, expected a finite number; {where}first not finite: {bad}. "
-            "Lower train.optim.lr and train.optim.matrix_lr, or look at these rows; the last checkpoint is whole"
-        )
-
     def _evaluate(self) -> None:
-        """Score the model (or its average) on the validation data and remember the best."""
-        with self._averaged(), self._autocast():
-            scores = self.task.evaluate(Split.VALID, quick=True)
-            score = scores[self.task.score]
-            if not math.isfinite(score):
-                raise self._broken(
-                    f"{self.task.score} on the validation data is {score}", next(iter(self.networks)), []
-                )
+        """Evaluate the model (or its average) on the validation data and keep the best."""
+        metric, began = self.task.metric, time.perf_counter()
+        with self.average.applied() if self.average else contextlib.nullcontext(), self._autocast():
+            evaluation = self.task.evaluate(Split.VALID, quick=True)
+            value = evaluation[metric.name]
+            if not math.isfinite(value):
+                problem = f"{metric.name} on the validation data is {value}"
+                raise not_finite(problem, self.step, next(iter(self.networks.values())))
             sample = self.task.sample()
-            seen = pack(self.task.attention_snapshot())
-        worse = self.task.score.endswith("loss")
-        if not self.best or (score < self.best["score"] if worse else score > self.best["score"]):
-            self.best, self.stale = {"step": self.step, "score": score, **scores}, 0
+            snapshot = pack(self.task.attention_snapshot())
+        if not self.best or metric.better(value, self.best["score"]):
+            self.best, self.unimproved = {"step": self.step, "score": value, **evaluation.values}, 0
+            self.best_evaluation = evaluation
         else:
-            self.stale += 1
-        record = {"step": self.step, "elapsed": round(self.elapsed, 3), **scores, "best": self.best["score"]}
+            self.unimproved += 1
+        self.budget.evaluation_seconds = time.perf_counter() - began
+        elapsed = round(self.elapsed, 3)
+        record = {"step": self.step, "elapsed": elapsed, **evaluation.values, "best": self.best["score"]}
         self.metrics.write(record)
         if sample:
             self.samples.write({"step": self.step, "text": sample})
         self.metrics.flush()
         self.samples.flush()
-        write_snapshot(self.folder, self.step, seen)
-        self.report.evaluated(record, sample)
-        if self.config.patience and self.stale >= self.config.patience:
-            self.report.say(f"no better {self.task.score} in {self.stale} evaluations: stopping at step {self.step}")
+        write_snapshot(self.folder, self.step, snapshot)
+        with self._stoppable():
+            self.callback.on_evaluation(record, sample)
+        if self.config.patience and self.unimproved >= self.config.patience:
+            evaluations = f"{self.unimproved} evaluations"
+            self.callback.log(f"{metric.name} has not improved in {evaluations}: stopping at step {self.step}")
 
-    def _due(self) -> bool:
-        """Whether to evaluate after this step: a function of the step and the decided total alone."""
+    def _evaluation_due(self) -> bool:
+        """Whether to evaluate after this step: a function of the step and of decisions that are on disk."""
         if self._over():
             return True
         if self.config.evaluate_every:
             return self.step % self.config.evaluate_every == 0
-        if self.config.steps or self.config.epochs:
-            return self.step % max(1, -(-(self.budget.total or 1) // 10)) == 0
-        return self.step >= 64 and self.step & (self.step - 1) == 0  # 64, 128, 256, ...
+        return self.budget.evaluate_after(self.step, self.elapsed)
 
     def _over(self) -> bool:
-        if self.config.patience and self.stale >= self.config.patience:
+        if self.stopped or (self.config.patience and self.unimproved >= self.config.patience):
             return True
         return self.budget.total is not None and self.step >= self.budget.total
 
+    @contextlib.contextmanager
+    def _stoppable(self) -> Iterator[None]:
+        """End the run after this step if a callback asks for it."""
+        try:
+            yield
+        except StopTraining as error:
+            self.stopped = True
+            self.callback.log(f"stopped by a callback at step {self.step}{f': {error}' if str(error) else ''}")
+
+    def restore_best(self) -> Task:
+        """Give the networks the weights of the best checkpoint (the average, where there is one); return the task."""
+        if best := select_weights(self.folder / "checkpoints", "best", self.callback.log):
+            restore(self.networks, best.tensors, self.folder.name)
+        return self.task
+
     def save(self) -> None:
-        """Write a checkpoint of this step, unless it is there already."""
+        """Write a checkpoint of this step, unless there is one."""
         if self.saved == self.step:
             return
-        for name, player in self.networks.items():  # never a checkpoint that cannot be trained on
-            if not all(bool(torch.isfinite(value).all()) for value in player.parameters()):
-                raise self._broken("a weight is not finite", name, ())
+        for network in self.networks.values():  # never a checkpoint that cannot be trained on
+            if not is_finite(network):
+                raise not_finite("a weight is not finite", self.step, network)
         self.metrics.flush()
         self.samples.flush()
         parts = {"model": weights(self.networks), "optimizer": optimizer_tensors(self.networks, self.optimizers)}
         if self.average:
-            parts["average"] = self.average
-        state = {"elapsed": self.elapsed, "best": self.best, "stale": self.stale, "made_with": self._made_with()}
-        state["settings"] = settings_hash(self.task.config)
+            parts["average"] = self.average.tensors
+        if states := state_tensors({"source": self.source, "task": self.task}):
+            parts["state"] = states
+        state = {
+            "elapsed": self.elapsed,
+            "best": self.best,
+            "unimproved": self.unimproved,
+            "stopped": self.stopped,
+            "environment": devices.environment(self.device, self.precision),
+            "config_hash": config_hash(self.task.config),
+        }
         folder = self.folder / "checkpoints"
         checkpoints.save(folder, Checkpoint(self.step, parts, state))
         self.saved = self.step
         checkpoints.prune(folder, self.step, self.config.keep, int(self.best["step"]) if self.best else None)
 
     def _resume(self) -> None:
-        """Go on from the newest whole checkpoint, if there is one."""
+        """Continue from the newest whole checkpoint, if there is one."""
         folder = self.folder / "checkpoints"
-        found = checkpoints.newest(folder, self.report.say, ("model", "optimizer", "average"))
-        if found is None:
+        saved = checkpoints.newest(folder, self.callback.log)
+        if saved is None:
             return
-        where = str(checkpoints.at(folder, found.step))
-        check_settings(found.state, self.task.config, where)
-        if self.average and "average" not in found.parts:
-            raise ModelFileError(f"{where} must hold the averaged weights for train.average, but does not")
-        restore(self.networks, found.parts["model"], where)
-        restore_optimizers(self.networks, self.optimizers, found.parts["optimizer"])
-        for name, value in self.average.items():
-            value.copy_(found.parts["average"][name])
-        self.step, self.saved = found.step, found.step
-        self.elapsed, self.best = found.state["elapsed"], found.state["best"]
-        self.stale = found.state.get("stale", 0)
-        self.report.say(f"going on after step {self.step}")
-        before = found.state.get("made_with", {})
-        now = self._made_with()
-        changed = [
-            f"{what} {before[what]}, now {now[what]}" for what in now if before.get(what, now[what]) != now[what]
-        ]
-        if changed:
-            self.report.say(f"the last digits may differ from an unbroken run: {'; '.join(changed)}")
-
-    def _made_with(self) -> dict[str, Any]:
-        """What the last digits of every number depend on, beside the seed."""
-        where = {"device": str(self.device), "precision": self.precision, "threads": torch.get_num_threads()}
-        return {**where, "torch": str(torch.__version__)}
+        where = str(checkpoints.at(folder, saved.step))
+        check_config(saved.state, self.task.config, where)
+        restore(self.networks, saved.parts["model"], where)
+        restore_optimizers(self.networks, self.optimizers, saved.parts.get("optimizer", {}))
+        if self.average:
+            if "average" not in saved.parts:
+                raise ModelFileError(f"{where} must hold the averaged weights for train.average, but does not")
+            self.average.load(saved.parts["average"], where)
+        restore_states({"source": self.source, "task": self.task}, saved.parts.get("state", {}), where)
+        self.step = self.saved = saved.step
+        self.elapsed, self.best = saved.state["elapsed"], saved.state["best"]
+        self.unimproved, self.stopped = saved.state.get("unimproved", 0), saved.state.get("stopped", False)
+        self.callback.log(f"resuming after step {self.step}")
+        now = devices.environment(self.device, self.precision)
+        if changes := devices.environment_changes(saved.state.get("environment", {}), now):
+            self.callback.log(f"the last digits may differ from an unbroken run: {changes}")
 
     def _budget(self) -> Budget:
-        """How long to train; five minutes where nothing is said."""
+        """How long to train: five minutes by default."""
         config = self.config
-        steps = config.steps or (max(1, round(config.epochs * self.batches.per_epoch)) if config.epochs else 0)
-        return Budget.of(self.folder / "budget.json", steps, 60 * (config.minutes or 5.0), config.optim)
+        steps = config.steps or (max(1, round(config.epochs * self.source.per_epoch)) if config.epochs else 0)
+        seconds = 60 * (config.minutes or 5.0)
+        return Budget.of(self.folder / "budget.json", steps, seconds, self.optim.values(), elapsed=self.elapsed)
 
-    def _compile(self) -> None:
-        """Compile the networks where asked for; a first step shows whether that works here."""
-        if not self.config.compile:
-            return
+    def _compile(self, batch: Batch) -> None:
+        """Compile the networks; losses and gradients of one batch show whether that works on this machine."""
+        self._compile_next = False
         try:
-            for player in self.networks.values():
-                player.compile()
-            for _, loss in self.task.losses(self.batches.at(self.step)[0].to(self.device)):
-                loss.backward()
+            compiled = compile_networks(self.wrapped, self.config.compile_backend)
+            with unchanged(self.task, self.networks), self._training_mode(), self._autocast():
+                for loss in loss_of(self.task, batch, compiled).values():
+                    loss.backward()
         except Exception as error:  # noqa: BLE001 - the compiler may fail in any way; the plain form always works
-            for player in self.networks.values():
-                player._compiled_call_impl = None
-            self.report.say(f"torch.compile does not work here ({type(error).__name__}); going on without it")
-        for player in self.networks.values():
-            player.zero_grad(set_to_none=True)
+            self.callback.log(f"torch.compile does not work here ({type(error).__name__}); training without it")
+        else:
+            self.wrapped = compiled
+
+    @contextlib.contextmanager
+    def _training_mode(self) -> Iterator[None]:
+        """Train mode for a while: everywhere else the networks are in eval mode."""
+        for network in self.networks.values():
+            network.train()
+        try:
+            yield
+        finally:
+            for network in self.networks.values():
+                network.eval()
 
     def _autocast(self) -> contextlib.AbstractContextManager[Any]:
         if self.precision == "float32":
             return contextlib.nullcontext()
         return torch.autocast(self.device.type, dtype=torch.bfloat16)
 
-    @contextlib.contextmanager
-    def _averaged(self) -> Iterator[None]:
-        """Put the mean of the weights in the place of the weights for a while, where there is one."""
-        if not self.average:
-            yield
-            return
-        kept = {name: value.clone() for name, value in weights(self.networks).items()}
-        restore(self.networks, self.average, "average")
-        try:
-            yield
-        finally:
-            restore(self.networks, kept, "weights")
-
     def _bytes(self) -> int:
-        """Size of a checkpoint: the weights, two moments and the mean."""
+        """Size of a checkpoint: the weights, two moments and the average."""
         size = sum(value.numel() * value.element_size() for value in weights(self.networks).values())
         return size * (4 if self.average else 3)
 
 
-def _seed(*parts: int) -> int:
-    """One number from several; 32 bits, since the generator of a CPU looks at no more."""
-    return int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:4])
+def loss_of(task: Task, batch: Any, networks: Mapping[str, nn.Module]) -> dict[str, Tensor]:
+    """Return the loss of every network on one batch, without an update between them."""
+    return dict(task.losses(batch, networks))
+
+
+def _seed(*numbers: int) -> int:
+    """Combine several numbers to one of 32 bits: the generator of a CPU uses no more."""
+    return int.from_bytes(hashlib.sha256(repr(numbers).encode()).digest()[:4])

@@ -1,0 +1,73 @@
+"""Selecting a checkpoint: the weights of the best or last one of a run, or the mean of all that were kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from torch import Tensor
+
+from saccade.errors import ModelFileError
+from saccade.runs import checkpoint
+from saccade.runs.checkpoint import Checkpoint
+
+Which = Literal["best", "last", "mean"]
+
+
+@dataclass(frozen=True)
+class Weights:
+    """The weights of a run by name, and the state of the checkpoint they are from."""
+
+    tensors: Mapping[str, Tensor]
+    state: Mapping[str, Any]
+
+
+def select_weights(folder: Path, which: Which, log: Callable[[str], None]) -> Weights | None:
+    """Return the weights of the best or last whole checkpoint, or the mean of all; None: there is no checkpoint."""
+    if which == "mean":
+        return _mean(folder, log)
+    last = checkpoint.newest(folder, log, checkpoint.read_weights)
+    if last is None:
+        return None
+    step = int(last.state["best"].get("step", last.step))
+    if which == "best" and step != last.step:
+        try:
+            return _weights(checkpoint.read_weights(checkpoint.at(folder, step)))
+        except ModelFileError as error:
+            log(f"the best checkpoint is damaged: {error}; using the one of step {last.step}")
+    return _weights(last)
+
+
+def _weights(saved: Checkpoint) -> Weights:
+    (tensors,) = saved.parts.values()
+    return Weights(tensors, saved.state)
+
+
+def _mean(folder: Path, log: Callable[[str], None]) -> Weights | None:
+    """Return the mean of the weights of all whole checkpoints (train.keep is how many are kept)."""
+    last = checkpoint.newest(folder, log, _read_model)
+    if last is None:
+        return None
+    model = last.parts["model"]
+    total = {name: value.double() for name, value in model.items() if value.is_floating_point()}
+    steps = [last.step]
+    for step in checkpoint.steps(folder):
+        if step >= last.step:
+            continue
+        try:
+            other = _read_model(checkpoint.at(folder, step)).parts["model"]
+        except ModelFileError as error:
+            log(f"checkpoint of step {step} is damaged: {error}; the mean is without it")
+            continue
+        steps.append(step)
+        for name, value in total.items():
+            value += other[name]
+    log(f"mean of the checkpoints of steps {', '.join(map(str, sorted(steps)))}")
+    mean = {name: (value / len(steps)).to(model[name].dtype) for name, value in total.items()}
+    return Weights({**model, **mean}, last.state)
+
+
+def _read_model(path: Path) -> Checkpoint:
+    return checkpoint.read(path, ("model",))
