@@ -16,7 +16,7 @@ from saccade.atomic_io import read_json, sync_folder, sync_tree, write_json
 from saccade.config import from_json, override, settings, to_json
 from saccade.core import Callback, Split, Task
 from saccade.errors import DataError, ModelFileError, UsageError, suggest
-from saccade.loading import Which, hashes, kind_of, open_base, open_ref, open_run
+from saccade.loading import find_task_class, hash_assets, open_base, open_ref, open_run
 from saccade.model import Model
 from saccade.pretrained import catalogue, opening, pickles
 from saccade.pretrained.references import is_pretrained
@@ -24,6 +24,7 @@ from saccade.progress import reporting
 from saccade.run import Run
 from saccade.runs import folder as runs
 from saccade.runs.journal import read_journal
+from saccade.runs.selection import Which
 from saccade.tasks import guess_task, load_task, task_names
 from saccade.training.loop import TrainConfig, Trainer
 
@@ -236,7 +237,7 @@ def _prepare(run: runs.Run, data: Path, callback: Callback, task: str) -> None:
     """Write the assets of a run, all or nothing: resuming repairs what a kill interrupted."""
     if run.assets.is_dir():
         return
-    task_class, temporary = kind_of(run, task), run.folder / "assets.tmp"
+    task_class, temporary = find_task_class(run, task), run.folder / "assets.tmp"
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir()
     config = from_json(task_class.Config, run.describe()["config"])
@@ -265,7 +266,7 @@ def _check_fingerprint(run: runs.Run, data: Path, fingerprint: str) -> None:
     """Refuse other data than the run was started with."""
     path = run.folder / "data.json"
     if not path.exists():
-        write_json(path, {"fingerprint": fingerprint, "assets": hashes(run)})
+        write_json(path, {"fingerprint": fingerprint, "assets": hash_assets(run)})
         return
     before = read_json(path).get("fingerprint")
     if before != fingerprint:
@@ -283,7 +284,7 @@ def _finish(run: runs.Run, trainer: Trainer) -> Run:
     if evaluation is None or not evaluation.complete:
         evaluation = task.evaluate(Split.VALID, progress=partial(callback.on_progress, "evaluating"))
     write_json(run.folder / "analysis.json", task.analyse())
-    run.write_card(evaluation)
+    run.write_card(evaluation, task.metric)
     return Run(run.folder, evaluation)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import importlib
 import os
 import sys
 import time
@@ -122,10 +123,9 @@ class NotebookProgress(Callback):
     SHOWN = 12  # newest notes and evaluations
 
     def __init__(self) -> None:
-        from IPython.display import HTML, display
-
-        self._html = HTML
-        self._handle = display(HTML(""), display_id=True)
+        notebook = importlib.import_module("IPython.display")
+        self._html = notebook.HTML
+        self._handle = notebook.display(self._html(""), display_id=True)
         self._lines: list[str] = []
         self._throughput, self._updated = Throughput(), 0.0
 

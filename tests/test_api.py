@@ -1,4 +1,4 @@
-"""The api: what a run may do when it is loaded, and what is done when a part of it is damaged."""
+"""The public functions: settings, loading a run, and what happens when a part of a run is damaged."""
 
 import json
 import sys
@@ -6,119 +6,235 @@ from pathlib import Path
 
 import pytest
 
+import saccade
 from saccade import api
-from saccade.errors import DataError, ModelFileError
+from saccade.core import Callback, Split
+from saccade.errors import DataError, ModelFileError, UsageError
 from saccade.runs import checkpoint
+from saccade.tasks import language_model
 
-TINY = ["model.dim=16", "model.depth=1", "model.heads=2", "model.hidden=16", "model.max_positions=8", "batch=4"]
+TINY = {"dim": 16, "depth": 1, "heads": 2, "hidden": 16, "max_positions": 8}
 
 
 @pytest.fixture
-def trained(tmp_path: Path) -> api.Trained:
+def run(tmp_path: Path) -> saccade.Run:
     (tmp_path / "text.txt").write_text("one two three four\n" * 60)
-    words = [*TINY, "train.steps=8", "train.evaluate_every=2", "train.keep=3"]
-    return api.train(tmp_path / "text.txt", words, name="made", root=tmp_path / "runs")
+    loop = {"evaluate_every": 2, "keep": 3}
+    root = tmp_path / "runs"
+    return api.train(tmp_path / "text.txt", steps=8, name="made", root=root, model=TINY, batch_size=4, train=loop)
 
 
-def edit(trained: api.Trained, **changes: object) -> None:
-    path = trained.run.folder / "run.json"
+def edit(run: saccade.Run, **changes: object) -> None:
+    path = run.path / "run.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
 
 
-def test_a_card_says_what_the_run_is(trained: api.Trained) -> None:
-    card = (trained.run.folder / "card.md").read_text()
+def test_settings_are_keywords_nested_mappings_and_overrides(tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("one two three four\n" * 60)
+    (tmp_path / "valid.txt").write_text("four three two one\n" * 20)
+    run = api.train(
+        tmp_path / "text.txt",
+        steps=2,
+        seed=7,
+        valid=tmp_path / "valid.txt",
+        model={**TINY, "norm": "layer"},
+        train={"optim": {"kind": "adamw", "lr": 1e-3}, "patience": 3},
+        batch_size=4,
+        overrides=["model.dim=8", "train.keep=1"],
+        root=tmp_path / "runs",
+    )
+    config, loop = run.settings["config"], run.settings["train"]
+    assert (config["model"]["dim"], config["model"]["depth"], config["model"]["norm"]) == (8, 1, "layer")
+    assert (config["batch_size"], config["data"]["valid"]) == (4, str(tmp_path / "valid.txt"))
+    assert (loop["steps"], loop["seed"], loop["patience"], loop["keep"]) == (2, 7, 3, 1)
+    assert (loop["optim"]["kind"], loop["optim"]["lr"]) == ("adamw", 1e-3)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"model": {"dmi": 3}}, r"no setting 'model\.dmi'; did you mean 'model\.dim'\?"),
+        ({"model": 3}, r"'model' is a group of settings; name one of them"),
+        ({"model": {"dim": "wide"}}, r"model\.dim must be a whole number, but is 'wide'"),
+        ({"modl": {"dim": 3}}, r"no setting 'modl\.dim'; did you mean 'model\.dim'\?"),
+        ({"steps": 3, "minutes": 2}, r"train\.steps, minutes .* but are 3, 2\.0 and 0\.0"),
+        ({"train": {"stepz": 3}}, r"no setting 'train\.stepz'; did you mean 'train\.steps'\?"),
+        ({"preset": "smal"}, r"no preset 'smal'; did you mean 'small'\?"),
+        ({"task": "languag_model"}, r"no task 'languag_model'; did you mean 'language_model'\?"),
+    ],
+)
+def test_a_wrong_setting_is_refused_and_leaves_no_run(tmp_path: Path, settings: dict, message: str) -> None:
+    (tmp_path / "text.txt").write_text("one two three four\n" * 60)
+    with pytest.raises(UsageError, match=message):
+        api.train(tmp_path / "text.txt", root=tmp_path / "runs", **settings)
+    assert not list((tmp_path / "runs").glob("*"))
+
+
+def test_callbacks_are_told_and_can_stop_the_training(tmp_path: Path) -> None:
+    class Stop(Callback):
+        steps, evaluations, logs = 0, 0, 0
+
+        def log(self, message: str) -> None:
+            self.logs += 1
+
+        def on_step(self, record: dict, progress: float, total: int | None) -> None:
+            self.steps += 1
+            assert (record["step"], total) == (self.steps, 50)
+            if self.steps == 3:
+                raise saccade.StopTraining
+
+        def on_evaluation(self, record: dict, sample: str) -> None:
+            self.evaluations += 1
+
+    (tmp_path / "text.txt").write_text("one two three four\n" * 60)
+    stop = Stop()
+    run = api.train(tmp_path / "text.txt", steps=50, model=TINY, batch_size=4, callbacks=[stop], root=tmp_path / "runs")
+    assert (stop.steps, stop.evaluations) == (3, 1) and stop.logs > 2
+    assert max(record["step"] for record in run.history) == 3
+    assert run.metrics["loss"] > 0
+
+
+def test_the_validation_data_are_evaluated_once_at_the_end(tmp_path: Path, monkeypatch) -> None:
+    """The best step was evaluated on all of them already: not again."""
+    (tmp_path / "text.txt").write_text("one two three four\n" * 60)
+    calls: list[tuple[Split, bool]] = []
+    evaluate = language_model.Task.evaluate
+
+    def counted(self, split, *, quick=False, **more):
+        calls.append((split, quick))
+        return evaluate(self, split, quick=quick, **more)
+
+    monkeypatch.setattr(language_model.Task, "evaluate", counted)
+    loaded: list[Path] = []
+    load_data = language_model.Task.load_data
+    monkeypatch.setattr(
+        language_model.Task,
+        "load_data",
+        lambda self, data, **more: (loaded.append(data), load_data(self, data, **more))[1],
+    )
+    api.train(tmp_path / "text.txt", steps=1, model=TINY, batch_size=4, root=tmp_path / "runs")
+    assert len(calls) == 1
+    assert len(loaded) == 1
+
+
+def test_nothing_is_printed_without_a_terminal_unless_asked_for(tmp_path: Path, capfd) -> None:
+    (tmp_path / "text.txt").write_text("one two three four\n" * 60)
+    same = {"steps": 2, "model": TINY, "batch_size": 4, "root": tmp_path / "runs"}
+    api.train(tmp_path / "text.txt", **same)
+    assert capfd.readouterr() == ("", "")
+    api.train(tmp_path / "text.txt", progress=True, **same)
+    shown = capfd.readouterr()
+    assert "step 2  valid loss" in shown.err and not shown.out
+
+
+def test_a_notebook_shows_metrics_and_curves_of_a_run(run: saccade.Run) -> None:
+    shown = run._repr_html_()
+    assert f"<td>{run.metrics['loss']:,.4f}</td>" in shown
+    assert shown.count("<svg") >= 2 and "training loss" in shown and "validation loss" in shown
+    assert repr(run).startswith(f"<saccade.Run {run.path}: loss ")
+
+
+def test_a_run_stands_for_its_folder(run: saccade.Run, tmp_path: Path) -> None:
+    for ref in (run, run.path, str(run.path), "made"):
+        model = saccade.load(ref, root=tmp_path / "runs")
+        assert model.name == "made"
+    assert model.evaluate().values == run.metrics
+
+
+def test_a_card_describes_the_run(run: saccade.Run) -> None:
+    card = (run.path / "card.md").read_text()
     assert "# made" in card and "`language_model`" in card and "text.txt" in card
-    assert f"| loss | {trained.scores['loss']:,.4f} |" in card
+    assert f"| loss | {run.metrics['loss']:,.4f} |" in card
 
 
-def test_a_task_that_is_not_built_in_runs_only_if_it_is_named(
-    trained: api.Trained, tmp_path: Path, monkeypatch
-) -> None:
+def test_a_task_that_is_not_built_in_runs_only_if_it_is_named(run: saccade.Run, tmp_path: Path, monkeypatch) -> None:
     (tmp_path / "stranger").mkdir()
     (tmp_path / "stranger" / "__init__.py").write_text("")
     (tmp_path / "stranger" / "task.py").write_text("from saccade.tasks.language_model import Task\n")
     monkeypatch.syspath_prepend(tmp_path)
-    edit(trained, task="stranger.task")
+    edit(run, task="stranger.task")
     with pytest.raises(ModelFileError, match=r"names the task 'stranger.task'.*would run code.*--task stranger.task"):
-        api.load(trained.run.folder)
+        api.load(run)
     assert "stranger" not in sys.modules
-    assert api.load(trained.run.folder, task="stranger.task").config.model.dim == 16
+    assert api.load(run, task="stranger.task").task.config.model.dim == 16
 
 
-def test_unknown_settings_in_a_run_are_refused(trained: api.Trained) -> None:
-    edit(trained, train={"stepz": 3})
+def test_unknown_settings_in_a_run_are_refused(run: saccade.Run) -> None:
+    edit(run, train={"stepz": 3})
     with pytest.raises(ModelFileError, match=r"run\.json: no setting 'train.stepz'; did you mean 'train.steps'\?"):
-        api.load(trained.run.folder)
+        api.load(run)
 
 
-def test_a_damaged_best_checkpoint_is_said_and_another_one_used(trained: api.Trained) -> None:
-    last = checkpoint.read(checkpoint.at(trained.run.checkpoints, 8))
+def test_a_damaged_best_checkpoint_is_logged_and_another_one_used(run: saccade.Run) -> None:
+    folder = run.path / "checkpoints"
+    last = checkpoint.read(checkpoint.at(folder, 8))
     state = {**last.state, "best": {**last.state["best"], "step": 6}}
-    checkpoint.save(trained.run.checkpoints, checkpoint.Checkpoint(9, last.parts, state))
-    (checkpoint.at(trained.run.checkpoints, 6) / "model.safetensors").write_bytes(b"")
-    said: list[str] = []
-    assert api.load(trained.run.folder, say=said.append)
-    assert "the best checkpoint is damaged" in said[0] and "model.safetensors" in said[0] and "step 9" in said[0]
+    checkpoint.save(folder, checkpoint.Checkpoint(9, last.parts, state))
+    (checkpoint.at(folder, 6) / "model.safetensors").write_bytes(b"")
+    logged: list[str] = []
+    assert api.load(run, log=logged.append)
+    assert "the best checkpoint is damaged" in logged[0] and "model.safetensors" in logged[0] and "step 9" in logged[0]
 
 
-def test_a_damaged_run_does_not_hide_the_others(trained: api.Trained, tmp_path: Path) -> None:
+def test_a_damaged_run_does_not_hide_the_others(run: saccade.Run, tmp_path: Path) -> None:
     (tmp_path / "runs" / "broken").mkdir()
     (tmp_path / "runs" / "broken" / "run.json").write_text("{")
-    found = {run["name"]: run for run in api.list_runs(tmp_path / "runs")}
+    found = {summary["name"]: summary for summary in api.list_runs(tmp_path / "runs")}
     assert "run.json is damaged" in found["broken"]["error"]
     assert (found["made"]["step"], found["made"]["running"], found["made"]["finished"]) == (8, False, True)
-    (trained.run.folder / "card.md").unlink()
-    assert not {run["name"]: run for run in api.list_runs(tmp_path / "runs")}["made"]["finished"]
-    assert found["made"]["best"] == pytest.approx(trained.scores["loss"], rel=0.2)
+    (run.path / "card.md").unlink()
+    assert not {summary["name"]: summary for summary in api.list_runs(tmp_path / "runs")}["made"]["finished"]
+    assert found["made"]["best"] == pytest.approx(run.metrics["loss"], rel=0.2)
 
 
 def test_a_validation_file_is_found_from_anywhere(tmp_path: Path, monkeypatch) -> None:
     (tmp_path / "text.txt").write_text("one two three four\n" * 60)
-    (tmp_path / "held.txt").write_text("four three two one\n" * 20)
+    (tmp_path / "valid.txt").write_text("four three two one\n" * 20)
     monkeypatch.chdir(tmp_path)
-    made = api.train("text.txt", [*TINY, "train.steps=2", "data.valid=held.txt"], root=tmp_path / "runs")
+    run = api.train("text.txt", steps=2, valid="valid.txt", model=TINY, batch_size=4, root=tmp_path / "runs")
     monkeypatch.chdir("/")
-    again = api.resume(made.run.folder)
-    assert again.scores == made.scores
-    assert made.scores["tokens"] == len("four three two one\n" * 20) - 1
+    again = api.resume(run)
+    assert again.metrics == run.metrics
+    assert run.metrics["tokens"] == len("four three two one\n" * 20) - 1
 
 
-def test_another_vocabulary_is_noticed(trained: api.Trained) -> None:
-    path = trained.run.assets / "tokenizer.json"
+def test_another_vocabulary_is_noticed(run: saccade.Run) -> None:
+    path = run.path / "assets" / "tokenizer.json"
     path.write_text(path.read_text() + " ")
     with pytest.raises(ModelFileError, match=r"assets: tokenizer\.json has changed since the run was trained"):
-        api.load(trained.run.folder)
+        api.load(run)
 
 
-def test_settings_that_keep_the_shapes_are_noticed(trained: api.Trained) -> None:
-    config = json.loads((trained.run.folder / "run.json").read_text())["config"]
+def test_settings_that_keep_the_shapes_are_noticed(run: saccade.Run) -> None:
+    config = json.loads((run.path / "run.json").read_text())["config"]
     config["model"]["heads"] = 1
-    edit(trained, config=config)
+    edit(run, config=config)
     for act in (api.load, api.resume):
-        with pytest.raises(ModelFileError, match=r"was made with other settings than run\.json holds now"):
-            act(trained.run.folder)
+        with pytest.raises(ModelFileError, match=r"other settings than run\.json holds now"):
+            act(run)
 
 
-def test_all_of_another_file_is_scored(trained: api.Trained, tmp_path: Path) -> None:
+def test_all_of_another_file_is_evaluated(run: saccade.Run, tmp_path: Path) -> None:
     (tmp_path / "other.txt").write_text("four three two one\n" * 30)
-    scores = api.evaluate(api.load(trained.run.folder), tmp_path / "other.txt", whole=True)
-    assert scores["tokens"] == len("four three two one\n" * 30) - 1
+    evaluation = api.load(run).evaluate(tmp_path / "other.txt")
+    assert evaluation["tokens"] == len("four three two one\n" * 30) - 1
 
 
-def test_a_run_does_not_go_on_with_other_data(trained: api.Trained, tmp_path: Path) -> None:
+def test_a_run_does_not_continue_with_other_data(run: saccade.Run, tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("one two three four\n" * 61)
     with pytest.raises(
         DataError, match=r"text\.txt: fingerprint \w+, expected \w+: the data have changed since run 'made'"
     ):
-        api.resume(trained.run.folder)
+        api.resume(run)
     (tmp_path / "text.txt").write_text("one two three four\n" * 60)
-    assert api.resume(trained.run.folder).scores == trained.scores
+    assert api.resume(run).metrics == run.metrics
 
 
-def test_a_run_without_a_checkpoint_says_so(trained: api.Trained) -> None:
-    for step in checkpoint.steps(trained.run.checkpoints):
-        for file in checkpoint.at(trained.run.checkpoints, step).iterdir():
+def test_a_run_without_a_checkpoint_is_refused_with_the_next_step(run: saccade.Run) -> None:
+    folder = run.path / "checkpoints"
+    for step in checkpoint.steps(folder):
+        for file in checkpoint.at(folder, step).iterdir():
             file.unlink()
-        checkpoint.at(trained.run.checkpoints, step).rmdir()
+        checkpoint.at(folder, step).rmdir()
     with pytest.raises(ModelFileError, match="run 'made' has no checkpoint yet; train it with `saccade resume"):
-        api.load(trained.run.folder)
+        api.load(run)

@@ -17,9 +17,9 @@ from click.testing import CliRunner, Result
 from saccade.cli import main
 
 ROOT = Path(__file__).parents[2]
-TINY = ["model.dim=16", "model.depth=1", "model.heads=2", "model.hidden=32", "model.max_positions=16", "batch=4"]
+TINY = ["model.dim=16", "model.depth=1", "model.heads=2", "model.hidden=32", "model.max_positions=16", "batch_size=4"]
 TINY += ["train.device=cpu", "train.evaluate_every=4"]
-VERBS = sorted(main.commands)
+COMMANDS = sorted(main.commands)
 
 
 @pytest.fixture(scope="module")
@@ -35,14 +35,14 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield folder
 
 
-def call(*words: str, stdin: str | None = None) -> Result:
-    return CliRunner().invoke(main, words, input=stdin)
+def call(*arguments: str, stdin: str | None = None) -> Result:
+    return CliRunner().invoke(main, arguments, input=stdin)
 
 
-def process(place: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def process(place: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
     return subprocess.run(
-        [sys.executable, "-m", "saccade", *words],
+        [sys.executable, "-m", "saccade", *arguments],
         cwd=place,
         env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths, **environment},
         stdin=subprocess.DEVNULL,
@@ -53,7 +53,7 @@ def process(place: Path, *words: str, **environment: str) -> subprocess.Complete
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "says"),
+    ("arguments", "code", "message"),
     [
         (["train", "none.txt"], 3, r"none\.txt"),
         (["train", "book.txt", "model.dmi=64"], 2, r"no setting 'model\.dmi'; did you mean 'model\.dim'\?"),
@@ -63,8 +63,8 @@ def process(place: Path, *words: str, **environment: str) -> subprocess.Complete
         (["train", "book.txt", "train.optim.kind=adam"], 2, r"train\.optim\.kind must be .*, but is 'adam'"),
         (["train", "book.txt", "model.heads=0"], 2, r"model\.heads must be at least 1, but is 0"),
         (["train", "book.txt", "model.dropout=2"], 2, r"model\.dropout must be at least 0 and below 1, but is 2\.0"),
-        (["train", "book.txt", "parts=0"], 2, r"parts must be at least 1, but is 0"),
-        (["train", "book.txt", "batch=-4"], 2, r"batch must be at least 1, but is -4"),
+        (["train", "book.txt", "micro_batches=0"], 2, r"micro_batches must be at least 1, but is 0"),
+        (["train", "book.txt", "batch_size=-4"], 2, r"batch_size must be at least 1, but is -4"),
         (["train", "book.txt", "wide"], 2, r"a setting must be written name=value, but is 'wide'"),
         (
             ["train", "book.txt", "--task", "languag_model"],
@@ -73,7 +73,7 @@ def process(place: Path, *words: str, **environment: str) -> subprocess.Complete
         ),
         (["train", "book.txt", "--task", "no.such"], 2, r"no task 'no\.such'"),
         (["train", "book.txt", "--preset", "smal"], 2, r"no preset 'smal'; did you mean 'small'\?"),
-        (["train", "book.txt", "--name", "done"], 2, r"run 'done' exists in runs; go on with `saccade resume"),
+        (["train", "book.txt", "--name", "done"], 2, r"run 'done' exists in runs; continue it with `saccade resume"),
         (["train", "book.txt", "--name", "a/b"], 2, r"a run name must be .*, but is 'a/b'"),
         (
             ["train", "book.txt", "--steps", "3", "--minutes", "2"],
@@ -89,11 +89,14 @@ def process(place: Path, *words: str, **environment: str) -> subprocess.Complete
         (["evaluate", "done", "--data", "none.txt"], 3, r"none\.txt"),
         (["predict", "done", "--runs", "elsewhere"], 2, r"no run 'done' in elsewhere; train one first"),
         (
-            ["predict", "done", "line", "temprature=1"],
+            ["predict", "done", "line", "-o", "temprature=1"],
             2,
-            r"no setting 'temprature'; did you mean 'temperature'\?",
+            r"no option 'temprature'; did you mean 'temperature'\?",
         ),
-        (["predict", "done", "line", "top_p=2"], 2, r"top_p must be above 0 and at most 1, but is 2"),
+        (["predict", "done", "line", "-o", "top_p=2"], 2, r"top_p must be above 0 and at most 1, but is 2"),
+        (["predict", "done", "line", "-o", "hot"], 2, r"must be written name=value, but is 'hot'"),
+        (["predict", "done", "line", "temperature=0"], 2, r"2 inputs were given, expected at most 1; .* takes prompt"),
+        (["predict", "done"], 2, r"prompt must be given, but is not; this model takes prompt"),
         (["predict", "done", "line €"], 3, r"character 6 of the text is '€' \(U\+20AC\)"),
         (["predict", "done", "--file", "none.txt"], 2, r"none\.txt"),
         (["tasks", "nope"], 2, r"no task 'nope'; known: .*language_model"),
@@ -102,25 +105,27 @@ def process(place: Path, *words: str, **environment: str) -> subprocess.Complete
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )
-def test_mistakes_end_with_their_code_and_one_message(place: Path, words: list[str], code: int, says: str) -> None:
+def test_mistakes_end_with_their_code_and_one_message(
+    place: Path, arguments: list[str], code: int, message: str
+) -> None:
     before = sorted(path.name for path in (place / "runs").iterdir())
-    result = call(*words)
+    result = call(*arguments)
     assert result.exit_code == code, result.output
-    assert re.search(says, result.stderr), result.stderr
+    assert re.search(message, result.stderr), result.stderr
     assert result.stdout == ""
     assert "Traceback" not in result.stderr
-    assert sorted(path.name for path in (place / "runs").iterdir()) == before  # no half-made run
+    assert sorted(path.name for path in (place / "runs").iterdir()) == before  # no incomplete run
 
 
 def test_json_is_all_there_is_on_stdout(place: Path) -> None:
-    for words in (["evaluate", "done"], ["runs"], ["tasks"], ["tasks", "language_model"], ["resume", "done"]):
-        result = call(*words, "--json")
+    for arguments in (["evaluate", "done"], ["runs"], ["tasks"], ["tasks", "language_model"], ["resume", "done"]):
+        result = call(*arguments, "--json")
         assert result.exit_code == 0, result.stderr
         assert result.stdout.count("\n") == 1
         assert json.loads(result.stdout)
 
 
-def test_training_prints_scores_and_says_the_rest_elsewhere(place: Path) -> None:
+def test_training_prints_metrics_to_stdout_and_messages_to_stderr(place: Path) -> None:
     result = call("train", "book.txt", "--name", "plain", "--steps", "4", *TINY)
     assert result.exit_code == 0
     names = [line.split()[0] for line in result.stdout.splitlines()]
@@ -131,12 +136,12 @@ def test_training_prints_scores_and_says_the_rest_elsewhere(place: Path) -> None
         "tokens: ",
         "device: cpu",
         "step 4  valid loss",
-        "run runs/plain; the best checkpoint on all validation data:",
+        "run runs/plain; best checkpoint on all validation data:",
     ):
         assert said in result.stderr
 
 
-def test_quiet_says_only_the_result(place: Path) -> None:
+def test_quiet_prints_only_the_result(place: Path) -> None:
     result = call("train", "book.txt", "--name", "hush", "--steps", "2", "--quiet", "--json", *TINY)
     assert result.exit_code == 0
     assert result.stderr == ""
@@ -151,16 +156,16 @@ def test_a_run_is_named_after_its_file(place: Path) -> None:
     assert names == ["runs/book-1", "runs/book-2"]
 
 
-def test_shortcuts_set_what_their_words_set(place: Path) -> None:
-    words = ["--seed", "7", "--steps", "1", "--name", "short", "--quiet"]
-    assert call("train", "book.txt", *words, *TINY).exit_code == 0
+def test_shortcuts_set_their_settings(place: Path) -> None:
+    arguments = ["--seed", "7", "--steps", "1", "--name", "short", "--quiet"]
+    assert call("train", "book.txt", *arguments, *TINY).exit_code == 0
     described = json.loads((place / "runs" / "short" / "run.json").read_text())
     assert (described["train"]["seed"], described["train"]["steps"]) == (7, 1)
     assert described["config"]["model"]["dim"] == 16
 
 
 def test_evaluating_gives_the_scores_of_training(place: Path) -> None:
-    trained, scored = (json.loads(call(verb, "done", "--json").stdout) for verb in ("resume", "evaluate"))
+    trained, scored = (json.loads(call(name, "done", "--json").stdout) for name in ("resume", "evaluate"))
     assert {name: trained[name] for name in scored} == scored
     assert scored["loss"] > 0
 
@@ -170,7 +175,7 @@ def test_resuming_a_finished_run_changes_nothing(place: Path) -> None:
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.name != "run.lock"}
     result = call("resume", "done")
     assert result.exit_code == 0
-    assert "going on after step 8" in result.stderr
+    assert "resuming after step 8" in result.stderr
     after = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.name != "run.lock"}
     assert after == before
 
@@ -196,33 +201,67 @@ def test_tasks_show_every_setting_with_its_help(place: Path) -> None:
 
 
 def test_predicting_from_an_argument_stdin_and_a_file(place: Path) -> None:
-    words = ["predict", "done", "length=10", "temperature=0"]
+    options = ["-o", "max_new_tokens=10", "-o", "temperature=0"]
     (place / "prompts.txt").write_text("line 3\nline\n")
-    one = json.loads(call(*words[:2], "line 3", *words[2:], "--json").stdout)
-    assert (one["input"], len(one["output"]), one["scores"]["tokens"]) == ("line 3", 10, 10.0)
+    one = json.loads(call("predict", "done", "line 3", *options, "--json").stdout)
+    assert one["inputs"] == {"prompt": "line 3"}
+    assert one["output"]["kind"] == "text" and len(one["output"]["text"]) == 10
+    assert one["scores"]["tokens"] == 10.0
     for result in (
-        call(*words, "--file", "-", "--json", stdin="line 3\nline\n"),
-        call(*words, "--file", "prompts.txt", "--json"),
+        call("predict", "done", *options, "--file", "-", "--json", stdin="line 3\nline\n"),
+        call("predict", "done", *options, "--file", "prompts.txt", "--json"),
     ):
         rows = [json.loads(line) for line in result.stdout.splitlines()]
-        assert [row["input"] for row in rows] == ["line 3", "line"]
-        assert rows[0] == one
-    assert call(*words[:2], "line 3", *words[2:]).stdout == f"line 3{one['output']}\n"
+        assert [row["inputs"]["prompt"] for row in rows] == ["line 3", "line"]
+        assert rows[0]["output"] == one["output"]
+    assert call("predict", "done", "line 3", *options).stdout == f"line 3{one['output']['text']}\n"
+    lines = call("predict", "done", *options, "--file", "prompts.txt").stdout
+    assert lines.startswith(f"line 3{one['output']['text']}\nline")
 
 
-@pytest.mark.parametrize("verb", VERBS)
-def test_the_help_of_every_verb_has_examples(verb: str) -> None:
-    result = call(verb, "--help")
+@pytest.mark.parametrize("text", ["max_new_tokens=5 so", "temperature=0", "prompt=says", "length=5 says"])
+def test_an_input_is_never_read_as_an_option(place: Path, text: str) -> None:
+    """A text that looks like key=value is a text: options are given by -o alone."""
+    pool = "".join(f"{name}={number} says so\n" for name in ("length", "prompt") for number in range(60))
+    if not (place / "runs" / "keys").exists():
+        (place / "keys.txt").write_text(pool + "max_new_tokens temperature\n" * 40)
+        trained = call("train", "keys.txt", "--name", "keys", "--steps", "1", "--quiet", *TINY)
+        assert trained.exit_code == 0, trained.stderr
+    result = call("predict", "keys", text, "-o", "max_new_tokens=3", "--json")
+    assert result.exit_code == 0, result.stderr
+    assert json.loads(result.stdout)["inputs"] == {"prompt": text}
+    assert json.loads(result.stdout)["scores"]["tokens"] == 3.0
+
+
+def test_a_file_is_predicted_in_batches(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from saccade.tasks import language_model
+
+    sizes = []
+    predict = language_model.Task.predict
+
+    def counted(self, inputs, options):  # type: ignore[no-untyped-def]
+        sizes.append(len(inputs))
+        return predict(self, inputs, options)
+
+    monkeypatch.setattr(language_model.Task, "predict", counted)
+    result = call("predict", "done", "-o", "max_new_tokens=1", "--file", "-", stdin="line\n" * 300)
+    assert result.stdout.count("\n") >= 300
+    assert sizes == [256, 44]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_help_of_every_command_has_examples(name: str) -> None:
+    result = call(name, "--help")
     assert result.exit_code == 0
     assert "Examples:" in result.stdout
-    assert re.search(rf"^ +(eval \"\$\()?saccade {verb}", result.stdout, re.MULTILINE)
-    command = main.commands[verb]
+    assert re.search(rf"^ +(eval \"\$\()?saccade {name}", result.stdout, re.MULTILINE)
+    command = main.commands[name]
     assert all(option.help for option in command.params if isinstance(option, click.Option))
 
 
-def test_the_help_names_verbs_and_exit_codes() -> None:
+def test_the_help_names_commands_and_exit_codes() -> None:
     shown = call("--help").stdout
-    assert all(re.search(rf"^  {verb}  +\w", shown, re.MULTILINE) for verb in VERBS)
+    assert all(re.search(rf"^  {name}  +\w", shown, re.MULTILINE) for name in COMMANDS)
     assert "Exit codes: 0 ok, 1 failure, 2 usage, 3 bad data, 4 bad" in " ".join(shown.split())
     assert call("-h").stdout == shown
 
@@ -258,8 +297,8 @@ def test_completion_scripts(shell: str) -> None:
 
 
 def test_a_real_process_keeps_data_and_talk_apart(place: Path) -> None:
-    words = ["train", "book.txt", "--name", "real", "--steps", "2", "--json", *TINY]
-    done = process(place, *words, NO_COLOR="1")  # nobody at a terminal: it asks nothing
+    arguments = ["train", "book.txt", "--name", "real", "--steps", "2", "--json", *TINY]
+    done = process(place, *arguments, NO_COLOR="1")  # nobody at a terminal: it asks nothing
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["run"] == "runs/real"
     assert "valid loss" in done.stderr
@@ -278,9 +317,9 @@ def test_no_colour_at_a_terminal_that_wants_none(place: Path) -> None:
     ours, theirs = pty.openpty()
     paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
     environment = {**os.environ, "PYTHONPATH": paths, "NO_COLOR": "1", "TERM": "xterm-256color", "OMP_NUM_THREADS": "1"}
-    words = ["train", "book.txt", "--name", "terminal", "--steps", "2", *TINY]
+    arguments = ["train", "book.txt", "--name", "terminal", "--steps", "2", *TINY]
     running = subprocess.Popen(
-        [sys.executable, "-m", "saccade", *words],
+        [sys.executable, "-m", "saccade", *arguments],
         cwd=place,
         env=environment,
         stdin=theirs,
@@ -313,7 +352,7 @@ def test_a_damaged_run_is_named(place: Path) -> None:
     assert "run.json is damaged" in result.stderr
 
 
-def test_a_run_without_a_checkpoint_says_how_to_go_on(place: Path) -> None:
+def test_a_run_without_a_checkpoint_names_the_next_step(place: Path) -> None:
     source, folder = place / "runs" / "done", place / "young" / "new"
     folder.mkdir(parents=True)
     (folder / "run.json").write_bytes((source / "run.json").read_bytes())
@@ -337,8 +376,11 @@ def test_a_run_killed_while_preparing_is_completed_by_resume(place: Path) -> Non
 
 def test_a_studio_names_what_it_cannot_find(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    for root, says in ((tmp_path, "no run or model 'nowhere'; name a run of"), (tmp_path / "file", "must be a folder")):
-        words = [sys.executable, "-m", "saccade", "studio", "nowhere", "--no-browser", "--runs", str(root)]
-        done = subprocess.run(words, capture_output=True, text=True, timeout=120)
+    for root, message in (
+        (tmp_path, "no run or model 'nowhere'; name a run of"),
+        (tmp_path / "file", "must be a folder"),
+    ):
+        arguments = [sys.executable, "-m", "saccade", "studio", "nowhere", "--no-browser", "--runs", str(root)]
+        done = subprocess.run(arguments, capture_output=True, text=True, timeout=120)
         assert done.returncode == 2
-        assert says in done.stderr
+        assert message in done.stderr

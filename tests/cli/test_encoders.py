@@ -1,4 +1,4 @@
-"""The verbs for encoders: features, export and train --from, with their messages and exit codes."""
+"""The commands for encoders: features, export and train --from, with their messages and exit codes."""
 
 import json
 import re
@@ -15,12 +15,12 @@ from saccade.pretrained import quantize
 
 transformers = pytest.importorskip("transformers", reason="the oracle; installed with the [test] extra")
 
-LOOP = ["train.device=cpu", "train.evaluate_every=4", "max_length=32", "tokens=200"]
+LOOP = ["train.device=cpu", "train.evaluate_every=4", "max_length=32", "batch_tokens=200"]
 TEXTS = ["the cat sat on the red mat.", "a dog", "the blue dog ran"]
 
 
-def call(*words, stdin=None):
-    return CliRunner().invoke(main, list(map(str, words)), input=stdin)
+def call(*arguments, stdin=None):
+    return CliRunner().invoke(main, list(map(str, arguments)), input=stdin)
 
 
 @pytest.fixture(scope="module")
@@ -36,8 +36,8 @@ def place(bert_folder, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.setenv("SACCADE_CACHE", str(folder / "cache"))
-        words = ["--task", "text_classification", "--from", bert_folder, "--name", "pets", "--steps", "8", "--json"]
-        result = call("train", "pets.tsv", *words, *LOOP)
+        arguments = ["--task", "text_classification", "--from", bert_folder, "--name", "pets", "--steps", "8", "--json"]
+        result = call("train", "pets.tsv", *arguments, *LOOP)
         assert result.exit_code == 0, result.stderr
         yield folder
 
@@ -56,8 +56,10 @@ def test_train_from_keeps_the_base_with_the_run(place, bert_folder):
     assert described["train"]["optim"]["lr"] == 5e-5
     assert (place / "runs" / "pets" / "assets" / "base.safetensors").exists()
     found = call("predict", "pets", "the cat sat", "--json")
-    scores = json.loads(found.stdout)["scores"]
-    assert set(scores) == {"cat", "dog", "blue"} and sum(scores.values()) == pytest.approx(1)
+    output = json.loads(found.stdout)["output"]
+    assert set(output["probabilities"]) == {"cat", "dog", "blue"}
+    assert sum(output["probabilities"].values()) == pytest.approx(1)
+    assert output["labels"] == [output["text"]]
 
 
 def test_what_was_taken_for_what_stands_in_the_card_and_beside_the_scores(place):
@@ -76,7 +78,7 @@ def test_what_was_taken_for_what_stands_in_the_card_and_beside_the_scores(place)
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "says"),
+    ("arguments", "code", "message"),
     [
         (["--from", "minilmm"], 2, r"no model 'minilmm'; did you mean 'minilm'\?"),
         (["--from", "."], 4, r"config\.json"),
@@ -84,11 +86,11 @@ def test_what_was_taken_for_what_stands_in_the_card_and_beside_the_scores(place)
         (["--from", "BERT", "tune=some"], 2, r"tune must be 'all', 'lora' or 'head', but is 'some'"),
     ],
 )
-def test_a_base_that_is_none_ends_with_one_message_and_leaves_no_run(place, bert_folder, words, code, says):
-    given = [str(bert_folder) if word == "BERT" else word for word in words]
+def test_a_base_that_is_none_ends_with_one_message_and_leaves_no_run(place, bert_folder, arguments, code, message):
+    given = [str(bert_folder) if argument == "BERT" else argument for argument in arguments]
     result = call("train", "pets.tsv", "--task", "text_classification", "--name", "bad", "--quiet", *given)
     assert result.exit_code == code
-    assert re.search(says, result.stderr)
+    assert re.search(message, result.stderr)
     assert result.stderr.startswith("saccade: ") and "Traceback" not in result.stderr
     assert not (place / "runs" / "bad").exists()
 
@@ -103,10 +105,10 @@ def test_features_are_json_lines_in_the_order_of_the_texts(place, bert_folder):
 
 
 def test_features_of_tokens_and_layers_go_to_files(place, bert_folder, monkeypatch):
-    words = ["--file", "lines.txt", "--layers", "concat_last_4"]
-    assert call("features", bert_folder, *words, "--output", "lines.npy").exit_code == 0
+    arguments = ["--file", "lines.txt", "--layers", "concat_last_4"]
+    assert call("features", bert_folder, *arguments, "--output", "lines.npy").exit_code == 0
     assert np.load("lines.npy").shape == (3, 32)  # there are but two layers
-    assert call("features", bert_folder, *words, "--per", "token", "--output", "lines.jsonl").exit_code == 0
+    assert call("features", bert_folder, *arguments, "--per", "token", "--output", "lines.jsonl").exit_code == 0
     rows = [json.loads(line) for line in Path("lines.jsonl").read_text().splitlines()]
     assert rows[1]["tokens"] == ["[CLS]", "a", "dog", "[SEP]"] and len(rows[1]["vector"]) == 4
     first = call("features", bert_folder, "a dog", "--pool", "first").stdout
@@ -131,9 +133,9 @@ def test_features_compares_a_word_and_layers(place, bert_folder):
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "says"),
+    ("arguments", "code", "message"),
     [
-        ([], 2, r"no text was given; write one, or name a --file with one text a line"),
+        ([], 2, r"no text was given; pass one, or a --file with one text per line"),
         (["a", "--layers", "lst"], 2, r"no choice of layers 'lst'; did you mean 'last'\?"),
         (["a", "--word", "a"], 2, r"--word needs two texts, but there are 1"),
         (["a dog", "a cat", "--word", "cat"], 2, r"'cat' must stand in both texts, but is not in 'a dog'"),
@@ -146,37 +148,44 @@ def test_features_compares_a_word_and_layers(place, bert_folder):
         ),
     ],
 )
-def test_features_says_what_is_wrong(place, bert_folder, words, code, says):
-    result = call("features", bert_folder, *words)
+def test_features_says_what_is_wrong(place, bert_folder, arguments, code, message):
+    result = call("features", bert_folder, *arguments)
     assert result.exit_code == code
-    assert re.search(says, result.stderr)
+    assert re.search(message, result.stderr)
     assert not result.stdout
 
 
 def test_features_need_an_encoder(place):
-    shape = ["model.dim=16", "model.depth=1", "model.heads=2", "model.hidden=32", "model.max_positions=16", "batch=4"]
+    shape = [
+        "model.dim=16",
+        "model.depth=1",
+        "model.heads=2",
+        "model.hidden=32",
+        "model.max_positions=16",
+        "batch_size=4",
+    ]
     Path("book.txt").write_text("".join(f"line {number * 37 % 101} says so\n" for number in range(200)))
-    made = call("train", "book.txt", "--name", "book", "--steps", "2", *shape, "train.device=cpu")
-    assert made.exit_code == 0, made.stderr
+    result = call("train", "book.txt", "--name", "book", "--steps", "2", *shape, "train.device=cpu")
+    assert result.exit_code == 0, result.stderr
     result = call("features", "book", "a")
     assert result.exit_code == 2
-    says = "features need an encoder such as BERT, but this model has none; take minilm, for example"
-    assert says in result.stderr
+    message = "features need an encoder such as BERT, but this model has none; take minilm, for example"
+    assert message in result.stderr
 
 
 def test_export_writes_what_transformers_opens(place):
     result = call("export", "pets", "out", "--to", "hf")
     assert result.exit_code == 0, result.stderr
-    rest = "the layer on top of the encoder has no place in transformers' classes and is left out"
+    rest = "the task head has no counterpart in transformers' classes and is left out"
     assert result.stderr.splitlines() == ["out: a bert for transformers", rest]
     assert not result.stdout
-    opened = api.load("pets", device="cpu")
-    expected = [opened.vectors([opened.framed(text)])[0].tolist() for text in TEXTS]
+    task = api.load("pets", device="cpu").task
+    expected = [task.vectors([task.encode(text)])[0].tolist() for text in TEXTS]
     tokenizer = transformers.AutoTokenizer.from_pretrained("out")
     model = transformers.AutoModel.from_pretrained("out").eval()
     for text, vector in zip(TEXTS, expected, strict=True):
         given = tokenizer(text, return_tensors="pt")
-        assert given.input_ids[0].tolist() == opened.framed(text)[0]
+        assert given.input_ids[0].tolist() == task.encode(text)[0]
         with torch.no_grad():
             assert model(**given).last_hidden_state[0].mean(0).tolist() == pytest.approx(vector, abs=1e-4)
     assert tokenizer.mask_token == "[MASK]"
@@ -187,11 +196,11 @@ def test_export_writes_what_transformers_opens(place):
 
 
 def test_changes_of_low_rank_are_exported_within_the_weights(place, bert_folder):
-    words = ["--task", "text_classification", "--from", bert_folder, "--name", "lora", "--steps", "8", "tune=lora"]
-    assert call("train", "pets.tsv", *words, *LOOP, "train.optim.lr=0.05").exit_code == 0
+    arguments = ["--task", "text_classification", "--from", bert_folder, "--name", "lora", "--steps", "8", "tune=lora"]
+    assert call("train", "pets.tsv", *arguments, *LOOP, "train.optim.lr=0.05").exit_code == 0
     assert call("export", "lora", "merged").exit_code == 0
-    opened = api.load("lora", device="cpu")
-    expected = opened.vectors([opened.framed(TEXTS[0])])[0].tolist()
+    task = api.load("lora", device="cpu").task
+    expected = task.vectors([task.encode(TEXTS[0])])[0].tolist()
     assert vectors_of("merged", TEXTS[:1])[0] == pytest.approx(expected, abs=1e-4)
     assert vectors_of(bert_folder, TEXTS[:1])[0] != pytest.approx(expected, abs=1e-2)  # there was something to merge
 
@@ -199,9 +208,21 @@ def test_changes_of_low_rank_are_exported_within_the_weights(place, bert_folder)
 def test_what_cannot_be_exported_is_said(place):
     pairs = Path("pairs.tsv")
     pairs.write_text("".join(f"{number}\t{number * 7}\n" for number in range(40)))
-    shape = [f"model.transformer.{word}" for word in ("dim=16", "depth=1", "decoder_depth=1", "heads=2", "hidden=32")]
-    words = ["--task", "translation", "--name", "pairs", "--steps", "1", *shape, "tokens=200", "search.beam=1"]
-    assert call("train", "pairs.tsv", *words, "train.device=cpu").exit_code == 0
+    shape = [
+        f"model.transformer.{setting}" for setting in ("dim=16", "depth=1", "decoder_depth=1", "heads=2", "hidden=32")
+    ]
+    arguments = [
+        "--task",
+        "translation",
+        "--name",
+        "pairs",
+        "--steps",
+        "1",
+        *shape,
+        "batch_tokens=200",
+        "search.beam=1",
+    ]
+    assert call("train", "pairs.tsv", *arguments, "train.device=cpu").exit_code == 0
     result = call("export", "pairs", "nowhere")
     assert result.exit_code == 2
     assert "only language models and encoders can be written for transformers so far" in result.stderr
