@@ -51,7 +51,7 @@ def test_r40_six_encoder_blocks_of_self_attention_and_feed_forward_each_with_res
 def test_r41_six_decoder_blocks_of_three_sub_blocks():
     decoder = Transformer(BASE, memory_dim=512)
     assert len(blocks(decoder)) == 6
-    order = ["self", "self_residual", "memory", "cross_residual", "feed", "feed_residual"]
+    order = ["self", "self_residual", "cross", "cross_residual", "feed", "feed_residual"]
     seen = shapes_along(decoder, torch.randn(2, 4, 512), torch.randn(2, 7, 512), mask=Causal())
     assert seen == [(f"{block}.{part}", (2, 4, 512)) for block in range(6) for part in order]
     assert len(decoder.get_submodule("0").self_residual.norm.weight) == 512
