@@ -18,7 +18,7 @@ from saccade.comparison.summary import NAMES, SCORES, digits, measures
 from saccade.comparison.summary import summary as summary
 from saccade.core.task import AttentionMap, Axis
 from saccade.look import draw
-from saccade.look.labels import shown
+from saccade.look.labels import visible
 
 Model = dict[str, Any]
 BAR = 28  # pixels of the highest bar
@@ -319,7 +319,7 @@ def _bars(reading: dict[str, Any]) -> str:
         high = abs(value) / top * BAR
         bar = f'<rect y="{BAR - high:.1f}" width="14" height="{high:.1f}" rx="2"/>'
         bar = f'<svg width="14" height="{BAR}" aria-hidden="true">{bar}</svg>'
-        bars.append(f"<div><small>{value:.3g}</small>{bar}<span>{html(shown(label))}</span></div>")
+        bars.append(f"<div><small>{value:.3g}</small>{bar}<span>{html(visible(label))}</span></div>")
     return f'<h3>{html(reading["name"])}</h3><div class="bars" dir="auto">{"".join(bars)}</div>'
 
 

@@ -1,203 +1,231 @@
-"""Explain: what an answer depends on, since the weights of attention alone do not say so.
+"""Explanations: what an answer depends on, since attention weights alone do not show it.
 
-Heads and looks are switched off and the answer is computed again; gradients tell which inputs matter; the output layer
-reads the residual stream after each layer. Shapes: N places of an answer, V outputs, T tokens, D width.
+Ablation of heads, gradient attribution, the logit lens, and one head computed number by number.
+Shapes: N positions of an answer, V outputs, T tokens, D width.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from saccade.core.task import ForwardTrace, Prediction, Progress, Task, TokenScores, quiet
-from saccade.errors import UsageError
+from saccade.core import ForwardTrace, Prediction, Progress, Task, TokenScores, ignore_progress
+from saccade.errors import UsageError, suggest
 from saccade.nn.ablation import Ablation, ablated, patched_embeddings
 from saccade.nn.attention import Attention
-from saccade.nn.calculation import Calculation, calculate
+from saccade.nn.calculation import Calculation, calculate, record_inputs
 
-__all__ = ["Ablation", "Calculation", "Effect", "Layer", "Said", "attribute", "calculation", "effect", "importance"]
-__all__ += ["layer_by_layer"]
+__all__ = ["Ablation", "Calculation", "Effect", "Explanation", "LayerPrediction", "PositionScores", "mean_token"]
 
-STEPS = 32  # of the way along which gradients are added up
-SHOWN = 5  # alternatives at a place
+Method = Literal["gradient", "integrated"]
+METHODS: dict[Method, str] = {"gradient": "gradient x input", "integrated": "integrated gradients"}
+STEPS = 32  # of the path along which gradients are integrated
+SHOWN = 5  # most likely outputs at a position
 
 
 @dataclass(frozen=True)
-class Said:
-    """How well the answer fits at one place, and the most likely outputs there, the best first."""
+class PositionScores:
+    """The score of the answer at one position, and the most likely outputs there."""
 
-    place: str
+    position: str
     answer: str
-    fit: float
-    """its log-probability; of a number the number itself"""
-    best: tuple[tuple[str, float], ...]
-    """outputs and their probabilities"""
+    log_prob: float
+    """log-probability of the answer; for a number the number itself"""
+    top: tuple[tuple[str, float], ...]
+    """the most likely outputs and their probabilities, highest first"""
 
 
 @dataclass(frozen=True)
 class Effect:
-    """An answer before and after something was switched off."""
+    """The scores of an answer before and after an ablation."""
 
-    before: tuple[Said, ...]
-    after: tuple[Said, ...]
+    before: tuple[PositionScores, ...]
+    after: tuple[PositionScores, ...]
 
     @property
     def lost(self) -> float:
-        """By how much the answer fits worse: the mean fall of its log-probability over its places."""
-        return sum(one.fit - other.fit for one, other in zip(self.before, self.after, strict=True)) / len(self.before)
+        """Mean decrease of the answer's log-probability over its positions."""
+        pairs = zip(self.before, self.after, strict=True)
+        return sum(before.log_prob - after.log_prob for before, after in pairs) / len(self.before)
 
 
 @dataclass(frozen=True)
-class Layer:
-    """What the output layer would say after a layer."""
+class LayerPrediction:
+    """The scores of an answer read off after one layer (logit lens)."""
 
     name: str
-    said: tuple[Said, ...]
+    positions: tuple[PositionScores, ...]
 
 
-@torch.no_grad()
-def effect(task: Task, found: Prediction, offs: Sequence[Ablation]) -> Effect:
-    """What becomes of an answer, token for token as it was, if some heads or looks are switched off."""
-    before = task.rerun(found)
-    with _off(task, offs):
-        after = task.rerun(found)
-    return Effect(_said(before, before.logits), _said(before, after.logits))
+class Explanation:
+    """What can be asked about one prediction; the model is never changed."""
 
+    def __init__(self, task: Task, prediction: Prediction) -> None:
+        self.task, self.prediction = task, prediction
 
-@torch.no_grad()
-def importance(task: Task, found: Prediction, advance: Progress = quiet) -> dict[str, list[float]]:
-    """How much less likely the answer is without each head, by the name of its attention: `Effect.lost` of each."""
-    whole = task.rerun(found)
-    fits = _fits(whole.logits, whole.chosen)
-    heads = {name: int(one.heads) for name, one in task.model.named_modules() if hasattr(one, "heads")}
-    total, done = sum(heads.values()), 0
-    lost: dict[str, list[float]] = {}
-    for name, count in heads.items():
-        lost[name] = []
-        for head in range(count):
-            with _off(task, [Ablation(name, head)]):
-                without = task.rerun(found)
-            lost[name].append(float((fits - _fits(without.logits, whole.chosen)).mean()))
-            done += 1
-            advance(done / total)
-    return lost
+    def ablate(
+        self, name: str | None = None, head: int | None = None, query: int | None = None, key: int | None = None
+    ) -> Effect:
+        """Return the effect of removing a head, or of masking one key for one query of it; nothing: no change."""
+        if name is None:
+            return self.ablate_all([])
+        if head is None:
+            raise UsageError(f"head must be given to ablate '{name}', but is not")
+        return self.ablate_all([Ablation(name, head, query, key)])
 
+    @torch.no_grad()
+    def ablate_all(self, ablations: Sequence[Ablation]) -> Effect:
+        """Return the effect of several ablations at once on the answer, token for token as it was."""
+        before = self.task.rerun(self.prediction)
+        with self._ablated(ablations):
+            after = self.task.rerun(self.prediction)
+        return Effect(_scores(before, before.logits), _scores(before, after.logits))
 
-def attribute(
-    task: Task, found: Prediction, place: int | None = None, by: Literal["gradient", "integrated"] = "gradient"
-) -> list[TokenScores]:
-    """How much each token that was read speaks for the answer at a place (None: for all of it), text by text.
+    @torch.no_grad()
+    def importance(self, progress: Progress = ignore_progress) -> dict[str, list[float]]:
+        """Return `Effect.lost` of every head, by the name of its attention."""
+        whole = self.task.rerun(self.prediction)
+        log_probs = _log_probs(whole.logits, whole.chosen)
+        heads = {name: _heads(module) for name, module in self._modules().items() if _heads(module)}
+        total, done = sum(heads.values()), 0
+        lost: dict[str, list[float]] = {}
+        for name, count in heads.items():
+            lost[name] = []
+            for head in range(count):
+                with self._ablated([Ablation(name, head)]):
+                    without = self.task.rerun(self.prediction)
+                lost[name].append(float((log_probs - _log_probs(without.logits, whole.chosen)).mean()))
+                done += 1
+                progress(done / total)
+        return lost
 
-    gradient: gradient x input. integrated: the gradients on the straight way from the mean of a text's tokens to each
-    of them, added up (https://arxiv.org/abs/1703.01365); all numbers together are what the answer gains by the tokens
-    being what they are. (The usual way from 0 has a jump at its start: a norm gives the same for 0.01 x as for x.)
-    """
-    shares = [1.0] if by == "gradient" else [(step + 0.5) / STEPS for step in range(STEPS)]
-    with torch.no_grad():
-        outcome = task.rerun(found)
-    if place is not None and not 0 <= place < len(outcome.chosen):
-        raise UsageError(f"place must be 0 to {len(outcome.chosen) - 1}, but is {place}")
-    totals: list[Tensor] = []
-    for share in shares:
-        inputs, slopes = _slopes(task, found, share, outcome.chosen, place)
-        ways = inputs if by == "gradient" else [x - mean_token(x) for x in inputs]
-        parts = [(way * slope).sum(-1)[0] / len(shares) for way, slope in zip(ways, slopes, strict=True)]
-        totals = [one + other for one, other in zip(totals, parts, strict=True)] if totals else parts
-    name = {"gradient": "gradient x input", "integrated": "integrated gradients"}[by]
-    return [TokenScores(name, axis, tuple(values.tolist())) for axis, values in zip(outcome.reads, totals, strict=True)]
+    def attribute(self, position: int | None = None, method: Method = "gradient") -> list[TokenScores]:
+        """Return how much each input token contributes to the answer at a position (None: to all of it).
+
+        gradient: gradient x input. integrated: integrated gradients (https://arxiv.org/abs/1703.01365) along the
+        straight path from the mean of a sequence's embeddings to each of them; their sum is what the answer gains over
+        that baseline. (A path from 0 has a discontinuity at its start: normalization maps 0.01 x to the same as x.)
+        """
+        if method not in METHODS:
+            raise UsageError(f"method must be {' or '.join(METHODS)}, but is '{method}'")
+        fractions = [1.0] if method == "gradient" else [(step + 0.5) / STEPS for step in range(STEPS)]
+        with torch.no_grad():
+            trace = self.task.rerun(self.prediction)
+        if position is not None and not 0 <= position < len(trace.chosen):
+            raise UsageError(f"position must be 0 to {len(trace.chosen) - 1}, but is {position}")
+        totals: list[Tensor] = []
+        for fraction in fractions:
+            inputs, grads = self._input_grads(fraction, trace.chosen, position)
+            factors = inputs if method == "gradient" else [x - mean_token(x) for x in inputs]
+            parts = [(x * grad).sum(-1)[0] / len(fractions) for x, grad in zip(factors, grads, strict=True)]
+            totals = [total + part for total, part in zip(totals, parts, strict=True)] if totals else parts
+        pairs = zip(trace.inputs, totals, strict=True)
+        return [TokenScores(METHODS[method], axis, tuple(values.tolist())) for axis, values in pairs]
+
+    @torch.no_grad()
+    def logit_lens(self) -> list[LayerPrediction]:
+        """Return what the output layer predicts from the residual stream after each layer; the last is the answer."""
+        trace = self.task.rerun(self.prediction, layers=True)
+        if not trace.layers:
+            raise UsageError("this model has no residual stream to read; take one with Transformer layers")
+        return [LayerPrediction(name, _scores(trace, logits)) for name, logits in trace.layers]
+
+    def calculation(self, name: str, head: int, query: int) -> Calculation:
+        """Return every intermediate value of one head for one query of the answer."""
+        attention = self._modules().get(name)
+        if type(attention) is not Attention:
+            raise UsageError(f"no attention '{name}' whose steps can be shown{suggest(name, self._names())}")
+        if not 0 <= head < attention.heads:
+            raise UsageError(f"head must be 0 to {attention.heads - 1} in '{name}', but is {head}")
+        with torch.no_grad(), record_inputs(attention) as calls:
+            self.task.rerun(self.prediction)
+        total = sum(x.shape[1] for x, _, _ in calls)
+        if not 0 <= query < total:
+            raise UsageError(f"query must be 0 to {total - 1} in '{name}', but is {query}")
+        position = query
+        for x, memory, mask in calls:  # a recurrent decoder calls its attention once per token
+            if position < x.shape[1]:
+                return calculate(attention, x, memory, mask, head, position)
+            position -= x.shape[1]
+        raise AssertionError("the query is in one of the calls")
+
+    def _modules(self) -> dict[str, nn.Module]:
+        """Return the modules of all networks by name; the names of several networks do not overlap."""
+        return {name: module for network in self.task.networks().values() for name, module in network.named_modules()}
+
+    def _names(self) -> list[str]:
+        return [name for name, module in self._modules().items() if _heads(module)]
+
+    def _ablated(self, ablations: Sequence[Ablation]) -> AbstractContextManager[object]:
+        """Return a context in which the ablations hold, for the calls of this thread alone."""
+        unknown = next((one.attention for one in ablations if one.attention not in self._names()), None)
+        if unknown is not None:
+            raise UsageError(f"no attention '{unknown}' to ablate{suggest(unknown, self._names())}")
+        stack = ExitStack()
+        for network in self.task.networks().values():
+            names = dict(network.named_modules())
+            inside = [one for one in ablations if one.attention in names]
+            try:
+                stack.enter_context(ablated(network, inside))
+            except ValueError as error:
+                stack.close()
+                raise UsageError(str(error)) from error
+        return stack
+
+    def _input_grads(
+        self, fraction: float, chosen: Sequence[int], position: int | None
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        """Return the input embeddings (1, T, D) and the gradients of the answer's log-probability.
+
+        The gradients are taken at a fraction of the path from the mean of the embeddings to each of them.
+        """
+        inputs: list[Tensor] = []
+        leaves: list[Tensor] = []
+
+        def replace(x: Tensor) -> Tensor:
+            inputs.append(x.detach())
+            leaves.append(torch.lerp(mean_token(inputs[-1]), inputs[-1], fraction).requires_grad_(True))
+            return leaves[-1]
+
+        with torch.enable_grad(), patched_embeddings(replace):
+            log_probs = _log_probs(self.task.rerun(self.prediction).logits, chosen)
+            target = log_probs.sum() if position is None else log_probs[position]
+            grads = torch.autograd.grad(target, leaves, allow_unused=True)
+        return inputs, [torch.zeros_like(x) if grad is None else grad for x, grad in zip(leaves, grads, strict=True)]
 
 
 def mean_token(x: Tensor) -> Tensor:
-    """Every token of a text (B, T, D) as the mean of them all."""
+    """Replace every embedding of a sequence (B, T, D) by their mean."""
     return x.mean(1, keepdim=True).expand_as(x)
 
 
-def _slopes(
-    task: Task, found: Prediction, share: float, chosen: Sequence[int], place: int | None
-) -> tuple[list[Tensor], list[Tensor]]:
-    """The inputs (1, T, D), and the slopes of the fit of the answer at a share of the way from their mean to them."""
-    inputs: list[Tensor] = []
-    leaves: list[Tensor] = []
-
-    def change(x: Tensor) -> Tensor:
-        inputs.append(x.detach())
-        leaves.append(torch.lerp(mean_token(inputs[-1]), inputs[-1], share).requires_grad_(True))
-        return leaves[-1]
-
-    with torch.enable_grad(), patched_embeddings(change):
-        fits = _fits(task.rerun(found).logits, chosen)
-        slopes = torch.autograd.grad(fits.sum() if place is None else fits[place], leaves, allow_unused=True)
-    known = [torch.zeros_like(leaf) if slope is None else slope for leaf, slope in zip(leaves, slopes, strict=True)]
-    return inputs, known
+def _heads(module: nn.Module) -> int:
+    return int(getattr(module, "heads", 0))
 
 
-@torch.no_grad()
-def layer_by_layer(task: Task, found: Prediction) -> list[Layer]:
-    """What the output layer says of the residual stream after each layer, the last of which is the answer."""
-    outcome = task.rerun(found, layers=True)
-    if not outcome.layers:
-        raise UsageError("this model has no residual stream to read; take one with Transformer layers")
-    return [Layer(name, _said(outcome, logits)) for name, logits in outcome.layers]
-
-
-def calculation(task: Task, found: Prediction, name: str, head: int, query: int) -> Calculation:
-    """One head for one query in the course of an answer, number by number."""
-    attention = dict(task.model.named_modules()).get(name)
-    if type(attention) is not Attention:
-        raise UsageError(f"no attention '{name}' whose steps can be shown")
-    if not 0 <= head < attention.heads:
-        raise UsageError(f"head must be 0 to {attention.heads - 1} in '{name}', but is {head}")
-    calls: list[tuple[Any, ...]] = []
-
-    def keep(_: Any, words: tuple[Any, ...], named: dict[str, Any], __: Any) -> None:
-        calls.append((words[0], words[1] if len(words) > 1 else named.get("memory"), named.get("mask")))
-
-    hook = attention.register_forward_hook(keep, with_kwargs=True)
-    try:
-        with torch.no_grad():
-            task.rerun(found)
-    finally:
-        hook.remove()
-    total = sum(x.shape[1] for x, _, _ in calls)
-    if not 0 <= query < total:
-        raise UsageError(f"query must be 0 to {total - 1} in '{name}', but is {query}")
-    place = query
-    for x, memory, mask in calls:  # a recurrent decoder looks once for each token
-        if place < x.shape[1]:
-            return calculate(attention, x, memory, mask, head, place)
-        place -= x.shape[1]
-    raise AssertionError("the query is in one of the calls")
-
-
-def _off(task: Task, offs: Sequence[Ablation]) -> AbstractContextManager[None]:
-    try:
-        return ablated(task.model, offs)
-    except ValueError as error:
-        raise UsageError(str(error)) from error
-
-
-def _fits(logits: Tensor, chosen: Sequence[int]) -> Tensor:
-    """How well the answer fits at each place (N,): its log-probability, or the number itself."""
+def _log_probs(logits: Tensor, chosen: Sequence[int]) -> Tensor:
+    """Return the log-probability of the answer at each position (N,), or the number itself."""
     if logits.shape[-1] == 1:
         return logits[:, 0]
     return logits.log_softmax(-1)[torch.arange(len(logits)), list(chosen)]
 
 
-def _said(outcome: ForwardTrace, logits: Tensor) -> tuple[Said, ...]:
-    """What logits (N, V) say at the places of an answer."""
-    fits = _fits(logits.float(), outcome.chosen).tolist()
+def _scores(trace: ForwardTrace, logits: Tensor) -> tuple[PositionScores, ...]:
+    """Return what logits (N, V) give at the positions of an answer."""
+    log_probs = _log_probs(logits.float(), trace.chosen).tolist()
+    labels = trace.positions.labels
     if logits.shape[-1] == 1:
-        return tuple(Said(place, f"{fit:.4g}", fit, ()) for place, fit in zip(outcome.places.labels, fits, strict=True))
-    top, at = logits.float().log_softmax(-1).topk(min(SHOWN, logits.shape[-1]), dim=-1)
-    best = [
-        tuple((outcome.name(one), math.exp(value)) for one, value in zip(names, values, strict=True))
-        for names, values in zip(at.tolist(), top.tolist(), strict=True)
+        return tuple(PositionScores(label, f"{one:.4g}", one, ()) for label, one in zip(labels, log_probs, strict=True))
+    values, indices = logits.float().log_softmax(-1).topk(min(SHOWN, logits.shape[-1]), dim=-1)
+    top = [
+        tuple((trace.output_name(index), math.exp(value)) for index, value in zip(row, log_prob, strict=True))
+        for row, log_prob in zip(indices.tolist(), values.tolist(), strict=True)
     ]
-    rows = zip(outcome.places.labels, outcome.chosen, fits, best, strict=True)
-    return tuple(Said(place, outcome.name(chosen), fit, others) for place, chosen, fit, others in rows)
+    rows = zip(labels, trace.chosen, log_probs, top, strict=True)
+    return tuple(PositionScores(label, trace.output_name(chosen), one, best) for label, chosen, one, best in rows)

@@ -27,8 +27,9 @@ from saccade.models.text.bert import pool as pooled
 from saccade.pretrained.adapters import merge_lora
 from saccade.pretrained.quantize import quantize
 from saccade.tasks import guess_task, load_task
+from saccade.tasks._encoder.inputs import EncodedText
 from saccade.tasks._encoder.layers import LAYERS
-from saccade.tasks._encoder.task import EncodedText, EncoderTask
+from saccade.tasks._encoder.task import EncoderTask
 
 PROBE_STEPS = 60  # of the linear classifier that compares choices of layers
 

@@ -1,85 +1,85 @@
-"""Seen: one prediction and the map of it that is drawn, in whatever form is wanted."""
+"""The figure of a prediction: one of its attention maps as text, SVG, PNG, page or JSON."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import Any
 
-from saccade.core.task import AttentionMap, Prediction
+from saccade.core import AttentionMap, Prediction
 from saccade.errors import UsageError, suggest
-from saccade.look import draw, maps
+from saccade.look import draw
+from saccade.look.page import page
+from saccade.look.picture import png
+from saccade.look.serialize import inputs_text, prediction_to_json
+from saccade.metrics.alignment import align, format_alignment, mean_heads, merge_words, one_head
 
 
 @dataclass(frozen=True)
 class AttentionFigure:
-    """A prediction and one attention of it, over words or the pieces that the model sees."""
+    """A prediction and one attention of it, over words or the tokens of the model."""
 
     prediction: Prediction
-    read: AttentionMap
+    attention: AttentionMap
     """(1, queries, keys)"""
 
     @classmethod
     def of(
-        cls, found: Prediction, layer: str = "", head: int | None = None, *, pieces: bool = False
+        cls, prediction: Prediction, layer: str = "", head: int | None = None, *, pieces: bool = False
     ) -> AttentionFigure:
-        """The best aligned attention of a prediction, or that of a layer, or one head of it."""
-        names = [read.name for read in found.maps]
+        """Return the figure of the best aligned attention, or of the mean or one head of a layer."""
+        names = list(prediction.attention)
         if layer and layer not in names:
             raise UsageError(f"no attention '{layer}'{suggest(layer, names)}")
         if not names:
-            raise UsageError(
-                "this model has no attention to look at; one with attention is needed, such as transformer"
-            )
-        read = next((one for one in found.maps if one.name == layer), found.maps[-1])
+            raise UsageError("this model has no attention to show; take one with attention, such as transformer")
+        attention = prediction.attention[layer or names[-1]]
         if head is not None:
-            if head >= read.shape[0]:
-                raise UsageError(f"head must be below {read.shape[0]} in {read.name}, but is {head}")
-            chosen = maps.one_head(read, head)
-        elif layer or found.alignment is None:
-            chosen = maps.mean_heads(read)
+            chosen = one_head(attention, head)
+        elif layer or prediction.alignment is None:
+            chosen = mean_heads(attention)
         else:
-            chosen = found.alignment
-        return cls(found, chosen if pieces else maps.merge(chosen))
+            chosen = prediction.alignment
+        return cls(prediction, chosen if pieces else merge_words(chosen))
 
     @property
     def alignment(self) -> str:
-        """Which source word each output word comes from, as `0-0 1-2`; empty where one text looks at itself."""
-        return "" if self.read.queries.kind == self.read.keys.kind else maps.written(maps.align(self.read))
+        """The word alignment of cross-attention, as `0-0 1-2`; empty for self-attention."""
+        queries, keys = self.attention.queries, self.attention.keys
+        return "" if queries.role == keys.role else format_alignment(align(self.attention))
 
     def terminal(self, width: int, *, colour: bool) -> str:
-        """The map in text."""
-        return draw.terminal(self.read, width=width, colour=colour)
+        """Return the map as text."""
+        return draw.terminal(self.attention, width=width, colour=colour)
 
-    def as_json(self) -> dict[str, Any]:
-        return draw.as_json(self.prediction)
+    def to_json(self) -> dict[str, Any]:
+        return prediction_to_json(self.prediction)
 
     def page(self) -> str:
-        """Everything as one HTML file that needs nothing else."""
-        return draw.page(self.prediction, self.prediction.maps, title=self._title)
+        """Return all maps as one HTML file that needs nothing else."""
+        return page(self.prediction, self.prediction.attention.values(), title=self._title)
 
     def _repr_html_(self) -> str:
-        """The page in a notebook, in a frame of its own that can reach nothing around it."""
+        """Return the page for a notebook, in a sandboxed frame."""
         frame = 'sandbox="allow-scripts" style="width:100%;height:40rem;border:0"'
         return f'<iframe title="{escape(self._title)}" {frame} srcdoc="{escape(self.page())}"></iframe>'
 
     @property
     def _title(self) -> str:
-        return f"{self.prediction.input} - {self.read.name}"
+        return f"{inputs_text(self.prediction.inputs)} - {self.attention.name}"
 
     def write(self, path: Path) -> None:
-        """Write the map as .svg or .png, or everything as .html or .json, by the name of the file."""
-        import json
-
-        kind = path.suffix.lower()
-        if kind == ".svg":
-            path.write_text(draw.svg(self.read, self._title), encoding="utf-8")
-        elif kind == ".png":
-            path.write_bytes(draw.png(self.read, self._title))
-        elif kind == ".html":
+        """Write the map as .svg or .png, or the prediction as .html or .json, by the suffix of the file."""
+        suffix = path.suffix.lower()
+        if suffix == ".svg":
+            path.write_text(draw.svg(self.attention, self._title), encoding="utf-8")
+        elif suffix == ".png":
+            path.write_bytes(png(self.attention, self._title))
+        elif suffix == ".html":
             path.write_text(self.page(), encoding="utf-8")
-        elif kind == ".json":
-            path.write_text(json.dumps(self.as_json(), ensure_ascii=False), encoding="utf-8")
+        elif suffix == ".json":
+            path.write_text(json.dumps(self.to_json(), ensure_ascii=False), encoding="utf-8")
         else:
             raise UsageError(f"--out must end on .html, .svg, .png or .json, but is '{path}'")

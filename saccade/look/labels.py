@@ -1,13 +1,13 @@
-"""Labels: how the words of an axis are shown and how wide they are, for terminals and pictures."""
+"""Labels of an axis: what is displayed for a token, and its width in a terminal."""
 
 import unicodedata
 
-SPACE = "␣"  # the end of a piece that begins or ends a word
-CUT = "…"
+SPACE = "␣"  # a space at the start or end of a token
+ELLIPSIS = "…"
 
 
-def shown(label: str) -> str:
-    """A label fit to be seen: no control characters, spaces at its ends as signs."""
+def visible(label: str) -> str:
+    """Return a label fit for display: control characters replaced, spaces at its ends as signs."""
     inner = label.strip(" ")
     ahead = len(label) - len(label.lstrip(" "))
     text = SPACE * (ahead if inner else len(label)) + inner + SPACE * (len(label) - ahead - len(inner) if inner else 0)
@@ -15,35 +15,35 @@ def shown(label: str) -> str:
 
 
 def _visible(character: str) -> str:
-    """The character, or a picture of one that would move the cursor, turn the line round or not be seen."""
+    """Return the character, or a sign for one that moves the cursor, reverses the line or is invisible."""
     code = ord(character)
     if code < 0x20:
         return chr(0x2400 + code)
     if code == 0x7F:
         return "\u2421"
-    unseen = unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") or code & 0xFFFE == 0xFFFE
-    if unseen or unicodedata.bidirectional(character) in BIDI:
+    invisible = unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") or code & 0xFFFE == 0xFFFE
+    if invisible or unicodedata.bidirectional(character) in BIDI:
         return "\ufffd"
     return character
 
 
-# Overrides and isolates: with them a label could turn the text of the page beside it round.
+# Overrides and isolates: with them a label could reverse the text beside it.
 BIDI = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
 
 
 def clusters(text: str) -> list[str]:
-    """The characters of a text, each with the marks that stand on it."""
-    found: list[str] = []
+    """Split a text into characters, each with its combining marks."""
+    parts: list[str] = []
     for character in text:
-        if found and cells(character) == 0:
-            found[-1] += character
+        if parts and cells(character) == 0:
+            parts[-1] += character
         else:
-            found.append(character)
-    return found
+            parts.append(character)
+    return parts
 
 
 def cells(text: str) -> int:
-    """How many cells of a terminal a text fills: two for wide East Asian characters, none for marks."""
+    """Return the number of terminal cells of a text: two for wide East Asian characters, none for combining marks."""
     return sum(_cells(character) for character in text)
 
 
@@ -53,8 +53,8 @@ def _cells(character: str) -> int:
     return 2 if unicodedata.east_asian_width(character) in "WF" else 1
 
 
-def cut(text: str, width: int) -> str:
-    """The text in at most `width` cells, with an ellipsis where something was left out."""
+def truncate(text: str, width: int) -> str:
+    """Return the text in at most `width` cells, with an ellipsis where it was cut."""
     if cells(text) <= width:
         return text
     kept, used = "", 1  # the ellipsis
@@ -63,10 +63,10 @@ def cut(text: str, width: int) -> str:
         if used > width:
             break
         kept += cluster
-    return kept + CUT
+    return kept + ELLIPSIS
 
 
-def rightwards(text: str, width: int) -> str:
-    """The text at the right end of `width` cells."""
-    text = cut(text, width)
+def align_right(text: str, width: int) -> str:
+    """Return the text right-aligned in `width` cells."""
+    text = truncate(text, width)
     return " " * (width - cells(text)) + text

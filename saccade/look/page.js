@@ -1,14 +1,15 @@
 "use strict";
-// The page of one prediction: pick a layer and a head, then follow a word by mouse, touch or keyboard.
+// The page of one prediction: choose a layer and a head, then select a token by mouse, touch or keyboard.
 (() => {
   const SVG_CELLS = 10000; // beyond this many cells the matrix is painted on a canvas
   const data = JSON.parse(document.getElementById("data").textContent);
   const at = (id) => document.getElementById(id);
   if (!data.maps.length) return;
 
-  // What is shown: a map, a head ("mean" or its number), whole words or pieces, and the words that are followed.
+  // What is shown: a map, a head ("mean" or its number), words or tokens, and the selected query and key (-1: none).
   const state = { map: 0, head: "mean", words: true, row: 0, column: -1 };
-  let view; // {rows, columns, weights, most, cell} of the state
+  let view; // {rows, columns, weights, largest, cell} of the state; rows and columns are labels
+  const nodes = { rows: [], columns: [] }; // the element of each position
 
   const make = (name, properties, ...children) => {
     const node = Object.assign(document.createElement(name), properties);
@@ -24,7 +25,7 @@
   const digits = (value, count = 2) => value.toFixed(count);
   const fromRight = (label) => /^[^\p{L}]*[\p{Script=Hebrew}\p{Script=Arabic}\p{Script=Syriac}\p{Script=Thaana}]/u.test(label);
 
-  // Weights come as numbers of 16 bits, low byte first, in base64: 65535 is 1.
+  // Weights are unsigned 16-bit integers, little-endian, in base64: 65535 is 1.
   const decoded = new Map();
   const unpack = (part) => {
     if (!decoded.has(part)) {
@@ -39,23 +40,23 @@
   };
   const weightsOf = (part, heads, head) => {
     const all = unpack(part);
-    const size = part.rows.length * part.columns.length;
+    const size = part.queries.labels.length * part.keys.labels.length;
     if (head !== "mean") return all.subarray(head * size, (head + 1) * size);
     const mean = new Float32Array(size);
     for (let i = 0; i < all.length; i++) mean[i % size] += all[i] / heads;
     return mean;
   };
-  const largest = (numbers) => numbers.reduce((most, number) => (number > most ? number : most), 0);
+  const maximum = (numbers) => numbers.reduce((one, two) => (two > one ? two : one), 0);
 
-  // One pixel for each cell, as strong as its weight.
-  const paint = (canvas, weights, width, most) => {
+  // One pixel for each cell, with the weight as its opacity.
+  const paint = (canvas, weights, width, largest) => {
     canvas.width = width;
     canvas.height = weights.length / width;
     const pen = canvas.getContext("2d");
     const image = pen.createImageData(canvas.width, canvas.height);
     const ink = getComputedStyle(document.documentElement).getPropertyValue("--ink").trim();
     const [red, green, blue] = [1, 3, 5].map((i) => parseInt(ink.slice(i, i + 2), 16));
-    const full = most > 0 ? 255 / most : 0;
+    const full = largest > 0 ? 255 / largest : 0;
     for (let i = 0, p = 0; i < weights.length; i++) {
       image.data[p++] = red;
       image.data[p++] = green;
@@ -66,10 +67,10 @@
   };
 
   const pickers = () => {
-    data.maps.forEach((map, i) => at("layer").append(new Option(map.name, i)));
+    data.maps.forEach((map, i) => at("layer").append(new Option(map.tokens.name, i)));
     at("layer").onchange = (event) => {
       state.map = Number(event.target.value);
-      if (state.head !== "mean" && state.head >= data.maps[state.map].heads) state.head = "mean";
+      if (state.head !== "mean" && state.head >= data.maps[state.map].tokens.heads) state.head = "mean";
       render();
     };
     at("words").onchange = (event) => {
@@ -79,14 +80,14 @@
     };
   };
 
-  const headPicker = (map, part) => {
+  const headPicker = (part) => {
     const legend = at("heads").firstElementChild;
-    const choices = map.heads > 1 ? ["mean", ...Array(map.heads).keys()] : [];
+    const choices = part.heads > 1 ? ["mean", ...Array(part.heads).keys()] : [];
     const labels = choices.map((head) => {
       const radio = make("input", { type: "radio", name: "head", value: head, checked: head === state.head });
-      const canvas = make("canvas", { className: Math.max(part.rows.length, part.columns.length) > 60 ? "fine" : "" });
-      const weights = weightsOf(part, map.heads, head);
-      paint(canvas, weights, part.columns.length, largest(weights));
+      const canvas = make("canvas", { className: Math.max(view.rows.length, view.columns.length) > 60 ? "fine" : "" });
+      const weights = weightsOf(part, part.heads, head);
+      paint(canvas, weights, view.columns.length, maximum(weights));
       radio.onchange = () => {
         state.head = head;
         render({ pickers: false });
@@ -97,28 +98,52 @@
     at("heads").replaceChildren(legend, ...labels);
   };
 
-  const strip = (id, labels, choose) => {
-    const tokens = labels.map((label, i) => {
-      const token = make("button", { type: "button", className: "token", tabIndex: -1 });
-      token.append(make("span", { dir: "auto" }, label), make("small", {}));
-      token.onpointerenter = token.onfocus = token.onclick = () => choose(i);
-      return token;
+  // One view for each class of axis: it fills `place` and returns the element of each position.
+  const tokens = (place, labels, axis, choose) => {
+    const buttons = labels.map((label, i) => token(label, () => choose(i)));
+    place.dir = fromRight(labels.join("")) ? "rtl" : "ltr";
+    place.replaceChildren(...buttons);
+    return buttons;
+  };
+  const token = (label, act) => {
+    const button = make("button", { type: "button", className: "token", tabIndex: -1 });
+    button.append(make("span", { dir: "auto" }, label), make("small", {}));
+    button.onpointerenter = button.onfocus = button.onclick = act;
+    return button;
+  };
+  const grid = (place, labels, axis, choose) => {
+    const extra = labels.slice(0, axis.extra.length).map((label, i) => token(label, () => choose(i)));
+    const cells = labels.slice(axis.extra.length).map((label, i) => {
+      const cell = make("button", { type: "button", className: "cell", tabIndex: -1, title: label, ariaLabel: label });
+      cell.onpointerenter = cell.onfocus = cell.onclick = () => choose(axis.extra.length + i);
+      return cell;
     });
-    at(id).dir = fromRight(labels.join("")) ? "rtl" : "ltr";
-    at(id).replaceChildren(...tokens);
+    const picture = make("div", { className: "picture" }, make("div", { className: "cells" }, ...cells));
+    if (axis.image) picture.prepend(make("img", { src: axis.image, alt: "" }));
+    picture.style.setProperty("--rows", axis.rows);
+    picture.style.setProperty("--columns", axis.columns);
+    place.replaceChildren(...extra, picture);
+    return [...extra, ...cells];
+  };
+  const VIEWS = { tokens, grid };
+
+  const strip = (id, labels, axis, choose) => {
+    const buttons = (VIEWS[axis.kind] ?? tokens)(at(id), labels, axis, choose);
+    nodes[id] = buttons;
     at(id).onkeydown = (event) => {
-      const turned = at(id).dir === "rtl" ? -1 : 1;
-      const step = { ArrowRight: turned, ArrowLeft: -turned, ArrowDown: 1, ArrowUp: -1, Home: -1e9, End: 1e9 }[event.key];
+      const forward = at(id).dir === "rtl" ? -1 : 1;
+      const line = axis.kind === "grid" ? axis.columns : 1;
+      const step = { ArrowRight: forward, ArrowLeft: -forward, ArrowDown: line, ArrowUp: -line, Home: -1e9, End: 1e9 }[event.key];
       if (!step) return;
       event.preventDefault();
-      const now = tokens.indexOf(document.activeElement);
-      tokens[Math.min(Math.max(now + step, 0), tokens.length - 1)].focus();
+      const now = buttons.indexOf(document.activeElement);
+      buttons[Math.min(Math.max(now + step, 0), buttons.length - 1)].focus();
     };
   };
 
   const pen = document.createElement("canvas").getContext("2d");
   const short = (label, room, font) => {
-    pen.font = `bold ${font}px ${getComputedStyle(document.body).fontFamily}`; // as wide as when it is marked
+    pen.font = `bold ${font}px ${getComputedStyle(document.body).fontFamily}`; // as wide as when it is selected
     const letters = [...label];
     if (pen.measureText(label).width <= room) return [label, pen.measureText(label).width];
     while (letters.length > 1 && pen.measureText(`${letters.join("")}…`).width > room) letters.pop();
@@ -126,8 +151,8 @@
   };
 
   const matrix = () => {
-    const { rows, columns, weights, most } = view;
-    const wide = at("look").clientWidth;
+    const { rows, columns, weights, largest } = view;
+    const wide = at("attention").clientWidth;
     const room = wide < 600 ? 90 : 140;
     const count = Math.max(rows.length, columns.length);
     const font = count > 60 ? 10 : 13;
@@ -151,8 +176,8 @@
       node.setAttribute("font-size", font);
     }
     for (let i = 0; i < columns.length; i += step) {
-      const place = `translate(${(i + 0.5) * cell} ${height - 8}) rotate(-60)`;
-      at("top").append(shape("text", { transform: place, "data-i": i }, columnTexts[i][0]));
+      const position = `translate(${(i + 0.5) * cell} ${height - 8}) rotate(-60)`;
+      at("top").append(shape("text", { transform: position, "data-i": i }, columnTexts[i][0]));
     }
     for (let i = 0; i < rows.length; i += step) {
       at("left").append(shape("text", { x: left - 8, y: (i + 0.5) * cell, "text-anchor": "end", "data-i": i }, rowTexts[i][0]));
@@ -161,24 +186,24 @@
     at("body").append(make("div", { className: "band", id: "row" }), make("div", { className: "band", id: "column" }));
     at("body").style.width = `${across}px`;
     at("body").setAttribute("aria-label", `${rows.length} rows, ${columns.length} columns`);
-    at("most").textContent = digits(most);
+    at("largest").textContent = digits(largest);
     paint(at("scale"), Float32Array.from({ length: 64 }, (_, i) => i / 63), 64, 1);
   };
   const drawn = (across, down) => {
-    const { columns, weights, most, cell } = view;
+    const { columns, weights, largest, cell } = view;
     const gap = cell >= 12 ? 1 : 0;
     const picture = shape("svg", { width: across, height: down });
     weights.forEach((weight, i) => {
       const [x, y] = [(i % columns.length) * cell + gap, Math.floor(i / columns.length) * cell + gap];
-      const strength = most > 0 ? (weight / most).toFixed(3) : 0;
-      picture.append(shape("rect", { x, y, width: cell - 2 * gap, height: cell - 2 * gap, "fill-opacity": strength }));
+      const opacity = largest > 0 ? (weight / largest).toFixed(3) : 0;
+      picture.append(shape("rect", { x, y, width: cell - 2 * gap, height: cell - 2 * gap, "fill-opacity": opacity }));
     });
     picture.append(shape("rect", { class: "frame", x: 0.5, y: 0.5, width: across - 1, height: down - 1 }));
     return picture;
   };
   const painted = (across, down) => {
     const small = make("canvas", {});
-    paint(small, view.weights, view.columns.length, view.most);
+    paint(small, view.weights, view.columns.length, view.largest);
     const canvas = make("canvas", { width: across, height: down });
     const brush = canvas.getContext("2d");
     brush.imageSmoothingEnabled = false;
@@ -186,49 +211,49 @@
     return canvas;
   };
 
-  // The row, the column or the cell that is followed: marked in the matrix, shaded in the strips, told in words.
-  const follow = (row, column) => {
+  // Select a row, a column or a cell: outline it in the matrix, shade the other axis, describe it.
+  const select = (row, column) => {
     [state.row, state.column] = [row, column];
     const { rows, columns, weights, cell } = view;
     const weight = (r, c) => weights[r * columns.length + c];
-    const place = (id, shown, x, y, width, height) => {
+    const outline = (id, shown, x, y, width, height) => {
       at(id).hidden = !shown;
       at(id).classList.toggle("thin", cell < 8);
       Object.assign(at(id).style, { transform: `translate(${x}px,${y}px)`, width: `${width}px`, height: `${height}px` });
     };
-    place("row", row >= 0, 0, row * cell - 1, cell * columns.length, cell + 2);
-    place("column", column >= 0, column * cell - 1, 0, cell + 2, cell * rows.length);
+    outline("row", row >= 0, 0, row * cell - 1, cell * columns.length, cell + 2);
+    outline("column", column >= 0, column * cell - 1, 0, cell + 2, cell * rows.length);
     for (const [id, chosen] of [["left", row], ["top", column]]) {
       for (const text of at(id).children) text.classList.toggle("on", Number(text.dataset.i) === chosen);
     }
-    // A followed row shades the words it looks at; a followed column alone shades the words that look at it.
+    // A selected query shades the keys by its weights; a selected key alone shades the queries.
     const values = { rows: row < 0 ? (i) => weight(i, column) : null, columns: row >= 0 ? (i) => weight(row, i) : null };
     for (const [id, chosen] of [["rows", row], ["columns", column]]) {
-      const strongest = values[id] ? Math.max(largest(Array.from(at(id).children, (_, i) => values[id](i))), 1e-9) : 1;
-      Array.from(at(id).children).forEach((token, i) => {
-        token.classList.toggle("on", i === chosen);
-        token.tabIndex = i === Math.max(chosen, 0) ? 0 : -1;
+      const strongest = values[id] ? Math.max(maximum(nodes[id].map((_, i) => values[id](i))), 1e-9) : 1;
+      nodes[id].forEach((node, i) => {
+        node.classList.toggle("on", i === chosen);
+        node.tabIndex = i === Math.max(chosen, 0) ? 0 : -1;
         const value = values[id] ? values[id](i) : 0;
-        token.style.setProperty("--share", (0.6 * value) / strongest);
-        token.lastChild.textContent = value >= 0.005 ? digits(value) : "";
+        node.style.setProperty("--share", ((node.className.includes("cell") ? 0.75 : 0.6) * value) / strongest);
+        if (node.lastChild) node.lastChild.textContent = value >= 0.005 ? digits(value) : "";
       });
     }
-    at("told").replaceChildren(told(row, column, weight));
+    at("status").replaceChildren(description(row, column, weight));
   };
-  const told = (row, column, weight) => {
+  const description = (row, column, weight) => {
     const { rows, columns } = view;
-    const word = (label) => make("bdi", {}, label);
+    const bdi = (label) => make("bdi", {}, label);
     const line = document.createDocumentFragment();
     if (row >= 0 && column >= 0) {
-      line.append(make("b", {}, word(rows[row])), " \u2190 ", word(columns[column]), ` ${digits(weight(row, column), 4)}`);
+      line.append(make("b", {}, bdi(rows[row])), " \u2190 ", bdi(columns[column]), ` ${digits(weight(row, column), 4)}`);
       return line;
     }
     const forRow = row >= 0;
     const others = (forRow ? columns : rows).map((label, i) => [label, forRow ? weight(row, i) : weight(i, column)]);
     const top = others.sort((one, two) => two[1] - one[1]).slice(0, 5).filter((other) => other[1] >= 0.01);
-    line.append(make("b", {}, word(forRow ? rows[row] : columns[column])), forRow ? " \u2190 " : " \u2192 ");
-    if (!top.length) line.append("nothing above 0.01");
-    top.forEach(([label, value], i) => line.append(i ? ", " : "", word(label), ` ${digits(value)}`));
+    line.append(make("b", {}, bdi(forRow ? rows[row] : columns[column])), forRow ? " \u2190 " : " \u2192 ");
+    if (!top.length) line.append("no weight above 0.01");
+    top.forEach(([label, value], i) => line.append(i ? ", " : "", bdi(label), ` ${digits(value)}`));
     return line;
   };
 
@@ -238,7 +263,7 @@
     if (x < 0 || y < 0) return;
     const column = Math.min(Math.floor(x / view.cell), view.columns.length - 1);
     const row = Math.min(Math.floor(y / view.cell), view.rows.length - 1);
-    if (row !== state.row || column !== state.column) follow(row, column);
+    if (row !== state.row || column !== state.column) select(row, column);
   };
   const keys = (event) => {
     const step = { ArrowRight: [0, 1], ArrowLeft: [0, -1], ArrowDown: [1, 0], ArrowUp: [-1, 0] }[event.key];
@@ -247,11 +272,11 @@
     event.preventDefault();
     const within = (value, count) => Math.min(Math.max(value, 0), count - 1);
     const column = jump ?? (state.column < 0 ? 0 : within(state.column + step[1], view.columns.length));
-    follow(within(Math.max(state.row, 0) + (step ? step[0] : 0), view.rows.length), column);
-    show(state.row, state.column);
+    select(within(Math.max(state.row, 0) + (step ? step[0] : 0), view.rows.length), column);
+    scrollTo(state.row, state.column);
   };
-  // Scroll the matrix so that a cell is not under the labels that stay in place.
-  const show = (row, column) => {
+  // Scroll the matrix so that a cell is not under the sticky labels.
+  const scrollTo = (row, column) => {
     const [frame, cell] = [at("body").parentElement, view.cell];
     const [room, high] = [frame.clientWidth - at("corner").offsetWidth, frame.clientHeight - at("top").clientHeight];
     frame.scrollLeft = Math.min(Math.max(frame.scrollLeft, (column + 1) * cell - room), column * cell);
@@ -260,27 +285,27 @@
 
   const render = ({ pickers: again = true } = {}) => {
     const map = data.maps[state.map];
-    const part = (state.words && map.words) || map.pieces;
-    if (map.heads === 1) state.head = "mean";
-    const weights = weightsOf(part, map.heads, state.head);
-    view = { rows: part.rows, columns: part.columns, weights, most: largest(weights), cell: 0 };
-    at("switch").hidden = !map.words;
-    if (again) headPicker(map, part);
-    strip("rows", view.rows, (i) => follow(i, -1));
-    strip("columns", view.columns, (i) => follow(-1, i));
+    const part = (state.words && map.words) || map.tokens;
+    if (part.heads === 1) state.head = "mean";
+    const weights = weightsOf(part, part.heads, state.head);
+    view = { rows: part.queries.labels, columns: part.keys.labels, weights, largest: maximum(weights), cell: 0 };
+    at("merge").hidden = !map.words;
+    if (again) headPicker(part);
+    strip("rows", view.rows, part.queries, (i) => select(i, -1));
+    strip("columns", view.columns, part.keys, (i) => select(-1, i));
     matrix();
-    follow(Math.min(state.row, view.rows.length - 1), Math.min(state.column, view.columns.length - 1));
+    select(Math.min(state.row, view.rows.length - 1), Math.min(state.column, view.columns.length - 1));
   };
 
-  at("look").hidden = false;
+  at("attention").hidden = false;
   pickers();
   at("body").onpointermove = at("body").onpointerdown = pointer;
   at("body").onkeydown = keys;
   matchMedia("(prefers-color-scheme: dark)").onchange = () => render();
-  let width = at("look").clientWidth;
+  let width = at("attention").clientWidth;
   addEventListener("resize", () => {
-    if (at("look").clientWidth !== width) render({ pickers: false });
-    width = at("look").clientWidth;
+    if (at("attention").clientWidth !== width) render({ pickers: false });
+    width = at("attention").clientWidth;
   });
   render();
 })();

@@ -1,4 +1,4 @@
-"""The page of a prediction: one HTML file that needs no network, to follow each word through every layer and head."""
+"""A prediction as a page: one HTML file without network access, to follow each token through every layer and head."""
 
 import base64
 import hashlib
@@ -12,24 +12,22 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-import numpy as np
-from torch import Tensor
-
-from saccade.core.task import AttentionMap, Prediction, TokenScores
+from saccade.core import AttentionMap, Prediction, TokenAxis, TokenScores
 from saccade.errors import UsageError
-from saccade.look.labels import shown
-from saccade.look.maps import merge
+from saccade.look.labels import visible
+from saccade.look.serialize import input_text, map_to_json
+from saccade.metrics.alignment import merge_words
 
 MOST = 30_000_000  # weights; a browser opens the 80 MB they make, but not many more
 BAR = 28  # pixels of the highest bar
 
 
-def page(prediction: Prediction, reads: Sequence[AttentionMap], *, title: str) -> str:
-    """One HTML file with texts, scores, readings and the maps `reads`, the alignment of words first if there is one."""
+def page(prediction: Prediction, attention: Iterable[AttentionMap], *, title: str) -> str:
+    """Return one HTML file with inputs, output, scores and maps, the word alignment first if there is one."""
     aligned = prediction.alignment
     ahead = [] if aligned is None else [replace(aligned, name=f"word alignment ({aligned.name})")]
-    maps = [read for read in [*ahead, *reads] if math.prod(read.shape)]
-    count = sum(math.prod(read.shape) for read in maps)
+    maps = [one for one in [*ahead, *attention] if math.prod(one.shape)]
+    count = sum(math.prod(one.shape) for one in maps)
     if count > MOST:
         raise UsageError(
             f"a page must hold at most {MOST:,} weights, but these maps have {count:,}; choose fewer layers"
@@ -41,13 +39,13 @@ def page(prediction: Prediction, reads: Sequence[AttentionMap], *, title: str) -
         script=script,
         style_hash=_hash(style),
         script_hash=_hash(script),
-        input=_html(prediction.input),
-        output=_html(prediction.output),
+        inputs="".join(_input(name, value) for name, value in prediction.inputs.items()),
+        output=_html(prediction.text),
         scores=_scores(prediction),
-        others=_others(prediction.others),
-        readings="".join(_reading(reading) for reading in prediction.readings),
-        bare=_bare(maps),
-        data=_data([_map(read) for read in maps]),
+        alternatives=_alternatives(prediction.alternatives),
+        token_scores="".join(_token_scores(scores) for scores in prediction.token_scores),
+        no_maps=_no_maps(maps),
+        data=_data([_map(one) for one in maps]),
     )
 
 
@@ -56,43 +54,34 @@ def _part(name: str) -> str:
 
 
 def _hash(text: str) -> str:
-    """The name by which the page's rules let this text, and no other, run."""
+    """Return the hash by which the page's content security policy allows this text alone."""
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
 def _html(text: str) -> str:
-    """A text as HTML that shows it, whatever is in it: also halves of pairs and signs that write it backwards."""
+    """Escape a text, whatever is in it: also lone surrogates and characters that reverse the line."""
     return escape(re.sub("[\ud800-\udfff\u202d\u202e]", "\ufffd", text))
 
 
 def _data(maps: list[dict[str, Any]]) -> str:
-    """JSON that no label can end: without '<' there is no way out of its script element."""
+    """Return JSON that no label can end: without '<' it cannot leave its script element."""
     return json.dumps({"maps": maps}, separators=(",", ":")).replace("<", "\\u003c")
 
 
-def _map(read: AttentionMap) -> dict[str, Any]:
-    split = bool(read.queries.words or read.keys.words)
-    return {
-        "name": read.name,
-        "heads": read.shape[0],
-        "pieces": _labelled(read),
-        "words": _labelled(merge(read)) if split else None,
-    }
+def _map(attention: AttentionMap) -> dict[str, Any]:
+    """Return a map over tokens, and over words where tokens are parts of words."""
+    axes = (attention.queries, attention.keys)
+    split = any(isinstance(axis, TokenAxis) and axis.words for axis in axes)
+    words = map_to_json(merge_words(attention), "uint16", clean=True) if split else None
+    return {"tokens": map_to_json(attention, "uint16", clean=True), "words": words}
 
 
-def _labelled(read: AttentionMap) -> dict[str, Any]:
-    rows, columns = ([shown(label) for label in axis.labels] for axis in (read.queries, read.keys))
-    return {"rows": rows, "columns": columns, "weights": _packed(read.weights)}
-
-
-def _packed(weights: Tensor) -> str:
-    """Weights as numbers of 16 bits, low byte first, 65535 for 1: exact to 0.00001."""
-    numbers = np.nan_to_num(weights.detach().float().cpu().numpy()).clip(0, 1)
-    return base64.b64encode((numbers * 65535).round().astype("<u2").tobytes()).decode()
+def _input(name: str, value: Any) -> str:
+    return f'<div><h2>{_html(name)}</h2><p dir="auto">{_html(input_text(value))}</p></div>'
 
 
 def _scores(prediction: Prediction) -> str:
-    """The scores of an answer, side by side."""
+    """Return the scores of an answer, side by side."""
     if not prediction.scores:
         return ""
     terms = "".join(
@@ -101,28 +90,28 @@ def _scores(prediction: Prediction) -> str:
     return f'<dl class="scores">{terms}</dl>'
 
 
-def _others(others: Iterable[Prediction]) -> str:
-    """The next best answers, folded away."""
-    items = "".join(f'<li><span dir="auto">{_html(other.output)}</span>{_scores(other)}</li>' for other in others)
+def _alternatives(alternatives: Iterable[Prediction]) -> str:
+    """Return the next best answers, folded away."""
+    items = "".join(f'<li><span dir="auto">{_html(other.text)}</span>{_scores(other)}</li>' for other in alternatives)
     return f"<details><summary>Next best answers</summary><ol>{items}</ol></details>" if items else ""
 
 
-def _reading(reading: TokenScores) -> str:
-    """A number for each token, as a small bar over it."""
-    top = max((abs(value) for value in reading.values), default=0.0) or 1.0
+def _token_scores(scores: TokenScores) -> str:
+    """Return a number for each token, as a small bar over it."""
+    largest = max((abs(value) for value in scores.values), default=0.0) or 1.0
     bars = []
-    for label, value in zip(reading.axis.labels, reading.values, strict=True):
-        high = abs(value) / top * BAR
+    for label, value in zip(scores.axis.labels, scores.values, strict=True):
+        high = abs(value) / largest * BAR
         bar = f'<rect y="{BAR - high:.1f}" width="14" height="{high:.1f}" rx="2"/>'
         picture = f'<svg width="14" height="{BAR}" aria-hidden="true">{bar}</svg>'
-        bars.append(f"<div><small>{value:.3g}</small>{picture}<span>{_html(shown(label))}</span></div>")
-    name = _html(reading.name)
+        bars.append(f"<div><small>{value:.3g}</small>{picture}<span>{_html(visible(label))}</span></div>")
+    name = _html(scores.name)
     row = f'<div class="bars" dir="auto">{"".join(bars)}</div>'
-    return f'<section class="reading" aria-label="{name}"><h2>{name}</h2>{row}</section>'
+    return f'<section class="token-scores" aria-label="{name}"><h2>{name}</h2>{row}</section>'
 
 
-def _bare(maps: Sequence[AttentionMap]) -> str:
-    """What stands below the texts where there is no map to show, or no script to show it."""
+def _no_maps(maps: Sequence[AttentionMap]) -> str:
+    """Return what stands below the texts without maps, or without the script that draws them."""
     if not maps:
-        return "<p>No attention was kept with this prediction.</p>"
-    return "<noscript><p>The maps of this page are drawn by its script, which this browser does not run.</p></noscript>"
+        return "<p>No attention was recorded with this prediction.</p>"
+    return "<noscript><p>The maps of this page are drawn by a script, which this browser does not run.</p></noscript>"

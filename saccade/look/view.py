@@ -1,6 +1,6 @@
-"""View: any rectangle of a map as it is shown, over pieces or whole words, computed when it comes into sight.
+"""Views of a map: any rectangle of it, thumbnails and statistics of its heads, computed on demand.
 
-Shapes: H heads, Q queries, K keys; R rows and C columns in sight.
+Shapes: H heads, Q queries, K keys; R rows and C columns of a rectangle.
 """
 
 from __future__ import annotations
@@ -12,29 +12,29 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from saccade.core.task import AttentionMap, Axis
+from saccade.core import AttentionMap, Axis
 from saccade.errors import UsageError
-from saccade.look.maps import word_axis
+from saccade.metrics.alignment import word_axis
 
-SAMPLED = 96  # queries that speak for a longer text
+SAMPLED = 96  # queries that represent a longer text
 TOGETHER = 2**20  # weights computed at once, which stay in the cache of a processor
-NEAR = 1e-12
+TINY = 1e-12
 
 
 @dataclass(frozen=True)
-class View:
-    """One attention, over the pieces the model sees or merged to words."""
+class MapView:
+    """One attention, over the tokens of the model or merged to words."""
 
-    read: AttentionMap
+    attention: AttentionMap
     words: bool = True
 
     @cached_property
     def _queries(self) -> tuple[Axis, Tensor | None]:
-        return word_axis(self.read.queries) if self.words else (self.read.queries, None)
+        return word_axis(self.attention.queries) if self.words else (self.attention.queries, None)
 
     @cached_property
     def _keys(self) -> tuple[Axis, Tensor | None]:
-        return word_axis(self.read.keys) if self.words else (self.read.keys, None)
+        return word_axis(self.attention.keys) if self.words else (self.attention.keys, None)
 
     @property
     def queries(self) -> Axis:
@@ -45,103 +45,103 @@ class View:
         return self._keys[0]
 
     def cells(self, rows: range, columns: range, head: int | None = None) -> Tensor:
-        """The weights (R, C) of a rectangle, of one head or of their mean.
+        """Return the weights (R, C) of a rectangle, of one head or of the mean over heads.
 
-        A step of the rows leaves out the queries between; a step of the columns shows the largest weight of each.
+        A step of the rows skips queries; a step of the columns gives the maximum of each group of keys.
         """
         self._check(rows, columns, head)
-        found = self._rows(rows, head)[:, columns.start : columns.stop]
-        short = -found.shape[1] % columns.step
-        return found if columns.step == 1 else F.pad(found, (0, short)).unflatten(1, (-1, columns.step)).amax(-1)
+        weights = self._rows(rows, head)[:, columns.start : columns.stop]
+        padding = -weights.shape[1] % columns.step
+        if columns.step == 1:
+            return weights
+        thinned: Tensor = F.pad(weights, (0, padding)).unflatten(1, (-1, columns.step)).amax(-1)
+        return thinned
 
     def _rows(self, rows: range, head: int | None) -> Tensor:
-        """Weights (R, K) of some queries, over the keys as they are shown."""
+        """Return the weights (R, K) of some queries, over the keys of the view."""
         groups, columns = self._queries[1], self._keys[1]
         if groups is None:
-            found = self.read.rows(rows.start, rows.stop, step=rows.step, head=head).mean(0)
+            weights = self.attention.rows(rows.start, rows.stop, step=rows.step, head=head).mean(0)
         else:
-            found = self._word_rows(groups, rows, head)
+            weights = self._word_rows(groups, rows, head)
         if columns is None:
-            return found
-        return found.new_zeros(len(found), len(self.keys.labels)).index_add_(1, columns, found)
+            return weights
+        return weights.new_zeros(len(weights), len(self.keys)).index_add_(1, columns, weights)
 
     def _word_rows(self, groups: Tensor, rows: range, head: int | None) -> Tensor:
-        """Weights (R, K) of some words over the pieces of keys: the mean of their own pieces, which stand together."""
-        starts = torch.searchsorted(groups, torch.arange(rows.start, rows.stop + 1))  # the last: where the rest begins
+        """Return the weights (R, K) of some words over key tokens: the mean of their own tokens, which are adjacent."""
+        starts = torch.searchsorted(groups, torch.arange(rows.start, rows.stop + 1))
         counts = starts.diff()
         first, last = (int(starts[at]) for at in (0, -1))
-        heads, _, keys = self.read.shape
+        heads, _, keys = self.attention.shape
         several = 1 + TOGETHER // (1 + keys * (heads if head is None else 1))
-        found = torch.zeros(len(counts), keys)
-        for begin in range(first, last, several):
-            end = min(begin + several, last)
-            found.index_add_(0, groups[begin:end] - rows.start, self.read.rows(begin, end, head=head).float().mean(0))
-        return (found / counts[:, None])[:: rows.step]
+        weights = torch.zeros(len(counts), keys)
+        for start in range(first, last, several):
+            stop = min(start + several, last)
+            part = self.attention.rows(start, stop, head=head).float().mean(0)
+            weights.index_add_(0, groups[start:stop] - rows.start, part)
+        return (weights / counts[:, None])[:: rows.step]
 
     def _check(self, rows: range, columns: range, head: int | None) -> None:
-        for name, asked, most in (
-            ("rows", rows, len(self.queries.labels)),
-            ("columns", columns, len(self.keys.labels)),
-        ):
+        for name, asked, most in (("rows", rows, len(self.queries)), ("columns", columns, len(self.keys))):
             if not (0 <= asked.start <= asked.stop <= most and asked.step > 0):
                 raise UsageError(f"{name} must be within 0 to {most}, but are {asked.start} to {asked.stop}")
-        if head is not None and not 0 <= head < self.read.shape[0]:
-            raise UsageError(f"head must be 0 to {self.read.shape[0] - 1} in '{self.read.name}', but is {head}")
+        heads = self.attention.shape[0]
+        if head is not None and not 0 <= head < heads:
+            raise UsageError(f"head must be 0 to {heads - 1} in '{self.attention.name}', but is {head}")
 
 
-def thumbnails(read: AttentionMap, size: int) -> Tensor:
-    """Every head as a small picture (H, at most size, at most size), the largest weight of each row 1."""
-    heads, queries, keys = read.shape
+def thumbnails(attention: AttentionMap, size: int) -> Tensor:
+    """Return every head as a small picture (H, at most size, at most size), scaled so that each row's maximum is 1."""
+    heads, queries, keys = attention.shape
     if not queries or not keys:
         return torch.zeros(heads, 0, 0)
-    step = -(-queries // size)
-    found = read.rows(0, queries, step=step)
+    weights = attention.rows(0, queries, step=-(-queries // size))
     wide = -(-keys // size)
-    found = F.pad(found, (0, -keys % wide)).unflatten(2, (-1, wide)).amax(-1)
-    small: Tensor = found / found.amax(-1, keepdim=True).clamp_min(NEAR)
+    weights = F.pad(weights, (0, -keys % wide)).unflatten(2, (-1, wide)).amax(-1)
+    small: Tensor = weights / weights.amax(-1, keepdim=True).clamp_min(TINY)
     return small
 
 
 @dataclass(frozen=True)
-class Habits:
-    """What a head does, in numbers from 0 to 1 but for the distance: means over its queries."""
+class HeadStatistics:
+    """What a head attends to: means over its queries, from 0 to 1 but for the distance."""
 
     entropy: float
-    """0: it looks at one key; 1: at all that it may see alike"""
+    """normalized: 0 one key, 1 uniform over all keys it may see"""
     distance: float
-    """tokens between the query and where it looks; across two texts it means nothing"""
-    itself: float
-    """share of the weight on the query's own place"""
+    """positions between query and key, weighted; meaningless between two sequences"""
+    same: float
+    """weight of the query's own position"""
     previous: float
-    """share on the token before it"""
+    """weight of the position before it"""
     first: float
-    """share on the first key, where heads rest that have nothing to say"""
+    """weight of the first key, where heads put weight they have no use for (attention sink)"""
 
     @property
-    def kind(self) -> str:
-        """What the head mostly does, in a word or two; empty where nothing stands out."""
-        named = {"itself": self.itself, "previous token": self.previous, "first token": self.first}
+    def pattern(self) -> str:
+        """The dominant pattern; empty where none stands out."""
+        named = {"same token": self.same, "previous token": self.previous, "first token": self.first}
         best = max(named, key=lambda name: named[name])
         if named[best] > 0.5:
             return best
-        return "broad" if self.entropy > 0.9 else "sharp" if self.entropy < 0.2 else ""
+        return "uniform" if self.entropy > 0.9 else "peaked" if self.entropy < 0.2 else ""
 
 
-def habits(read: AttentionMap) -> list[Habits]:
-    """The habits of every head; of a long text an even sample of its queries speaks."""
-    heads, queries, keys = read.shape
+def head_statistics(attention: AttentionMap) -> list[HeadStatistics]:
+    """Return the statistics of every head, of a long text over an even sample of its queries."""
+    heads, queries, keys = attention.shape
     step = max(1, -(-queries // SAMPLED))
-    weights = read.rows(0, queries, step=step).float()  # (H, R, K)
+    weights = attention.rows(0, queries, step=step).float()  # (H, R, K)
     row = torch.arange(weights.shape[1]) * step
-    seen = (weights > 0).sum(-1).clamp_min(2).log()
-    share = weights / weights.sum(-1, keepdim=True).clamp_min(NEAR)
-    entropy = -torch.xlogy(share, share).sum(-1) / seen
+    largest = (weights > 0).sum(-1).clamp_min(2).log()
+    probs = weights / weights.sum(-1, keepdim=True).clamp_min(TINY)
+    entropy = -torch.xlogy(probs, probs).sum(-1) / largest
     distance = (weights * (torch.arange(keys)[None, :] - row[:, None]).abs()).sum(-1)
-    places = {"itself": row, "previous": row - 1, "first": torch.zeros_like(row)}
     means = {"entropy": entropy.mean(-1), "distance": distance.mean(-1)}
-    for name, place in places.items():
-        inside = (place >= 0) & (place < keys)
-        at = place.clamp(0, max(0, keys - 1))
+    for name, position in {"same": row, "previous": row - 1, "first": torch.zeros_like(row)}.items():
+        inside = (position >= 0) & (position < keys)
+        at = position.clamp(0, max(0, keys - 1))
         value = weights.gather(2, at[None, :, None].expand(heads, -1, 1))[..., 0] * inside
         means[name] = value.sum(-1) / inside.sum().clamp_min(1)
-    return [Habits(**{name: float(value[head]) for name, value in means.items()}) for head in range(heads)]
+    return [HeadStatistics(**{name: float(value[head]) for name, value in means.items()}) for head in range(heads)]

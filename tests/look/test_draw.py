@@ -1,5 +1,6 @@
 """Drawings: what a person reads in the terminal, in an SVG, a PNG and in JSON is what the map holds."""
 
+import base64
 import builtins
 import io
 import json
@@ -11,10 +12,22 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from saccade.core.task import AttentionMap, Axis, Prediction, TokenScores
+from saccade.core import (
+    AttentionMap,
+    AttentionMaps,
+    GridAxis,
+    Image,
+    Prediction,
+    Role,
+    TextOutput,
+    TokenAxis,
+    TokenScores,
+)
 from saccade.errors import UsageError
-from saccade.look import draw
-from saccade.look.labels import cells, clusters, cut, shown
+from saccade.look import draw, grids
+from saccade.look.labels import cells, clusters, truncate, visible
+from saccade.look.picture import png
+from saccade.look.serialize import input_to_json, map_to_json, prediction_to_json
 
 ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
 XML = "{http://www.w3.org/2000/svg}"
@@ -24,7 +37,7 @@ def one_map(rows, columns, weights=None):
     if weights is None:
         weights = torch.rand(len(rows), len(columns)).softmax(-1)
     weights = torch.as_tensor(weights)[None]
-    return AttentionMap("cross", weights, Axis("words", tuple(rows)), Axis("words", tuple(columns)))
+    return AttentionMap("cross", weights, TokenAxis(Role.TEXT, tuple(rows)), TokenAxis(Role.TEXT, tuple(columns)))
 
 
 SMALL = one_map(["le", "chat"], ["the", "cat", "!"], [[0.84, 0.16, 0.0], [0.3, 0.62, 0.08]])
@@ -38,21 +51,21 @@ def test_wide_letters_take_two_cells_and_marks_none(text, width):
 
 
 def test_labels_are_cut_between_letters():
-    assert cut("antidisestablishment", 5) == "anti…"
-    assert cut("日本語", 5) == "日本…"
-    assert cut("日本語", 4) == "日…"
-    assert cut("日本語", 6) == "日本語"
+    assert truncate("antidisestablishment", 5) == "anti…"
+    assert truncate("日本語", 5) == "日本…"
+    assert truncate("日本語", 4) == "日…"
+    assert truncate("日本語", 6) == "日本語"
     assert clusters("e\u0301a") == ["e\u0301", "a"]
 
 
 def test_labels_show_what_could_not_be_seen():
-    assert shown(" the") == "␣the"
-    assert shown("  ") == "␣␣"
-    assert shown("a\n\x1b[31m\x7f") == "a␊␛[31m␡"
-    assert shown("\u202eevil") == "\ufffdevil"
-    assert shown("\ud800") == "\ufffd"
-    assert shown("\uffff") == "\ufffd"
-    assert shown("") == "∅"
+    assert visible(" the") == "␣the"
+    assert visible("  ") == "␣␣"
+    assert visible("a\n\x1b[31m\x7f") == "a␊␛[31m␡"
+    assert visible("\u202eevil") == "\ufffdevil"
+    assert visible("\ud800") == "\ufffd"
+    assert visible("\uffff") == "\ufffd"
+    assert visible("") == "∅"
 
 
 def test_the_terminal_shows_a_matrix_in_blocks():
@@ -75,7 +88,7 @@ def test_wide_labels_stand_over_their_columns():
 def test_colours_grow_lighter_with_the_weight():
     text = draw.terminal(SMALL, width=60, colour=True)
     row = text.splitlines()[3]
-    shades = [sum(map(int, found)) for found in re.findall(r"\x1b\[48;2;(\d+);(\d+);(\d+)m  ", row)]
+    shades = [sum(map(int, parts)) for parts in re.findall(r"\x1b\[48;2;(\d+);(\d+);(\d+)m  ", row)]
     assert shades[0] > shades[1] > shades[2]
     assert row.endswith("\x1b[0m"), "the colour ends with the row"
     assert ESCAPE.sub("", row) == "  le       "
@@ -108,10 +121,10 @@ def test_no_line_is_wider_than_the_terminal(rows, columns, width, colour):
         assert "\x1b" not in plain, "no label can send an escape code of its own"
 
 
-@pytest.mark.parametrize("drawing", [lambda read: draw.terminal(read, width=80, colour=False), draw.svg, draw.png])
+@pytest.mark.parametrize("drawing", [lambda attention: draw.terminal(attention, width=80, colour=False), draw.svg, png])
 def test_only_one_map_can_be_drawn(drawing):
-    two = AttentionMap("cross", torch.rand(2, 1, 1), Axis("words", ("a",)), Axis("words", ("b",)))
-    with pytest.raises(ValueError, match="'cross' must be one map, but has 2 heads"):
+    two = AttentionMap("cross", torch.rand(2, 1, 1), TokenAxis(Role.TEXT, ("a",)), TokenAxis(Role.TEXT, ("b",)))
+    with pytest.raises(ValueError, match="'cross' must have one head, but has 2"):
         drawing(two)
 
 
@@ -119,7 +132,7 @@ def test_an_empty_map_is_drawn_too():
     empty = one_map([], ["a"], torch.zeros(0, 1))
     assert draw.terminal(empty, width=80, colour=False) == "(an empty map)"
     assert ElementTree.fromstring(draw.svg(empty)).tag == f"{XML}svg"
-    assert draw.png(empty).startswith(b"\x89PNG")
+    assert png(empty).startswith(b"\x89PNG")
 
 
 def test_every_cell_of_an_svg_tells_its_weight():
@@ -133,7 +146,7 @@ def test_every_cell_of_an_svg_tells_its_weight():
     ]
     assert (cells_told["le <- the: 0.84"], cells_told["le <- !: 0.00"]) == ("1", "0")
     assert tree.findtext(f"{XML}title") == "le chat"
-    assert "2 rows looking at 3 columns" in tree.findtext(f"{XML}desc")
+    assert "2 queries (rows) and 3 keys (columns)" in tree.findtext(f"{XML}desc")
     assert "prefers-color-scheme" in tree.findtext(f"{XML}style")
 
 
@@ -150,7 +163,7 @@ def test_labels_of_an_svg_are_text_whatever_they_hold():
 def test_a_png_is_dark_where_the_weight_is():
     image_module = pytest.importorskip("PIL.Image", reason="Pillow is not installed: pip install 'saccade[images]'")
     weights = torch.eye(4)
-    image = image_module.open(io.BytesIO(draw.png(one_map(list("abcd"), list("efgh"), weights))))
+    image = image_module.open(io.BytesIO(png(one_map(list("abcd"), list("efgh"), weights))))
     colours = {colour: count for count, colour in image.getcolors(1 << 20)}
     from saccade.look import picture
 
@@ -178,35 +191,118 @@ def test_a_png_without_pillow_says_what_to_install(monkeypatch):
 
     monkeypatch.setattr(builtins, "__import__", missing)
     with pytest.raises(UsageError, match=r"pip install 'saccade\[images\]'"):
-        draw.png(SMALL)
+        png(SMALL)
 
 
 def test_a_prediction_as_json():
-    axis = Axis("words", (" ca", "t"), (0, 0))
-    read = AttentionMap("cross", torch.tensor([[[0.123456789, 0.876543211]]]), Axis("words", ("chat",)), axis)
+    axis = TokenAxis(Role.SOURCE, (" ca", "t"), (0, 0))
+    cross = AttentionMap("cross", torch.tensor([[[0.123456789, 0.876543211]]]), TokenAxis(Role.TARGET, ("chat",)), axis)
+    other = Prediction({"source": "cat"}, TextOutput("chatte"))
     best = Prediction(
-        *("cat", "chat", {"log probability": float("-inf"), "length": 1.0}, (read,)),
-        readings=(TokenScores("steps", axis, (2.0, 3.5)),),
+        {"source": "cat"},
+        TextOutput("chat"),
+        {"log probability": float("-inf"), "length": 1.0},
+        AttentionMaps([cross]),
+        token_scores=(TokenScores("steps", axis, (2.0, 3.5)),),
         alignment=SMALL,
-        others=(Prediction("cat", "chatte"),),
+        alternatives=(other,),
     )
-    value = draw.as_json(best)
+    value = prediction_to_json(best)
     assert json.loads(json.dumps(value, allow_nan=False)) == value
-    pieces = {"kind": "words", "labels": [" ca", "t"], "words": [0, 0]}
+    pieces = {"kind": "tokens", "role": "source", "labels": [" ca", "t"], "words": [0, 0]}
     assert value == {
-        "input": "cat",
-        "output": "chat",
+        "inputs": {"source": "cat"},
+        "output": {"kind": "text", "text": "chat"},
         "scores": {"log probability": None, "length": 1.0},
         "alignment": "0-0 1-1",
         "maps": [
             {
                 "name": "cross",
-                "queries": {"kind": "words", "labels": ["chat"], "words": []},
+                "heads": 1,
+                "queries": {"kind": "tokens", "role": "target", "labels": ["chat"], "words": []},
                 "keys": pieces,
                 "weights": [[[0.123457, 0.876543]]],
             }
         ],
-        "readings": [{"name": "steps", "axis": pieces, "values": [2.0, 3.5]}],
-        "others": [draw.as_json(Prediction("cat", "chatte"))],
+        "token_scores": [{"name": "steps", "axis": pieces, "values": [2.0, 3.5]}],
+        "alternatives": [prediction_to_json(other)],
     }
-    assert value["others"][0]["alignment"] is None
+    assert value["alternatives"][0]["alignment"] is None
+
+
+@pytest.mark.parametrize(("encoding", "largest"), [("uint8", 255), ("uint16", 65535)])
+def test_packed_weights_are_those_of_the_map(encoding, largest):
+    axis = TokenAxis(Role.TEXT, tuple("abcd"), (0, 0, 1, 1))
+    attention = AttentionMap("self", torch.rand(2, 4, 4).softmax(-1), axis, axis)
+    value = map_to_json(attention, encoding, limit=3)
+    packed = torch.frombuffer(bytearray(base64.b64decode(value["weights"])), dtype=getattr(torch, encoding))
+    assert (
+        value["queries"]
+        == value["keys"]
+        == {"kind": "tokens", "role": "text", "labels": list("abc"), "words": [0, 0, 1]}
+    )
+    torch.testing.assert_close(
+        packed.float().reshape(2, 3, 3) / largest, attention.weights[:, :3, :3], atol=0.5 / largest + 1e-7, rtol=0
+    )
+    assert "weights" not in map_to_json(attention, None)
+
+
+PIXELS = torch.arange(48, dtype=torch.uint8).reshape(3, 4, 4) * 5
+
+
+def over_image(weights, queries, extra=()):
+    weights = torch.as_tensor(weights, dtype=torch.float32)[None]
+    return AttentionMap("cross", weights, queries, GridAxis(Role.IMAGE, 2, 2, PIXELS, extra))
+
+
+GRID = over_image([[0.7, 0.1, 0.0, 0.2], [0.0, 0.1, 0.8, 0.1]], TokenAxis(Role.TARGET, ("dog", "sky")))
+
+
+def test_a_grid_is_drawn_in_the_terminal_as_the_image_lies():
+    assert draw.terminal(GRID, width=60, colour=False).splitlines()[:3] == ["dog   sky", "██░░    ░░", "  ▒▒  ██░░"]
+    narrow = draw.terminal(GRID, width=5, colour=False).splitlines()
+    assert narrow[:4] == ["dog", "██░░", "  ▒▒", ""], "one below the other where there is no room"
+    for line in draw.terminal(GRID, width=40, colour=True).splitlines():
+        assert cells(ESCAPE.sub("", line)) <= 40
+
+
+def test_a_grid_of_queries_is_shown_by_its_mean_and_its_class_token():
+    axis = GridAxis(Role.IMAGE, 2, 2, PIXELS, ("[CLS]",))
+    weights = torch.rand(1, 5, 5).softmax(-1)
+    first, second = grids.panels(AttentionMap("self", weights, axis, axis))
+    assert (first.label, second.label) == ("[CLS]", "mean of 4 cells")
+    torch.testing.assert_close(first.weights, weights[0, 0, 1:].reshape(2, 2))
+    torch.testing.assert_close(second.weights, weights[0, 1:, 1:].mean(0).reshape(2, 2))
+    assert second.extra == (("[CLS]", pytest.approx(float(weights[0, 1:, 0].mean()))),)
+
+
+def test_an_svg_of_a_grid_lies_over_its_image():
+    tree = ElementTree.fromstring(draw.svg(GRID, "a <dog>"))
+    images = list(tree.iter(f"{XML}image"))
+    assert len(images) == 2 and images[0].get("href").startswith("data:image/png;base64,")
+    opacity = {
+        rect.findtext(f"{XML}title"): float(rect.get("fill-opacity")) for rect in tree.iter(f"{XML}rect") if len(rect)
+    }
+    assert opacity["sky <- 1,0: 0.80"] == 0.75 and opacity["dog <- 1,0: 0.00"] == 0
+    assert "2 queries over a grid of 2 x 2 cells" in tree.findtext(f"{XML}desc")
+
+
+def test_a_png_of_a_grid_shows_the_image_where_no_weight_is():
+    image_module = pytest.importorskip("PIL.Image", reason="Pillow is not installed: pip install 'saccade[images]'")
+    from saccade.look import picture
+
+    whole = over_image([[1.0, 0.0, 0.0, 0.0]], TokenAxis(Role.TARGET, ("dog",)))
+    image = image_module.open(io.BytesIO(png(whole)))
+    last = image.getpixel((picture.EDGE + 2 * picture.CELL - 2, picture.EDGE + 2 * picture.CELL - 2))
+    assert last == tuple(PIXELS[:, 3, 3].tolist())
+    red, green, _ = image.getpixel((picture.EDGE + 2, picture.EDGE + 2))
+    assert red > 100 and green < 100, "the cell with all the weight is covered"
+
+
+def test_inputs_become_json_that_their_fields_read_again():
+    image = Image("image")
+    url = input_to_json(PIXELS)
+    assert image.read(url) == base64.b64decode(url.partition(",")[2])
+    assert input_to_json(b"\x89PNG123").startswith("data:image/png;base64,")
+    assert input_to_json(torch.tensor([1.0, 2.0])) == [1.0, 2.0]
+    assert input_to_json("text") == "text"

@@ -5,27 +5,38 @@ import re
 import pytest
 import torch
 
-from saccade.core.task import AttentionMap, Axis, Prediction, TokenScores
+from saccade.core import AttentionMap, GridAxis, Prediction, Role, TextOutput, TokenAxis, TokenScores
 from saccade.errors import UsageError
-from saccade.look import draw, page
+from saccade.look import page as module
+from saccade.look.page import page
 
 EVIL = "</script><script>window.hacked=1</script>"
-SOURCE = Axis("words", (" the", " bla", "ck", " cat", EVIL, " שלום"), (0, 1, 1, 2, 3, 4))
-TARGET = Axis("words", (" le", " chat", " no", "ir", "\"<b>'&"), (0, 1, 2, 2, 3))
+SOURCE = TokenAxis(Role.TEXT, (" the", " bla", "ck", " cat", EVIL, " שלום"), (0, 1, 1, 2, 3, 4))
+TARGET = TokenAxis(Role.TEXT, (" le", " chat", " no", "ir", "\"<b>'&"), (0, 1, 2, 2, 3))
 
 
-def reads(layers=2, heads=3, queries=TARGET, keys=SOURCE):
+def maps_of(layers=2, heads=3, queries=TARGET, keys=SOURCE):
     shape = heads, len(queries.labels), len(keys.labels)
     return [AttentionMap(f"decoder.{n}", (3 * torch.randn(shape)).softmax(-1), queries, keys) for n in range(layers)]
 
 
+def answer(source="", text=""):
+    return Prediction({"source": source}, TextOutput(text))
+
+
 def prediction(**more):
     steps = TokenScores("steps per token", SOURCE, (2.0, 3.0, 4.0, 1.0, 1.0, 6.0))
-    return Prediction(f"the black cat {EVIL}", "le chat noir", {"log probability": -1.25}, readings=(steps,), **more)
+    return Prediction(
+        {"source": f"the black cat {EVIL}"},
+        TextOutput("le chat noir"),
+        {"log probability": -1.25},
+        token_scores=(steps,),
+        **more,
+    )
 
 
 def test_the_page_holds_everything_and_names_no_other_file():
-    text = draw.page(prediction(others=(Prediction("", "la chatte <i>"),)), reads(), title="A cat <&>")
+    text = page(prediction(alternatives=(answer("", "la chatte <i>"),)), maps_of(), title="A cat <&>")
     assert "<title>A cat &lt;&amp;&gt;</title>" in text
     assert "la chatte &lt;i&gt;" in text
     assert "-1.25" in text
@@ -34,15 +45,15 @@ def test_the_page_holds_everything_and_names_no_other_file():
 
 
 def test_no_label_can_leave_its_place():
-    text = draw.page(prediction(), reads(), title=EVIL)
+    text = page(prediction(), maps_of(), title=EVIL)
     assert "<script>window" not in text
     assert text.count("<script") == text.count("</script>") == 2
 
 
 def test_a_page_of_too_many_weights_is_refused(monkeypatch):
-    monkeypatch.setattr(page, "MOST", 100)
+    monkeypatch.setattr(module, "MOST", 100)
     with pytest.raises(UsageError, match="at most 100 weights, but these maps have 180; choose fewer layers"):
-        draw.page(prediction(), reads(), title="big")
+        page(prediction(), maps_of(), title="big")
 
 
 @pytest.fixture
@@ -78,29 +89,29 @@ def labels(tab, side):
 
 
 def test_labels_stand_there_and_none_of_them_runs(visit):
-    tab = visit(draw.page(prediction(), reads(), title="A cat"))
+    tab = visit(page(prediction(), maps_of(), title="A cat"))
     assert labels(tab, "columns") == ["the", "black", "cat", EVIL, "שלום"]
     assert labels(tab, "rows") == ["le", "chat", "noir", "\"<b>'&"]
     assert tab.evaluate("window.hacked") is None
     assert EVIL in tab.locator(".texts").text_content()
     assert tab.locator("#left text").all_text_contents() == ["le", "chat", "noir", "\"<b>'&"]
-    assert tab.locator(".reading rect").count() == 6
+    assert tab.locator(".token-scores rect").count() == 6
 
 
 def test_the_matrix_shows_the_weights_of_the_chosen_layer_and_head(visit):
-    maps = reads()
-    tab = visit(draw.page(prediction(), maps, title="A cat"))
+    maps = maps_of()
+    tab = visit(page(prediction(), maps, title="A cat"))
     tab.uncheck("#words")
     for layer, head in ((0, "mean"), (0, 1), (1, 2)):
         tab.select_option("#layer", str(layer))
         tab.check(f"input[name=head][value='{head}']")
         weights = maps[layer].weights.mean(0) if head == "mean" else maps[layer].weights[head]
         assert strengths(tab) == pytest.approx((weights / weights.max()).flatten().tolist(), abs=0.001)
-        assert tab.locator("#most").text_content() == f"{weights.max():.2f}"
+        assert tab.locator("#largest").text_content() == f"{weights.max():.2f}"
 
 
 def test_words_and_pieces_can_be_switched(visit):
-    tab = visit(draw.page(prediction(), reads(), title="A cat"))
+    tab = visit(page(prediction(), maps_of(), title="A cat"))
     assert len(strengths(tab)) == 4 * 5
     tab.uncheck("#words")
     assert len(strengths(tab)) == 5 * 6
@@ -109,29 +120,31 @@ def test_words_and_pieces_can_be_switched(visit):
 
 def test_pointing_at_a_word_tells_what_it_looks_at(visit):
     weights = torch.tensor([[[0.75, 0.25, 0.0], [0.1, 0.0, 0.9]]])
-    whole = AttentionMap("cross", weights, Axis("words", ("le", "chat")), Axis("words", ("the", "black", "cat")))
-    tab = visit(draw.page(Prediction("", ""), [whole], title="A cat"))
+    whole = AttentionMap(
+        "cross", weights, TokenAxis(Role.TEXT, ("le", "chat")), TokenAxis(Role.TEXT, ("the", "black", "cat"))
+    )
+    tab = visit(page(answer(), [whole], title="A cat"))
     tab.locator("#rows .token").nth(0).hover()
-    assert tab.locator("#told").text_content() == "le ← the 0.75, black 0.25"
+    assert tab.locator("#status").text_content() == "le ← the 0.75, black 0.25"
     assert tab.locator("#columns small").all_text_contents() == ["0.75", "0.25", ""]
     tab.locator("#columns .token").nth(2).hover()
-    assert tab.locator("#told").text_content() == "cat → chat 0.90"
+    assert tab.locator("#status").text_content() == "cat → chat 0.90"
     tab.locator("#body rect").nth(5).hover()
-    assert tab.locator("#told").text_content() == "chat ← cat 0.9000"
+    assert tab.locator("#status").text_content() == "chat ← cat 0.9000"
     assert tab.locator("#top text.on").text_content() == "cat"
     assert tab.locator("#left text.on").text_content() == "chat"
 
 
 def test_the_keyboard_goes_everywhere(visit):
-    tab = visit(draw.page(prediction(), reads(), title="A cat"))
+    tab = visit(page(prediction(), maps_of(), title="A cat"))
     tab.focus("#body")
     for key in ("ArrowRight", "ArrowDown", "ArrowDown", "ArrowRight", "ArrowLeft", "End"):
         tab.keyboard.press(key)
-    assert tab.locator("#told").text_content().startswith("noir ← שלום")
+    assert tab.locator("#status").text_content().startswith("noir ← שלום")
     tab.focus("#rows .token.on")
     tab.keyboard.press("ArrowLeft")
     assert tab.evaluate("document.activeElement.firstChild.textContent") == "chat"
-    assert tab.locator("#told").text_content().startswith("chat ←")
+    assert tab.locator("#status").text_content().startswith("chat ←")
     tab.focus("input[name=head]:checked")
     before = strengths(tab)
     tab.keyboard.press("ArrowRight")
@@ -140,9 +153,9 @@ def test_the_keyboard_goes_everywhere(visit):
 
 
 def test_a_large_map_is_painted(visit):
-    many = Axis("words", tuple(f"w{number}" for number in range(120)))
+    many = TokenAxis(Role.TEXT, tuple(f"w{number}" for number in range(120)))
     large = AttentionMap("self", torch.eye(120)[None], many, many)
-    tab = visit(draw.page(Prediction("", ""), [large], title="large"))
+    tab = visit(page(answer(), [large], title="large"))
     assert tab.locator("#body rect").count() == 0
     row = """() => {
         const canvas = document.querySelector('#body canvas'), cell = canvas.width / 120;
@@ -155,8 +168,8 @@ def test_a_large_map_is_painted(visit):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [400, 1200])
 def test_the_page_fits_a_phone_and_both_schemes(visit, scheme, width):
-    long = Axis("words", tuple("long" * (5 * (number % 9) + 1) for number in range(40)))
-    text = draw.page(prediction(), reads(queries=long), title="Unbroken" * 30)
+    long = TokenAxis(Role.TEXT, tuple("long" * (5 * (number % 9) + 1) for number in range(40)))
+    text = page(prediction(), maps_of(queries=long), title="Unbroken" * 30)
     tab = visit(text, color_scheme=scheme, viewport={"width": width, "height": 800})
     assert tab.evaluate("document.documentElement.scrollWidth") <= width
     paper, ink = (
@@ -167,11 +180,28 @@ def test_the_page_fits_a_phone_and_both_schemes(visit, scheme, width):
 
 
 def test_the_alignment_comes_first_and_pages_without_maps_say_so(visit):
-    maps = reads()
+    maps = maps_of()
     aligned = AttentionMap("decoder.1", maps[1].weights[:1], TARGET, SOURCE)
-    tab = visit(draw.page(prediction(alignment=aligned), maps, title="A cat"))
+    tab = visit(page(prediction(alignment=aligned), maps, title="A cat"))
     assert tab.locator("#layer option").all_text_contents() == ["word alignment (decoder.1)", "decoder.0", "decoder.1"]
     assert not tab.locator("#heads").is_visible()
-    tab = visit(draw.page(Prediction("in", "out"), [], title="bare"))
-    assert "No attention was kept" in tab.locator("main").text_content()
-    assert not tab.locator("#look").is_visible()
+    tab = visit(page(answer("in", "out"), [], title="bare"))
+    assert "No attention was recorded" in tab.locator("main").text_content()
+    assert not tab.locator("#attention").is_visible()
+
+
+def test_a_grid_is_shown_over_its_image(visit):
+    image = torch.zeros(3, 8, 8, dtype=torch.uint8)
+    grid = GridAxis(Role.IMAGE, 2, 2, image, ("[CLS]",))
+    queries = TokenAxis(Role.TARGET, ("dog", "sky"))
+    weights = torch.tensor([[[0.1, 0.6, 0.1, 0.1, 0.1], [0.0, 0.0, 0.1, 0.9, 0.0]]])
+    whole = AttentionMap("decoder.0.cross", weights, queries, grid)
+    tab = visit(page(answer(), [whole], title="A dog"))
+    assert tab.locator("#columns img").count() == 1
+    share = "cell => +cell.style.getPropertyValue('--share')"
+    shares = f"Array.from(document.querySelectorAll('#columns .cell'), {share})"
+    tab.locator("#rows .token").nth(1).hover()
+    assert tab.evaluate(shares) == pytest.approx([0, 0.1 / 0.9 * 0.75, 0.75, 0], abs=0.001)
+    assert tab.locator("#status").text_content() == "sky ← 1,0 0.90, 0,1 0.10"
+    tab.locator("#columns .cell").nth(0).hover()
+    assert tab.locator("#status").text_content() == "0,0 → dog 0.60"
