@@ -1,306 +1,383 @@
-"""Masked language model: learn from any text to guess hidden words, and whether one text follows another (BERT)."""
+"""Masked language model: predict masked tokens, and whether one text follows another (BERT pretraining)."""
 
 from __future__ import annotations
 
+import hashlib
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import count as numbers
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
-from saccade.core.task import Axis, ForwardTrace, Prediction, Progress, Split, quiet
+from saccade.core import (
+    AttentionMaps,
+    Evaluation,
+    ForwardTrace,
+    Metric,
+    Prediction,
+    Pretrained,
+    Progress,
+    Role,
+    Source,
+    Split,
+    StepAxis,
+    Text,
+    TextOutput,
+)
+from saccade.core.callback import ignore_progress
 from saccade.data.batching import key
-from saccade.data.masking import Example, Examples, Masker
+from saccade.data.formats.corpus import read_corpus
+from saccade.data.masking import Example, Examples, Masker, Masking
+from saccade.data.sentence_rows import Sentences, build_sentences
 from saccade.data.settings import TextSettings
-from saccade.data.tables import files
-from saccade.data.text.sentences import Sentences
 from saccade.data.text.tokenizers import Tokenizer
 from saccade.errors import DataError, UsageError
 from saccade.models import presets
-from saccade.models.text.bert import BertConfig, BertForPreTraining
-from saccade.tasks._encoder.task import EncoderConfig, EncoderTask, Rows
+from saccade.models.text.bert import BertConfig, BertForPreTraining, EncoderInputs, PreTrainingLogits
+from saccade.tasks._encoder.inputs import EncodedText, count_tokens, pad_texts, to_device
+from saccade.tasks._encoder.parallel import parallel_map
+from saccade.tasks._encoder.task import EncoderConfig, EncoderTask
 
-QUICK, WHOLE = 256, 2000  # rows of a quick and of a full evaluation, at most
-TOGETHER = 32  # rows evaluated at once
+QUICK_ROWS, MAX_ROWS = 256, 2000  # of a quick and of a full evaluation, at most
+EVALUATED_TOGETHER = 32  # rows of a batch of the evaluation
 
 
 @dataclass(frozen=True)
-class MaskedConfig(EncoderConfig):
+class MaskedLanguageModelConfig(EncoderConfig):
     """All settings of a masked language model but those of the training loop."""
 
     data: TextSettings = field(default_factory=TextSettings)
-    tokens: int = 4000
-    """positions of one step, with their padding"""
-    share: float = 0.15
-    """share of the tokens that is hidden"""
-    recipe: Literal["mixed", "plain"] = "mixed"
-    """mixed: 8 of 10 hidden tokens become [MASK], one another token, one stays; plain: all become [MASK]"""
-    words: bool = False
-    """hide whole words, not pieces of them"""
-    following: bool = True
-    """learn too whether the second text of a row follows the first"""
+    batch_tokens: int = 4000
+    """positions of one step, padding included"""
+    mask_probability: float = 0.15
+    """probability that a token is masked"""
+    masking: Masking = "80_10_10"
+    """80_10_10: of the masked tokens 80% become [MASK], 10% a random token, 10% stay; mask_only: all become [MASK]"""
+    whole_words: bool = False
+    """mask all tokens of a word together"""
+    next_sentence: bool = True
+    """also train to predict whether the second text of a row follows the first"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 < self.share < 1:
-            raise ValueError(f"share must be above 0 and below 1, but is {self.share}")
+        if not 0 < self.mask_probability < 1:
+            raise ValueError(f"mask_probability must be above 0 and below 1, but is {self.mask_probability}")
 
 
 @dataclass(frozen=True)
-class FillOptions:
-    """How hidden words are filled in."""
+class MaskedLanguageModelOptions:
+    """How masked tokens are filled in."""
 
-    best: int = 5
-    """answers for each [MASK]"""
-    second: str = ""
-    """a second text: does it follow the first?"""
-    maps: bool = False
+    n_best: int = 5
+    """candidates for each [MASK]"""
+    attention: bool = False
     """keep the attention of every layer and head"""
 
     def __post_init__(self) -> None:
-        if self.best < 1:
-            raise ValueError(f"best must be at least 1, but is {self.best}")
+        if self.n_best < 1:
+            raise ValueError(f"n_best must be at least 1, but is {self.n_best}")
 
 
 @dataclass(frozen=True)
 class MaskedBatch:
-    """Rows with hidden tokens: `labels` (B, T) are the true ones, -1 elsewhere; `follows` (B,) 0 where it does."""
+    """Rows with masked tokens."""
 
-    read: Rows
-    labels: Tensor
-    follows: Tensor
+    inputs: EncoderInputs
+    labels: Tensor  # (B, T), the original token where one is masked, -1 elsewhere
+    next_labels: Tensor  # (B,), 0 where the second text follows the first
     starts: tuple[int, ...]
     count: int
-    share: float = 1.0
-    """hidden tokens of a row in the whole step, by those of a row in this part of it: makes parts add up"""
+    units: int
+    next_weight: Tensor
+    """masked tokens per row of the whole step by those of this micro-batch: makes micro-batches add up to the step"""
 
     @property
     def rows(self) -> list[str]:
         return [f"sentence {start}" for start in self.starts]
 
     def to(self, device: Any) -> MaskedBatch:
-        labels, follows = self.labels.to(device), self.follows.to(device)
-        return replace(self, read=self.read.to(device), labels=labels, follows=follows)
+        return replace(
+            self,
+            inputs=to_device(self.inputs, device),
+            labels=self.labels.to(device),
+            next_labels=self.next_labels.to(device),
+            next_weight=self.next_weight.to(device),
+        )
 
 
 @dataclass(frozen=True)
-class MaskedBatches:
-    """Rows of a split with tokens hidden anew each time; all depends on (seed, step) alone."""
+class MaskedBatches(Source):
+    """Rows of a split, masked anew each time."""
 
     examples: Examples
     masker: Masker
-    size: int
-    parts: int
+    batch_size: int
+    micro_batches: int
     seed: int
 
     @property
     def per_epoch(self) -> int:
-        return max(1, self.examples.per_epoch // self.size)
+        return max(1, self.examples.per_epoch // self.batch_size)
 
     def at(self, step: int) -> list[MaskedBatch]:
-        first = step * self.size
-        found = [self.examples.at(position) for position in range(first, first + self.size)]
-        pieces = np.array_split(np.arange(self.size), min(self.parts, self.size))
-        made = [self.make([found[at] for at in piece], first + int(piece[0])) for piece in pieces]
-        each = sum(part.count for part in made) / self.size
-        return [replace(part, share=each * len(part.starts) / part.count) for part in made]
+        first, size = step * self.batch_size, self.batch_size
+        examples = [self.examples.at(position) for position in range(first, first + size)]
+        parts = np.array_split(np.arange(size), min(self.micro_batches, size))
+        batches = [self.collate([examples[row] for row in part], first + int(part[0])) for part in parts]
+        per_row = sum(batch.count for batch in batches) / size
+        return [
+            replace(batch, next_weight=torch.tensor(per_row * len(batch.starts) / batch.count)) for batch in batches
+        ]
 
-    def make(self, examples: list[Example], first: int) -> MaskedBatch:
-        """Some examples as a batch; their hidden places depend on their position."""
-        hidden = [self.masker.hide(one.ids, key(self.seed, 1, first + at)) for at, one in enumerate(examples)]
-        rows = Rows.of([(shown, one.second) for (shown, _), one in zip(hidden, examples, strict=True)])
-        labels = torch.full_like(rows.ids, -1)
-        for at, (_, truth) in enumerate(hidden):
-            labels[at, : len(truth)] = torch.tensor(truth)
-        follows = torch.tensor([0 if one.follows else 1 for one in examples])
-        return MaskedBatch(rows, labels, follows, tuple(one.start for one in examples), int((labels >= 0).sum()))
+    def collate(self, examples: Sequence[Example], first: int) -> MaskedBatch:
+        """Mask examples whose positions in the stream start at `first`; the masked tokens depend on the position."""
+        masked = [self.masker.mask(one.ids, key(self.seed, 1, first + row)) for row, one in enumerate(examples)]
+        inputs = pad_texts([EncodedText(ids, one.second) for (ids, _), one in zip(masked, examples, strict=True)])
+        labels = torch.full_like(inputs.ids, -1)
+        for row, (_, original) in enumerate(masked):
+            labels[row, : len(original)] = torch.tensor(original)
+        return MaskedBatch(
+            inputs,
+            labels,
+            next_labels=torch.tensor([0 if one.follows else 1 for one in examples]),
+            starts=tuple(one.start for one in examples),
+            count=int((labels >= 0).sum()),
+            units=count_tokens(inputs),
+            next_weight=torch.tensor(1.0),
+        )
+
+
+@dataclass(frozen=True)
+class _Sums:
+    """Sums over the masked tokens and rows of a batch."""
+
+    loss: float
+    correct: int
+    frequent: int
+    tokens: int
+    follows: int
 
 
 class Task(EncoderTask):
     """BERT on sentences of running text."""
 
-    Config: ClassVar[type[Any]] = MaskedConfig
-    Options: ClassVar[type[Any]] = FillOptions
-    presets: ClassVar[dict[str, Any]] = {name: {"model": shape} for name, shape in presets.BERT.items()}
-    summary: ClassVar[str] = "learn from any text to guess hidden words, and whether one text follows another"
-    score = "loss"
+    Config: ClassVar[type[Any]] = MaskedLanguageModelConfig
+    Options: ClassVar[type[Any]] = MaskedLanguageModelOptions
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        name: {"model": shape} for name, shape in presets.BERT.items()
+    }
+    summary: ClassVar[str] = "predict masked tokens of any text, and whether one text follows another (BERT)"
+    inputs = (
+        Text("text", help="a text with [MASK] where a token is to be filled in"),
+        Text("second", optional=True, help="a second text: does it follow the first?"),
+    )
+    metric = Metric("loss", False, "nats")
 
-    def __init__(self, config: MaskedConfig, tokenizer: Tokenizer, shape: BertConfig) -> None:
+    def __init__(self, config: MaskedLanguageModelConfig, tokenizer: Tokenizer, shape: BertConfig) -> None:
         super().__init__(config, tokenizer, shape)
-        if self.frame.mask_id is None:
+        if self.template.mask_id is None:
             raise UsageError("the tokenizer must have [MASK] or <mask>, but has neither; take another base")
-        self.model: BertForPreTraining = BertForPreTraining(shape, tokenizer.size, following=config.following)
-        inside = None
-        if config.words:
-            inside = np.array([goes_on(tokenizer, number) for number in range(tokenizer.size)], dtype=np.bool_)
+        self.model: BertForPreTraining = BertForPreTraining(shape, tokenizer.size, next_sentence=config.next_sentence)
+        inside_word = None
+        if config.whole_words:
+            inside_word = np.array(
+                [continues_word(tokenizer, token) for token in range(tokenizer.size)], dtype=np.bool_
+            )
         self.masker = Masker(
-            self.frame.mask_id,
+            self.template.mask_id,
             tokenizer.size,
-            config.share,
-            config.recipe == "mixed",
-            inside,
+            config.mask_probability,
+            config.masking,
+            inside_word,
             frozenset(tokenizer.specials.values()),
         )
-        self.sentences: dict[Split, Sentences] = {}
+        self.splits: dict[Split, Sentences] = {}
+
+    # Data
 
     @classmethod
-    def prepare(cls, config: MaskedConfig, data: Path, assets: Path, advance: Progress = quiet) -> list[str]:
-        found, valid = config.data.find(data)
-        texts = (text for part, _, text in _texts(found, valid, config.data) if part is Split.TRAIN)
-        return [*(file.describe() for file in found[:3]), *cls.learn(config, texts, assets)]
+    def prepare(
+        cls,
+        config: MaskedLanguageModelConfig,
+        data: Path,
+        assets: Path,
+        *,
+        base: Pretrained | None = None,
+        progress: Progress = ignore_progress,
+    ) -> list[str]:
+        files, valid = config.data.find(data)
+        corpus = read_corpus(files, valid, config.data.split(), progress=progress)
+        notes = cls.write_encoder(config, corpus.texts("train"), assets, base)
+        return [*(file.describe() for file in files[:3]), *notes]
 
     @classmethod
-    def open(cls, config: MaskedConfig, assets: Path) -> Task:
-        opened = cls(config, *cls.read_assets(assets))
-        opened.begin(assets)
-        return opened
+    def open(cls, config: MaskedLanguageModelConfig, assets: Path) -> Task:
+        task = cls(config, *cls.read_encoder(assets))
+        task.load_base(assets)
+        return task
 
-    def load_data(self, data: Path, advance: Progress = quiet, *, whole: bool = False) -> list[str]:
-        found, valid = self.config.data.find(data)
-        every = list(_texts(found, found if whole else valid, self.config.data))
-        for split in (Split.TRAIN, Split.VALID):
-            texts = [(number, text) for part, number, text in every if part is split]
-            self.sentences[split] = Sentences.of(texts, self.tokenizer)
-            if len(self.sentences[split]) < 2 and not (whole and split is Split.TRAIN):
+    def load_data(self, data: Path, *, eval_only: bool = False, progress: Progress = ignore_progress) -> list[str]:
+        files, valid = self.config.data.find(data)
+        corpus = read_corpus([] if eval_only else files, files if eval_only else valid, self.config.data.split())
+        sentences = build_sentences(corpus, self.tokenizer, progress=progress)
+        splits = [Split.VALID] if eval_only else [Split.TRAIN, Split.VALID]
+        self.splits = {split: sentences[split.value] for split in splits}
+        for split, part in self.splits.items():
+            if len(part) < 2:
                 raise DataError(
-                    f"{data}: the {split} part must have at least 2 sentences, but has {len(self.sentences[split])}; "
-                    "give more text, or --valid FILE"
+                    f"{data}: the {split} split must have at least 2 sentences, but has {len(part)}; "
+                    "give more text, or data.valid=FILE"
                 )
-        train, held = self.sentences[Split.TRAIN], self.sentences[Split.VALID]
-        self.fingerprint = train.rows.fingerprint()
-        return [f"sentences: {len(train):,} ({train.tokens:,} tokens) to train on, {len(held):,} held back"]
+        self.fingerprint = _digest([part.rows.fingerprint() for part in self.splits.values()])
+        held_out = self.splits[Split.VALID]
+        if eval_only:
+            return [f"sentences: {len(held_out):,} ({held_out.tokens:,} tokens)"]
+        train = self.splits[Split.TRAIN]
+        return [f"sentences: {len(train):,} ({train.tokens:,} tokens) for training, {len(held_out):,} for validation"]
 
-    def batches(self, split: Split, seed: int) -> MaskedBatches:
-        examples = Examples(self.sentences[split], self.frame, seed, pairs=self.config.following)
-        size = max(1, self.config.tokens // self.frame.max_length)
-        return MaskedBatches(examples, self.masker, size, self.config.parts, seed)
+    def source(self, split: Split, seed: int) -> MaskedBatches:
+        examples = Examples(self.splits[split], self.template, seed, pairs=self.config.next_sentence)
+        batch_size = max(1, self.config.batch_tokens // self.template.max_length)
+        return MaskedBatches(examples, self.masker, batch_size, self.config.micro_batches, seed)
 
-    def losses(self, batch: MaskedBatch) -> Iterator[tuple[str, Tensor]]:
-        logits, follows = self._answers(batch)
-        loss = F.cross_entropy(logits, batch.labels[batch.labels >= 0])
-        if follows is not None:
-            loss = loss + batch.share * F.cross_entropy(follows, batch.follows)
-        yield "model", loss
+    # Training and using
 
-    def _answers(self, batch: MaskedBatch) -> tuple[Tensor, Tensor | None]:
-        """Logits of the hidden tokens, and of whether the second text follows."""
-        rows = batch.read
-        features = self.model.bert(rows.ids, rows.keep, rows.segments)  # (B, T, D)
-        assert self.model.words is not None
-        logits = self.model.words(features[batch.labels >= 0])  # only hidden tokens go through the output layer
-        if self.model.next is None:
-            return logits, None
-        return logits, self.model.follows(features, rows.ids, rows.keep, rows.segments)
+    def losses(self, batch: MaskedBatch, networks: Mapping[str, nn.Module]) -> Iterator[tuple[str, Tensor]]:
+        yield "model", networks["model"](batch.inputs, batch.labels, batch.next_labels, batch.next_weight)
 
-    @torch.no_grad()
-    def evaluate(self, split: Split, *, quick: bool = False, advance: Progress = quiet) -> dict[str, float]:
-        """Scores on rows that are the same each time, beside what the most frequent token alone would reach."""
-        batches = self.batches(split, 0)
-        most = min(QUICK if quick else WHOLE, batches.examples.per_epoch)
-        total, right, count, follows, frequent = 0.0, 0, 0, 0, 0
-        usual = int(np.bincount(self.sentences[split].rows.ids).argmax())
-        with self._settled():
-            for first in range(0, most, TOGETHER):
-                found = [batches.examples.at(place) for place in range(first, min(first + TOGETHER, most))]
-                batch = batches.make(found, first).to(self._device())
-                logits, answer = self._answers(batch)
-                labels = batch.labels[batch.labels >= 0]
-                total += F.cross_entropy(logits.float(), labels, reduction="sum").item()
-                right += int((logits.argmax(-1) == labels).sum())
-                frequent += int((labels == usual).sum())
-                count += len(labels)
-                follows += 0 if answer is None else int((answer.argmax(-1) == batch.follows).sum())
-                advance(min(1.0, (first + TOGETHER) / most))
-        loss = total / count
-        scores = {"loss": loss, "perplexity": math.exp(min(loss, 700)), "accuracy": 100 * right / count}
-        scores["most_frequent"] = 100 * frequent / count
-        if self.config.following:
-            scores["next_sentence"] = 100 * follows / most
-        return {**scores, "hidden": count, "rows": most}
+    def evaluate(self, split: Split, *, quick: bool = False, progress: Progress = ignore_progress) -> Evaluation:
+        """Evaluate on rows that are the same each time, beside always predicting the most frequent token."""
+        source, device = self.source(split, 0), self.device()
+        count = min(QUICK_ROWS if quick else MAX_ROWS, source.examples.per_epoch)
+        most_frequent = self._most_frequent(split)
+
+        @torch.no_grad()
+        def evaluate_from(first: int) -> _Sums:
+            last = min(first + EVALUATED_TOGETHER, count)
+            batch = source.collate([source.examples.at(position) for position in range(first, last)], first).to(device)
+            logits: PreTrainingLogits = self.model(batch.inputs, selected=batch.labels >= 0)
+            labels = batch.labels[batch.labels >= 0]
+            follows = 0
+            if logits.next_sentence is not None:
+                follows = int((logits.next_sentence.argmax(-1) == batch.next_labels).sum())
+            return _Sums(
+                loss=F.cross_entropy(logits.tokens.float(), labels, reduction="sum").item(),
+                correct=int((logits.tokens.argmax(-1) == labels).sum()),
+                frequent=int((labels == most_frequent).sum()),
+                tokens=len(labels),
+                follows=follows,
+            )
+
+        firsts = range(0, count, EVALUATED_TOGETHER)
+        sums = []
+        for one in parallel_map(evaluate_from, firsts) if device.type == "cpu" else map(evaluate_from, firsts):
+            sums.append(one)
+            progress(len(sums) / len(firsts))
+        tokens = sum(one.tokens for one in sums)
+        loss = sum(one.loss for one in sums) / tokens
+        values = {"loss": loss, "perplexity": math.exp(min(loss, 700))}
+        values["accuracy"] = 100 * sum(one.correct for one in sums) / tokens
+        values["most_frequent"] = 100 * sum(one.frequent for one in sums) / tokens
+        if self.config.next_sentence:
+            values["next_sentence"] = 100 * sum(one.follows for one in sums) / count
+        return Evaluation({**values, "masked_tokens": tokens, "rows": count})
+
+    def _most_frequent(self, split: Split) -> int:
+        """The most frequent token of a split."""
+        rows = self.splits[split].rows
+        return int(np.bincount(np.concatenate([rows[row] for row in range(len(rows))])).argmax())
 
     def attention_snapshot(self) -> list[Prediction]:
-        example = self.batches(Split.VALID, 0).examples.at(0)
-        return [self.snapshot_of(self.tokenizer.decode(example.ids), (example.ids, example.second))]
+        example = self.source(Split.VALID, 0).examples.at(0)
+        return [self.snapshot({"text": self.tokenizer.decode(example.ids)}, EncodedText(example.ids, example.second))]
 
-    @torch.no_grad()
-    def predict(self, input: str, options: FillOptions) -> Prediction:
-        """The most likely words for each [MASK], and with a second text whether it follows."""
-        assert self.model.words is not None
-        framed = self.framed(input, options.second or None, parse_special=True)
-        ids = framed[0]
-        places = [place for place, token in enumerate(ids) if token == self.frame.mask_id]
-        if not places and not options.second:
-            name = self.tokenizer.token(self.masker.mask)
-            raise UsageError(f"the text must hold {name} where a word is hidden, but has none; or give second=TEXT")
-        if options.second and self.model.next is None:
-            raise UsageError("second must be left out, but was given: this model has not learnt which texts follow")
-        rows = Rows.of([framed]).to(self._device())
-        with self._settled():
-            features = self.model.bert(rows.ids, None, rows.segments)
-            known = self.model.words(features[0, places])[:, : self.tokenizer.size]  # some models have empty rows
-            chances = known.softmax(-1)
-            follows = (
-                self.model.follows(features, rows.ids, None, rows.segments).softmax(-1) if options.second else None
-            )
-        scores: dict[str, float] = {}
-        filled = list(ids)
-        for number, place in zip(numbers(1), places):
-            best, token = chances[number - 1].topk(min(options.best, chances.shape[1]))
-            filled[place] = int(token[0])
-            for one, value in zip(token.tolist(), best.tolist(), strict=True):
-                word = self.tokenizer.pieces([one])[0]
-                scores[f"{number} {word}" if len(places) > 1 else word] = value
-        if follows is not None:
-            scores["follows"] = float(follows[0, 0])
-        output = self.tokenizer.decode(filled)
-        return Prediction(input, output, scores, tuple(self.reads(framed)) if options.maps else (), trace=framed)
+    def predict_rows(
+        self, inputs: Sequence[Mapping[str, Any]], options: MaskedLanguageModelOptions
+    ) -> Iterable[Prediction]:
+        """Return the most likely tokens for each [MASK], and with a second text whether it follows."""
+        texts = [self.encode(example["text"], example.get("second") or None, parse_special=True) for example in inputs]
+        for example, text in zip(inputs, texts, strict=True):
+            self._check_input(text, bool(example.get("second")))
 
-    def rerun(self, found: Prediction, *, layers: bool = False) -> ForwardTrace:
-        assert self.model.words is not None
-        hidden, guess = [at for at, token in enumerate(found.trace[0]) if token == self.frame.mask_id], self.model.words
-        if not hidden:
-            raise UsageError(f"the text must hold {self.tokenizer.token(self.masker.mask)} to ask why, but has none")
+        def compute(batch: EncoderInputs, rows: list[int]) -> Iterator[tuple[Tensor, float]]:
+            selected = batch.ids == self.template.mask_id
+            if batch.keep is not None:
+                selected = selected & batch.keep
+            logits: PreTrainingLogits = self.model(batch, selected=selected)
+            known = logits.tokens[:, : self.tokenizer.size].softmax(-1).cpu()  # some models have unused rows
+            by_row = known.split(selected.sum(1).tolist())
+            follows = [math.nan] * len(rows)
+            if logits.next_sentence is not None:
+                follows = logits.next_sentence.softmax(-1)[:, 0].tolist()
+            yield from zip(by_row, follows, strict=True)
 
-        def says(features: Tensor) -> Tensor:
-            logits: Tensor = guess(features[hidden])[:, : self.tokenizer.size]
+        for example, text, (masked, follows) in zip(inputs, texts, self.run_all(texts, compute), strict=True):
+            filled, scores = self._fill(text.ids, masked, options.n_best)
+            if example.get("second"):
+                scores["follows"] = follows
+            attention = self.attention(text) if options.attention else AttentionMaps()
+            yield Prediction(example, TextOutput(self.tokenizer.decode(filled)), scores, attention, trace=text)
+
+    def _check_input(self, text: EncodedText, has_second: bool) -> None:
+        if has_second and self.model.next_sentence is None:
+            raise UsageError("second must be left out, but was given: this model does not predict next sentences")
+        if not has_second and self.template.mask_id not in text.ids:
+            name = self.tokenizer.token(self.masker.mask_id)
+            raise UsageError(f"text must hold {name} where a token is to be filled in, but has none; or give second")
+
+    def _fill(self, ids: Sequence[int], probabilities: Tensor, n_best: int) -> tuple[list[int], dict[str, float]]:
+        """Return the ids with the most likely token at each mask, and the probabilities of the candidates."""
+        positions = [position for position, token in enumerate(ids) if token == self.template.mask_id]
+        filled, scores = list(ids), dict[str, float]()
+        for number, (position, row) in enumerate(zip(positions, probabilities, strict=True), 1):
+            values, tokens = row.topk(min(n_best, len(row)))
+            filled[position] = int(tokens[0])
+            for token, value in zip(self.tokenizer.pieces(tokens.tolist()), values.tolist(), strict=True):
+                scores[f"{number} {token}" if len(positions) > 1 else token] = value
+        return filled, scores
+
+    def rerun(self, prediction: Prediction, *, layers: bool = False) -> ForwardTrace:
+        text, head = prediction.trace, self.model.mlm
+        assert head is not None
+        positions = [position for position, token in enumerate(text.ids) if token == self.template.mask_id]
+        if not positions:
+            name = self.tokenizer.token(self.masker.mask_id)
+            raise UsageError(f"text must hold {name} to be explained, but has none")
+
+        def to_logits(features: Tensor) -> Tensor:
+            logits: Tensor = head(features[positions])[:, : self.tokenizer.size]
             return logits
 
-        logits, words, by_layer = self.asked(found.trace, says, layers=layers)
+        logits, axis, by_layer = self.trace(text, to_logits, layers=layers)
         chosen = tuple(logits.argmax(-1).tolist())
-        places = Axis("words", tuple(self.tokenizer.pieces(chosen)))
-        return ForwardTrace(logits, chosen, places, (words,), lambda one: self.tokenizer.pieces([one])[0], by_layer)
+        answers = StepAxis(Role.LABEL, tuple(self.tokenizer.pieces(chosen)))
+        return ForwardTrace(logits, chosen, answers, (axis,), lambda token: self.tokenizer.pieces([token])[0], by_layer)
+
+    @classmethod
+    def from_pretrained(cls, pretrained: Pretrained) -> Task:
+        network = pretrained.network
+        assert isinstance(network, BertForPreTraining)
+        config = MaskedLanguageModelConfig(
+            max_length=pretrained.config.max_positions, next_sentence=network.next_sentence is not None
+        )
+        with torch.device("meta"):  # the network is there already
+            task = cls(config, pretrained.processor.tokenizer, pretrained.config)
+        task.model = network
+        return task
 
 
-def goes_on(tokenizer: Tokenizer, number: int) -> bool:
-    """Whether a token goes on with the word before it: ##ing, or among byte pairs letters without a space."""
+def continues_word(tokenizer: Tokenizer, token: int) -> bool:
+    """Whether a token continues the word before it: ##ing, or among byte pairs letters without a space."""
     if tokenizer.kind == "wordpiece":
-        return tokenizer.token(number).startswith("##")
-    raw = tokenizer.raw([number])[0]
+        return tokenizer.token(token).startswith("##")
+    raw = tokenizer.raw([token])[0]
     return bool(raw) and (raw[0] >= 128 or chr(raw[0]).isalnum())
 
 
-def _texts(
-    found: list[files.DataFile], valid: list[files.DataFile] | None, settings: TextSettings
-) -> Iterator[tuple[Split, int, str]]:
-    """Every text with its part and the number of its document: a file of text, or a row of a table."""
-    if valid is None:
-        pieces = ((Split(part), document) for part, document in files.split(found, settings.split()))
-    else:
-        groups = ((Split.TRAIN, found), (Split.VALID, valid))
-        pieces = (
-            (part, document)
-            for part, group in groups
-            for file in group
-            for document in files.documents(file, column=settings.column or None)
-        )
-    known: dict[Any, int] = {}
-    text = {file.path for file in [*found, *(valid or ())] if file.format == "text"}
-    for part, document in pieces:
-        name = document.file if document.file in text else (document.file, document.line)
-        yield part, known.setdefault(name, len(known)), document.text
+def _digest(parts: Sequence[str]) -> str:
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]

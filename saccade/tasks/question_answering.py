@@ -1,20 +1,33 @@
-"""Question answering: learn from questions about texts to find the words of a text that answer another."""
+"""Question answering: the span of a context that answers a question, or that there is none (SQuAD)."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
-import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
-from saccade.core.task import Axis, ForwardTrace, Prediction, Progress, Split, quiet
-from saccade.data.batching import Buckets
+from saccade.core import (
+    AttentionMaps,
+    Evaluation,
+    ForwardTrace,
+    Metric,
+    Prediction,
+    Pretrained,
+    Progress,
+    Role,
+    SpanOutput,
+    Split,
+    StepAxis,
+    Text,
+)
+from saccade.core.callback import ignore_progress
+from saccade.data.batching import BucketedBatches
 from saccade.data.formats.squad import Question, Squad, read_squad
 from saccade.data.settings import ValidationSplit
 from saccade.data.splitting import SplitSettings
@@ -22,29 +35,31 @@ from saccade.data.text.tokenizers import Tokenizer
 from saccade.data.windows import Window, cut_windows
 from saccade.errors import UsageError
 from saccade.metrics import qa
-from saccade.models.text.bert import BertConfig, BertWithHead
-from saccade.tasks._encoder.task import EncoderConfig, EncoderTask, Rows
+from saccade.models.text.bert import BertConfig, EncoderInputs
+from saccade.models.text.heads import BertForQuestionAnswering
+from saccade.tasks._encoder.inputs import EncodedText, Lengths, count_tokens, pad_texts, to_device
+from saccade.tasks._encoder.task import EncoderConfig, EncoderTask
 
-QUICK = 300  # questions of a quick evaluation
-LONGEST = 30  # tokens of an answer
+QUICK_QUESTIONS = 300  # of a quick evaluation
+MAX_ANSWER_TOKENS = 30
 
 
 @dataclass(frozen=True)
 class QuestionSettings(ValidationSplit):
-    """Where questions stand: JSON in the form of SQuAD 1.1 or 2.0."""
+    """Questions as JSON in the form of SQuAD 1.1 or 2.0."""
 
 
 @dataclass(frozen=True)
-class AnswerConfig(EncoderConfig):
+class QuestionAnsweringConfig(EncoderConfig):
     """All settings of question answering but those of the training loop."""
 
     data: QuestionSettings = field(default_factory=QuestionSettings)
     max_length: int = 256
-    """most tokens of a row: the question and a stretch of its text"""
-    tokens: int = 3000
-    """positions of one step, with their padding"""
+    """most tokens of a row: the question and a window of its context"""
+    batch_tokens: int = 3000
+    """positions of one step, padding included"""
     stride: int = 64
-    """tokens that neighbouring stretches of a long text share"""
+    """tokens by which neighbouring windows of a long context overlap"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -53,23 +68,22 @@ class AnswerConfig(EncoderConfig):
 
 
 @dataclass(frozen=True)
-class AnswerOptions:
+class QuestionAnsweringOptions:
     """How a question is answered."""
 
-    context: str = ""
-    """the text to look in"""
-    maps: bool = False
-    """keep the attention of every layer and head, for the stretch with the answer"""
+    attention: bool = False
+    """keep the attention of every layer and head, for the window with the answer"""
 
 
 @dataclass(frozen=True)
 class AnswerBatch:
-    """Rows with the first and the last place (B, 2) of their answers, and which places (B, T) may hold one."""
+    """Windows with the first and last position (B, 2) of their answers, and the positions (B, T) that can hold one."""
 
-    read: Rows
-    places: Tensor
+    inputs: EncoderInputs
+    targets: Tensor
     allowed: Tensor
     names: tuple[str, ...]
+    units: int
 
     @property
     def count(self) -> int:
@@ -80,186 +94,207 @@ class AnswerBatch:
         return list(self.names)
 
     def to(self, device: Any) -> AnswerBatch:
-        return AnswerBatch(self.read.to(device), self.places.to(device), self.allowed.to(device), self.names)
-
-
-@dataclass(frozen=True)
-class AnswerBatches:
-    """Rows of like length together; which ones depends on (seed, step) alone."""
-
-    questions: Sequence[Question]
-    windows: Sequence[Window]
-    buckets: Buckets
-    parts: int
-
-    @property
-    def per_epoch(self) -> int:
-        return self.buckets.per_epoch
-
-    def at(self, step: int) -> list[AnswerBatch]:
-        rows = self.buckets.rows(step)
-        pieces = np.array_split(rows, min(self.parts, len(rows)))
-        return [self._make([self.windows[row] for row in piece.tolist()]) for piece in pieces]
-
-    def _make(self, chosen: list[Window]) -> AnswerBatch:
-        read = Rows.of([(one.ids, one.second) for one in chosen])
-        place = torch.arange(read.ids.shape[1])
-        ends = torch.tensor([one.second + len(one.spans) for one in chosen])[:, None]
-        starts = torch.tensor([one.second for one in chosen])[:, None]
-        allowed = ((place >= starts) & (place < ends)) | (place == 0)
-        names = tuple(f"question {self.questions[one.question].id}" for one in chosen)
-        return AnswerBatch(read, torch.tensor([one.answer for one in chosen]), allowed, names)
+        inputs, targets = to_device(self.inputs, device), self.targets.to(device)
+        return AnswerBatch(inputs, targets, self.allowed.to(device), self.names, self.units)
 
 
 @dataclass(frozen=True)
 class SpanCandidate:
-    """The best words of a text for a question, and how much better they are than no answer."""
+    """The best span of a context for a question, and its margin over no answer."""
 
-    text: str
+    start: int
+    end: int
     margin: float
     window: int
+    """number of the window that holds it; -1: the context has no tokens"""
+
+    @property
+    def probability(self) -> float:
+        """Probability that the context has an answer."""
+        return float(torch.sigmoid(torch.tensor(self.margin)))
 
 
 class Task(EncoderTask):
-    """An encoder that says of each token whether the answer begins or ends there; the begin mark says there is none."""
+    """An encoder that scores each token as first and as last of the answer; [CLS] stands for no answer."""
 
-    Config: ClassVar[type[Any]] = AnswerConfig
-    Options: ClassVar[type[Any]] = AnswerOptions
-    presets: ClassVar[dict[str, Any]] = {}
-    summary: ClassVar[str] = "learn from questions about texts to find the words of a text that answer another"
-    score = "f1"
+    Config: ClassVar[type[Any]] = QuestionAnsweringConfig
+    Options: ClassVar[type[Any]] = QuestionAnsweringOptions
+    summary: ClassVar[str] = "find the span of a context that answers a question"
+    inputs = (Text("question"), Text("context"))
+    metric = Metric("f1", True, "%")
 
-    def __init__(self, config: AnswerConfig, tokenizer: Tokenizer, shape: BertConfig) -> None:
+    def __init__(self, config: QuestionAnsweringConfig, tokenizer: Tokenizer, shape: BertConfig) -> None:
         super().__init__(config, tokenizer, shape)
-        self.model: BertWithHead = BertWithHead(shape, tokenizer.size, 2)
-        self.parts: dict[Split, Squad] = {}
+        self.model: BertForQuestionAnswering = BertForQuestionAnswering(shape, tokenizer.size)
+        self.splits: dict[Split, Squad] = {}
+
+    # Data
 
     @classmethod
-    def prepare(cls, config: AnswerConfig, data: Path, assets: Path, advance: Progress = quiet) -> list[str]:
-        found = read_squad(data)
-        train = found if config.data.valid else found.split(SplitSettings(fraction=config.data.fraction))[0]
-        contexts = dict.fromkeys(one.context for one in train.questions)
-        return [*found.notes(), *cls.learn(config, contexts, assets)]
+    def prepare(
+        cls,
+        config: QuestionAnsweringConfig,
+        data: Path,
+        assets: Path,
+        *,
+        base: Pretrained | None = None,
+        progress: Progress = ignore_progress,
+    ) -> list[str]:
+        squad = read_squad(data)
+        train = squad if config.data.valid else squad.split(SplitSettings(fraction=config.data.valid_fraction))[0]
+        contexts = dict.fromkeys(question.context for question in train.questions)
+        return [*squad.notes(), *cls.write_encoder(config, contexts, assets, base)]
 
     @classmethod
-    def open(cls, config: AnswerConfig, assets: Path) -> Task:
-        opened = cls(config, *cls.read_assets(assets))
-        opened.begin(assets)
-        return opened
+    def open(cls, config: QuestionAnsweringConfig, assets: Path) -> Task:
+        task = cls(config, *cls.read_encoder(assets))
+        task.load_base(assets)
+        return task
 
-    def load_data(self, data: Path, advance: Progress = quiet, *, whole: bool = False) -> list[str]:
-        found = read_squad(data)
-        if whole:
-            self.parts = {Split.VALID: found}
-            return [f"questions: {len(found.questions):,}"]
-        if self.config.data.valid:
-            train, valid = found, read_squad(Path(self.config.data.valid))
+    def load_data(self, data: Path, *, eval_only: bool = False, progress: Progress = ignore_progress) -> list[str]:
+        settings, squad = self.config.data, read_squad(data)
+        if eval_only:
+            self.splits = {Split.VALID: squad}
+        elif settings.valid:
+            self.splits = {Split.TRAIN: squad, Split.VALID: read_squad(Path(settings.valid))}
         else:
-            train, valid = found.split(SplitSettings(fraction=self.config.data.fraction))
-        self.parts = {Split.TRAIN: train, Split.VALID: valid}
-        content = "\n".join(f"{one.id} {one.question} {one.context} {one.answers}" for one in train.questions)
-        self.fingerprint = hashlib.sha256(content.encode()).hexdigest()[:16]
-        return [f"questions: {len(train.questions):,} to train on, {len(valid.questions):,} held back"]
+            train, valid = squad.split(SplitSettings(fraction=settings.valid_fraction))
+            self.splits = {Split.TRAIN: train, Split.VALID: valid}
+        digest = hashlib.sha256()
+        for split, part in self.splits.items():
+            for one in part.questions:
+                digest.update(f"{split} {one.id} {one.question} {one.context} {one.answers}\n".encode())
+        self.fingerprint = digest.hexdigest()[:16]
+        counts = [len(part.questions) for part in self.splits.values()]
+        if eval_only:
+            return [f"questions: {counts[0]:,}"]
+        return [f"questions: {counts[0]:,} for training, {counts[1]:,} for validation"]
 
-    def batches(self, split: Split, seed: int) -> AnswerBatches:
-        questions = self.parts[split].questions
-        windows = self._windows(questions)
-        lengths = np.array([len(one.ids) for one in windows], dtype=np.int64)
-        buckets = Buckets(lengths, np.zeros_like(lengths), self.config.tokens, seed)
-        return AnswerBatches(questions, windows, buckets, self.config.parts)
+    def source(self, split: Split, seed: int) -> BucketedBatches:
+        questions = self.splits[split].questions
+        windows = self.windows(questions)
 
-    def _windows(self, questions: Sequence[Question]) -> list[Window]:
-        return cut_windows(questions, self.tokenizer, self.frame, self.config.stride)
+        def collate(rows: list[int]) -> AnswerBatch:
+            chosen = [windows[row] for row in rows]
+            inputs = pad_texts([encoded_window(window) for window in chosen])
+            position = torch.arange(inputs.ids.shape[1])
+            starts = torch.tensor([window.second for window in chosen])[:, None]
+            ends = torch.tensor([window.second + len(window.spans) for window in chosen])[:, None]
+            allowed = ((position >= starts) & (position < ends)) | (position == 0)
+            targets = torch.tensor([window.answer for window in chosen])
+            names = tuple(f"question {questions[window.question].id}" for window in chosen)
+            return AnswerBatch(inputs, targets, allowed, names, count_tokens(inputs))
 
-    def losses(self, batch: AnswerBatch) -> Iterator[tuple[str, Tensor]]:
-        rows = batch.read
-        logits = self.model(self.model.bert(rows.ids, rows.keep, rows.segments))  # (B, T, 2)
-        logits = logits.masked_fill(~batch.allowed[..., None], -1e4)
-        yield "model", F.cross_entropy(logits, batch.places)  # over places, for the first and the last one
+        config, lengths = self.config, np.array([len(window.ids) for window in windows], dtype=np.int64)
+        return BucketedBatches(
+            Lengths(lengths), collate, budget=config.batch_tokens, seed=seed, micro_batches=config.micro_batches
+        )
 
-    def evaluate(self, split: Split, *, quick: bool = False, advance: Progress = quiet) -> dict[str, float]:
-        part = self.parts[split]
-        questions = part.questions[:: max(1, -(-len(part.questions) // QUICK)) if quick else 1]
-        found = self._answer(questions, self._windows(questions), advance)
-        said = {one.id: best.text if best.margin > 0 else "" for one, best in zip(questions, found, strict=True)}
-        chance = {one.id: -best.margin for one, best in zip(questions, found, strict=True)}
-        wanted = {one.id: [answer.text for answer in one.answers] for one in questions}
-        scores = qa.score_answers(said, wanted)
-        free = {one.id: best.text for one, best in zip(questions, found, strict=True)}
-        best = qa.score_answers(free, wanted, no_answer=chance).best_f1
-        self.explained = {"exact": scores.exact.signature, "f1": scores.f1.signature}
-        result = {"exact": scores.exact.value, "f1": scores.f1.value}
+    def windows(self, questions: Sequence[Question]) -> list[Window]:
+        """Return the windows of all questions."""
+        return cut_windows(questions, self.tokenizer, self.template, self.config.stride)
+
+    # Training and using
+
+    def losses(self, batch: AnswerBatch, networks: Mapping[str, nn.Module]) -> Iterator[tuple[str, Tensor]]:
+        yield "model", networks["model"](batch.inputs, batch.targets, batch.allowed)
+
+    def evaluate(self, split: Split, *, quick: bool = False, progress: Progress = ignore_progress) -> Evaluation:
+        questions = self.splits[split].questions
+        questions = questions[:: max(1, -(-len(questions) // QUICK_QUESTIONS)) if quick else 1]
+        spans = self.best_spans(questions, self.windows(questions), progress)
+        pairs = list(zip(questions, spans, strict=True))
+        texts = {question.id: question.context[span.start : span.end] for question, span in pairs}
+        answers = {question.id: texts[question.id] if span.margin > 0 else "" for question, span in pairs}
+        expected = {question.id: [answer.text for answer in question.answers] for question in questions}
+        scores = qa.score_answers(answers, expected)
+        no_answer = {question.id: -span.margin for question, span in pairs}
+        best = qa.score_answers(texts, expected, no_answer=no_answer).best_f1
+        values = {"exact": scores.exact.value, "f1": scores.f1.value}
         if best is not None:
-            result["best_f1"] = best.value
-        return {**result, "questions": len(questions)}
+            values["best_f1"] = best.value
+        signatures = {"exact": scores.exact.signature, "f1": scores.f1.signature}
+        return Evaluation({**values, "questions": len(questions)}, signatures)
 
-    @torch.no_grad()
-    def _answer(
-        self, questions: Sequence[Question], windows: Sequence[Window], advance: Progress = quiet
+    def best_spans(
+        self, questions: Sequence[Question], windows: Sequence[Window], progress: Progress = ignore_progress
     ) -> list[SpanCandidate]:
-        """The best answer to each question over all stretches of its text."""
-        best = [SpanCandidate("", float("-inf"), -1)] * len(questions)
-        none = [float("inf")] * len(questions)
-        read = self.features([(one.ids, one.second) for one in windows])
-        for done, (at, features) in enumerate(read, 1):
-            window = windows[at]
-            with self._settled():
-                logits = self.model(features).float().cpu()  # (T, 2)
-            number, stretch = window.question, slice(window.second, window.second + len(window.spans))
-            none[number] = min(none[number], float(logits[0].sum()))
-            score, first, last = _best_span(logits[stretch, 0], logits[stretch, 1])
+        """Return the best span for each question over all windows of its context."""
+
+        def compute(inputs: EncoderInputs, rows: list[int]) -> Iterator[tuple[float, tuple[float, int, int]]]:
+            for row, logits in zip(rows, self.model(inputs).float().cpu(), strict=True):  # (T, 2)
+                window = windows[row]
+                context = logits[window.second : window.second + len(window.spans)]
+                yield float(logits[0].sum()), best_span(context[:, 0], context[:, 1])
+
+        best = [SpanCandidate(0, 0, float("-inf"), -1)] * len(questions)
+        no_answer = [float("inf")] * len(questions)
+        results = self.run_all([encoded_window(window) for window in windows], compute, progress)
+        for row, (window, (none, (score, first, last))) in enumerate(zip(windows, results, strict=True)):
+            number = window.question
+            no_answer[number] = min(no_answer[number], none)
             if score > best[number].margin:
                 start, end = window.spans[first][0], window.spans[last][1]
-                best[number] = SpanCandidate(questions[number].context[start:end].strip(), score, at)
-            advance(done / len(windows))
+                text = questions[number].context[start:end]
+                start += len(text) - len(text.lstrip())
+                best[number] = SpanCandidate(start, start + len(text.strip()), score, row)
         return [
-            SpanCandidate(one.text, one.margin - nothing, one.window) for one, nothing in zip(best, none, strict=True)
+            SpanCandidate(span.start, span.end, span.margin - none, span.window)
+            for span, none in zip(best, no_answer, strict=True)
         ]
 
     def attention_snapshot(self) -> list[Prediction]:
-        (first, *_) = self._windows(self.parts[Split.VALID].questions[:1])
-        return [self.snapshot_of(self.parts[Split.VALID].questions[0].question, (first.ids, first.second))]
+        question = self.splits[Split.VALID].questions[0]
+        window = self.windows([question])[0]
+        inputs = {"question": question.question, "context": question.context}
+        return [self.snapshot(inputs, encoded_window(window))]
 
-    def predict(self, input: str, options: AnswerOptions) -> Prediction:
-        """The words of the context that answer the question; nothing where none do."""
-        if not options.context:
-            raise UsageError("a question needs a text to look in, but none was given; add context=TEXT")
-        question = Question("", "", options.context, input, (), 1)
-        windows = self._windows([question])
-        (found,) = self._answer([question], windows)
-        maps: tuple[Any, ...] = ()
-        if options.maps and found.window >= 0:
-            maps = tuple(self.reads((windows[found.window].ids, windows[found.window].second)))
-        sure = float(torch.sigmoid(torch.tensor(found.margin)))
-        trace = windows[found.window] if found.window >= 0 else None
-        return Prediction(input, found.text if found.margin > 0 else "", {"answerable": sure}, maps, trace=trace)
+    def predict_rows(
+        self, inputs: Sequence[Mapping[str, Any]], options: QuestionAnsweringOptions
+    ) -> Iterable[Prediction]:
+        """Return the span of each context that answers the question; an empty one where there is none."""
+        questions = [Question("", "", example["context"], example["question"], (), 1) for example in inputs]
+        windows = self.windows(questions)
+        for example, span in zip(inputs, self.best_spans(questions, windows), strict=True):
+            window = windows[span.window] if span.window >= 0 else None
+            attention = AttentionMaps()
+            if options.attention and window is not None:
+                attention = self.attention(encoded_window(window))
+            start, end = (span.start, span.end) if span.margin > 0 else (0, 0)
+            context, probability = example["context"], span.probability
+            output = SpanOutput(context[start:end], start, end, probability, context)
+            yield Prediction(example, output, {"answerable": probability}, attention, trace=window)
 
-    def rerun(self, found: Prediction, *, layers: bool = False) -> ForwardTrace:
-        window: Window | None = found.trace
+    def rerun(self, prediction: Prediction, *, layers: bool = False) -> ForwardTrace:
+        window: Window | None = prediction.trace
         if window is None:
-            raise UsageError("the text must have words to ask why, but has none")
+            raise UsageError("context must have tokens to be explained, but has none")
         inside = [0, *range(window.second, window.second + len(window.spans))]
 
-        def says(features: Tensor) -> Tensor:
-            logits: Tensor = self.model(features[inside]).t()  # (first and last, places)
-            return logits
+        def to_logits(features: Tensor) -> Tensor:
+            return self.model.logits(features[inside]).t()  # (first and last, positions)
 
-        logits, words, by_layer = self.asked((window.ids, window.second), says, layers=layers)
+        logits, axis, by_layer = self.trace(encoded_window(window), to_logits, layers=layers)
         chosen = (0, 0)
-        if found.output:
-            _, first, last = _best_span(logits[0, 1:].detach(), logits[1, 1:].detach())
+        if prediction.text:
+            _, first, last = best_span(logits[0, 1:].detach(), logits[1, 1:].detach())
             chosen = (first + 1, last + 1)
-        places = Axis("labels", ("first", "last"))
-        names = ["no answer", *(words.labels[at] for at in inside[1:])]
-        return ForwardTrace(logits, chosen, places, (words,), names.__getitem__, by_layer)
+        positions = StepAxis(Role.LABEL, ("first", "last"))
+        names = ["no answer", *(axis.labels[position] for position in inside[1:])]
+        return ForwardTrace(logits, chosen, positions, (axis,), names.__getitem__, by_layer)
 
 
-def _best_span(starts: Tensor, ends: Tensor) -> tuple[float, int, int]:
-    """The first and last place with the highest sum of both scores, at most `LONGEST` places apart."""
+def encoded_window(window: Window) -> EncodedText:
+    """Return a window as the encoder reads it."""
+    return EncodedText(window.ids, window.second)
+
+
+def best_span(starts: Tensor, ends: Tensor) -> tuple[float, int, int]:
+    """Return the score, first and last position of the best span of at most `MAX_ANSWER_TOKENS` positions."""
     if not len(starts):
         return float("-inf"), 0, 0
-    place = torch.arange(len(starts))
-    apart = place[None] - place[:, None]
-    total = (starts[:, None] + ends[None]).masked_fill((apart < 0) | (apart >= LONGEST), float("-inf"))
+    position = torch.arange(len(starts), device=starts.device)
+    distance = position[None] - position[:, None]
+    total = (starts[:, None] + ends[None]).masked_fill((distance < 0) | (distance >= MAX_ANSWER_TOKENS), float("-inf"))
     best = int(total.argmax())
     return float(total.flatten()[best]), best // len(starts), best % len(starts)

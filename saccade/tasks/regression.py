@@ -1,92 +1,102 @@
-"""Regression: learn from texts, or pairs of texts, with numbers which number another has, such as how alike two are."""
+"""Regression: a number for a text or a pair of texts, such as a rating or a similarity."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from saccade.core.task import Axis, ForwardTrace, Prediction, Progress, Split, quiet
+from saccade.core import (
+    AttentionMaps,
+    Evaluation,
+    ForwardTrace,
+    Metric,
+    NumberOutput,
+    Prediction,
+    Progress,
+    Role,
+    Split,
+    StepAxis,
+)
+from saccade.core.callback import ignore_progress
 from saccade.data.formats.labelled import Labelled
 from saccade.metrics import classification
-from saccade.models.text.bert import BertWithHead, pool
-from saccade.tasks._encoder.rows import RowBatch, RowConfig, RowTask
+from saccade.models.text.bert import pool
+from saccade.models.text.heads import BertForRegression
+from saccade.tasks._encoder.inputs import EncodedText
+from saccade.tasks._encoder.labelled import LabelledConfig, LabelledTask
 
 
 @dataclass(frozen=True)
-class NumberConfig(RowConfig):
+class RegressionConfig(LabelledConfig):
     """All settings of a regression but those of the training loop."""
 
 
 @dataclass(frozen=True)
-class NumberOptions:
-    """How the number of one text or pair is found."""
+class RegressionOptions:
+    """How a number is predicted."""
 
-    second: str = ""
-    """the second text of a pair"""
-    maps: bool = False
+    attention: bool = False
     """keep the attention of every layer and head"""
 
 
-class Task(RowTask):
-    """An encoder with one output, in units of the deviation of the training numbers."""
+class Task(LabelledTask):
+    """An encoder with one output, in units of the standard deviation of the training numbers."""
 
-    Config: ClassVar[type[Any]] = NumberConfig
-    Options: ClassVar[type[Any]] = NumberOptions
-    presets: ClassVar[dict[str, Any]] = {}
-    summary: ClassVar[str] = "learn from texts, or pairs of texts, with numbers which number another has"
-    score = "spearman"
-    numbers = True
+    Config: ClassVar[type[Any]] = RegressionConfig
+    Options: ClassVar[type[Any]] = RegressionOptions
+    summary: ClassVar[str] = "predict a number for a text or a pair of texts"
+    metric = Metric("spearman", True, "%")
+    numeric = True
 
-    def __init__(self, config: Any, tokenizer: Any, shape: Any, known: dict[str, Any]) -> None:
-        super().__init__(config, tokenizer, shape, known)
-        self.model: BertWithHead = BertWithHead(shape, tokenizer.size, 1)
-        self.mean, self.deviation = float(known["mean"]), float(known["deviation"])
+    def __init__(self, config: Any, tokenizer: Any, shape: Any, label_info: Mapping[str, Any]) -> None:
+        super().__init__(config, tokenizer, shape, label_info)
+        self.model: BertForRegression = BertForRegression(shape, tokenizer.size, pooling=config.pool)
+        self.mean, self.deviation = float(label_info["mean"]), float(label_info["deviation"])
 
     @classmethod
-    def describe(cls, train: Labelled, rows: Labelled) -> dict[str, Any]:
+    def describe_labels(cls, train: Labelled, rows: Labelled) -> dict[str, Any]:
         numbers = np.array(train.numbers)
-        spread = {"mean": float(numbers.mean()), "deviation": float(numbers.std()) or 1.0}
-        return {**super().describe(train, rows), **spread}
+        scale = {"mean": float(numbers.mean()), "deviation": float(numbers.std()) or 1.0}
+        return {**super().describe_labels(train, rows), **scale}
 
-    def answers(self, part: Labelled, rows: Sequence[int]) -> Tensor:
-        return (torch.tensor([part.numbers[row] for row in rows]) - self.mean) / self.deviation
+    def targets(self, rows: Labelled, indices: Sequence[int]) -> Tensor:
+        return (torch.tensor([rows.numbers[row] for row in indices]) - self.mean) / self.deviation
 
-    def losses(self, batch: RowBatch) -> Iterator[tuple[str, Tensor]]:
-        yield "model", F.mse_loss(self.model(self.pooled(batch.read[0]))[:, 0], batch.answers)
+    def evaluate(self, split: Split, *, quick: bool = False, progress: Progress = ignore_progress) -> Evaluation:
+        rows, indices = self.splits[split], self.evaluated_rows(split, quick)
+        texts = self.encoded(split)[0]
+        predicted = self.numbers([texts[row] for row in indices], progress)
+        expected = [rows.numbers[row] for row in indices]
+        scores = {
+            "spearman": classification.spearman(predicted, expected),
+            "pearson": classification.pearson(predicted, expected),
+        }
+        values = {name: score.value for name, score in scores.items()}
+        values["rmse"] = float(np.sqrt(np.mean((np.array(predicted) - np.array(expected)) ** 2)))
+        signatures = {name: score.signature for name, score in scores.items()}
+        return Evaluation({**values, "rows": len(indices)}, signatures)
 
-    @torch.no_grad()
-    def evaluate(self, split: Split, *, quick: bool = False, advance: Progress = quiet) -> dict[str, float]:
-        part, rows = self.parts[split], self.sampled(split, quick)
-        found = self._numbers(self._framed(part, rows)[0], advance)
-        wanted = [part.numbers[row] for row in rows]
-        scores = {"spearman": classification.spearman(found, wanted), "pearson": classification.pearson(found, wanted)}
-        self.explained = {name: score.signature for name, score in scores.items()}
-        error = float(np.sqrt(np.mean((np.array(found) - np.array(wanted)) ** 2)))
-        return {**{name: score.value for name, score in scores.items()}, "error": error, "rows": len(rows)}
+    def numbers(self, texts: Sequence[EncodedText], progress: Progress = ignore_progress) -> list[float]:
+        """Return the predicted number of each encoded text, in order."""
+        return self.run_all(
+            texts, lambda inputs, _: (self.model(inputs).float() * self.deviation + self.mean).tolist(), progress
+        )
 
-    def _numbers(self, framed: Sequence[tuple[list[int], int]], advance: Progress = quiet) -> list[float]:
-        vectors = self.vectors(framed, advance)
-        with self._settled():
-            found: list[float] = (self.model(vectors)[:, 0].float() * self.deviation + self.mean).tolist()
-        return found
+    def predict_rows(self, inputs: Sequence[Mapping[str, Any]], options: RegressionOptions) -> Iterable[Prediction]:
+        texts = self.encode_inputs(inputs)
+        for row, text, number in zip(inputs, texts, self.numbers(texts), strict=True):
+            attention = self.attention(text) if options.attention else AttentionMaps()
+            yield Prediction(row, NumberOutput(number), {"value": number}, attention, trace=text)
 
-    @torch.no_grad()
-    def predict(self, input: str, options: NumberOptions) -> Prediction:
-        framed = self.given(input, options.second)
-        (found,) = self._numbers([framed])
-        maps = tuple(self.reads(framed)) if options.maps else ()
-        return Prediction(input, f"{found:.4g}", {"number": found}, maps, trace=framed)
-
-    def rerun(self, found: Prediction, *, layers: bool = False) -> ForwardTrace:
-        def says(features: Tensor) -> Tensor:
-            number: Tensor = self.model(pool(features[None], None, self.config.pool))  # (1, 1)
+    def rerun(self, prediction: Prediction, *, layers: bool = False) -> ForwardTrace:
+        def to_number(features: Tensor) -> Tensor:
+            number = self.model.logits(pool(features[None], None, self.config.pool))  # (1, 1)
             return number * self.deviation + self.mean
 
-        logits, words, by_layer = self.asked(found.trace, says, layers=layers)
-        return ForwardTrace(logits, (0,), Axis("labels", ("number",)), (words,), lambda _: "number", by_layer)
+        number, axis, by_layer = self.trace(prediction.trace, to_number, layers=layers)
+        return ForwardTrace(number, (0,), StepAxis(Role.LABEL, ("value",)), (axis,), lambda _: "value", by_layer)

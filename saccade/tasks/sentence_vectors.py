@@ -1,9 +1,8 @@
-"""Sentence vectors: learn from pairs of texts to put like texts near each other; any text becomes one vector."""
+"""Sentence vectors: one vector for any text, trained on pairs so that similar texts are near each other."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -12,25 +11,45 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from saccade.core.task import Axis, ForwardTrace, Prediction, Progress, Split, quiet
+from saccade.core import (
+    AttentionMaps,
+    Evaluation,
+    ForwardTrace,
+    Metric,
+    NumberOutput,
+    Output,
+    Prediction,
+    Pretrained,
+    Progress,
+    Role,
+    Split,
+    StepAxis,
+    Text,
+    VectorOutput,
+)
+from saccade.core.callback import ignore_progress
 from saccade.data.formats.labelled import Labelled
 from saccade.data.formats.pairs import PairFiles, Skipped, find_pairs, read_pairs
 from saccade.data.tables.columns import is_number
 from saccade.data.tables.problems import Strays
 from saccade.errors import DataError, UsageError
 from saccade.metrics import classification
-from saccade.models.text.bert import SentenceEncoder, pool
-from saccade.tasks._encoder.rows import LabelledSettings, RowBatch, RowConfig, RowTask
+from saccade.models.text.bert import pool
+from saccade.models.text.heads import SentenceEncoder, SimilarityLoss
+from saccade.tasks._encoder.inputs import EncodedText
+from saccade.tasks._encoder.labelled import LabelledConfig, LabelledSettings, LabelledTask
+
+NEAREST_ROWS = 1000  # rows compared with all others at once
 
 
 @dataclass(frozen=True)
-class VectorConfig(RowConfig):
+class SentenceVectorsConfig(LabelledConfig):
     """All settings of sentence vectors but those of the training loop."""
 
     scale: float = 20.0
-    """what cosines are multiplied by where a text must be told from the others of its batch"""
+    """factor of cosines in the contrastive loss (an inverse temperature)"""
     contrast: float = 0.0
-    """rows with a number from here on (0 to 1, by the range of the data) also learn to find each other; 0: none do"""
+    """pairs whose number, scaled to 0..1, is at least this also enter the contrastive loss; 0: none do"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -38,58 +57,62 @@ class VectorConfig(RowConfig):
             raise ValueError(f"scale must be above 0, but is {self.scale}")
         if not 0 <= self.contrast <= 1:
             raise ValueError(f"contrast must be from 0 to 1, but is {self.contrast}")
-        if self.contrast and self.parts > 1:
-            raise ValueError(f"parts must be 1 with contrast, which compares all texts of a step, but is {self.parts}")
+        if self.contrast and self.micro_batches > 1:
+            rule = "micro_batches must be 1 with contrast, which compares all texts of a step"
+            raise ValueError(f"{rule}, but is {self.micro_batches}")
 
 
 @dataclass(frozen=True)
-class VectorOptions:
-    """How a text becomes a vector."""
+class SentenceVectorsOptions:
+    """How a text is encoded."""
 
-    second: str = ""
-    """another text: how alike are the two?"""
-    maps: bool = False
-    """keep the attention of every layer and head"""
+    attention: bool = False
+    """keep the attention of every layer and head, of the first text"""
 
 
-class Task(RowTask):
+class Task(LabelledTask):
     """An encoder whose pooled vectors are compared by their cosine."""
 
-    Config: ClassVar[type[Any]] = VectorConfig
-    Options: ClassVar[type[Any]] = VectorOptions
-    presets: ClassVar[dict[str, Any]] = {}
-    summary: ClassVar[str] = "learn from pairs of texts, with numbers or without, to put like texts near each other"
-    score = "spearman"
-    numbers = True
-    apart = True
+    Config: ClassVar[type[Any]] = SentenceVectorsConfig
+    Options: ClassVar[type[Any]] = SentenceVectorsOptions
+    summary: ClassVar[str] = "encode a text as a vector, learned from pairs of texts with similarities or without"
+    metric = Metric("spearman", True, "%")
+    numeric = True
+    separate = True
 
-    def __init__(self, config: Any, tokenizer: Any, shape: Any, known: dict[str, Any]) -> None:
-        super().__init__(config, tokenizer, shape, known)
-        self.model: SentenceEncoder = SentenceEncoder(shape, tokenizer.size)
-        self.measured = "least" in known  # by numbers; otherwise each text of a pair is to find the other
-        self.least, self.range = float(known.get("least", 0)), float(known.get("range", 1))
-        if not self.measured:
-            self.score = "found"
-            if config.parts > 1:
-                rule = "parts must be 1 where pairs have no numbers: all texts of a step are compared"
-                raise UsageError(f"{rule}, but is {config.parts}; lower tokens to save memory")
+    def __init__(self, config: Any, tokenizer: Any, shape: Any, label_info: Mapping[str, Any]) -> None:
+        super().__init__(config, tokenizer, shape, label_info)
+        self.inputs = (Text("first"), Text("second", optional=True, help="a text to compare the first one with"))
+        self.model: SentenceEncoder = SentenceEncoder(
+            shape, tokenizer.size, pooling=config.pool, loss=SimilarityLoss(config.scale, config.contrast)
+        )
+        self.scored = "minimum" in label_info  # pairs have similarities; otherwise partners are to be retrieved
+        self.minimum, self.range = float(label_info.get("minimum", 0)), float(label_info.get("range", 1))
+        if not self.scored:
+            self.metric = Metric("recall_at_1", True, "%")
+            if config.micro_batches > 1:
+                rule = "micro_batches must be 1 where pairs have no numbers: all texts of a step are compared"
+                raise UsageError(f"{rule}, but is {config.micro_batches}; lower batch_tokens to save memory")
+
+    # Data
 
     @classmethod
-    def describe(cls, train: Labelled, rows: Labelled) -> dict[str, Any]:
+    def describe_labels(cls, train: Labelled, rows: Labelled) -> dict[str, Any]:
         if not rows.seconds:
-            raise DataError(f"{rows.files[0]}: one text in a row, expected two; name the second with --second COLUMN")
-        known = super().describe(train, rows)
+            message = f"{rows.files[0]}: one text in a row, expected two"
+            raise DataError(f"{message}; name the column of the second with data.second_column")
+        label_info = super().describe_labels(train, rows)
         if not train.numbers:
-            return known
-        least, most = min(train.numbers), max(train.numbers)
-        return {**known, "least": least, "range": (most - least) or 1.0}
+            return label_info
+        minimum, maximum = min(train.numbers), max(train.numbers)
+        return {**label_info, "minimum": minimum, "range": (maximum - minimum) or 1.0}
 
     @classmethod
     def read(cls, settings: LabelledSettings, path: Path, like: Labelled | None = None) -> tuple[Labelled, list[str]]:
-        """Pairs with their numbers; pairs alone, where there is no column of numbers."""
-        found, skipped = None if settings.label else cls._pairs_alone(settings, path), Skipped()
-        pairs = list(read_pairs(found, skipped=skipped)) if found is not None else []
-        if found is None or all(is_number(pair.target) for pair in pairs):
+        """Return pairs with their numbers; pairs alone, where there is no column of numbers."""
+        files, skipped = None if settings.label_column else cls._find_pairs(settings, path), Skipped()
+        pairs = list(read_pairs(files, skipped=skipped)) if files is not None else []
+        if files is None or all(is_number(pair.target) for pair in pairs):
             return super().read(settings, path, like)
         rows = Labelled(
             texts=tuple(pair.source for pair in pairs),
@@ -102,87 +125,100 @@ class Task(RowTask):
             lines=tuple(pair.line for pair in pairs),
             strays=Strays(),
         )
-        return rows, [*found.notes(), *skipped.notes(), "no numbers: each text is to find its partner"]
+        return rows, [*files.notes(), *skipped.notes(), "no numbers: each text is trained to retrieve its partner"]
 
     @classmethod
-    def _pairs_alone(cls, settings: LabelledSettings, path: Path) -> PairFiles | None:
-        """Two columns or two files of lines; of more columns those that are named, if no other holds numbers."""
+    def _find_pairs(cls, settings: LabelledSettings, path: Path) -> PairFiles | None:
+        """Return two columns or two files of lines; of more columns the named ones, if no other holds numbers."""
+        source, target = settings.text_column, settings.second_column
         try:
-            found = find_pairs(path, source=settings.column, target=settings.second, encoding=settings.encoding or None)
-        except DataError:  # then it is a table with numbers, or reading it as one says what is wrong
+            files = find_pairs(path, source=source, target=target, encoding=settings.encoding or None)
+        except DataError:  # then it is a table with numbers, or reading it as one reports what is wrong
             return None
-        if not found.aside:
-            return found
+        if not files.aside:
+            return files
         try:
             cls.find(settings, path)
         except DataError:
-            return found if settings.column and settings.second else None
+            return files if source and target else None
         return None
 
-    def answers(self, part: Labelled, rows: Sequence[int]) -> Tensor:
-        if not self.measured:
-            return torch.ones(len(rows))
-        return (torch.tensor([part.numbers[row] for row in rows]) - self.least) / self.range
+    def targets(self, rows: Labelled, indices: Sequence[int]) -> Tensor | None:
+        if not self.scored:
+            return None
+        return (torch.tensor([rows.numbers[row] for row in indices]) - self.minimum) / self.range
 
-    def losses(self, batch: RowBatch) -> Iterator[tuple[str, Tensor]]:
-        one, other = (F.normalize(self.pooled(rows), dim=-1) for rows in batch.read)
-        if not self.measured:
-            alike, partner = self.config.scale * one @ other.t(), torch.arange(len(one), device=one.device)  # (B, B)
-            yield "model", (F.cross_entropy(alike, partner) + F.cross_entropy(alike.t(), partner)) / 2
-            return
-        loss = F.mse_loss((one * other).sum(-1), batch.answers)
-        near = batch.answers >= self.config.contrast
-        if self.config.contrast and bool(near.any()):
-            alike = self.config.scale * one[near] @ other.t()  # (N, B)
-            loss = loss + F.cross_entropy(alike, near.nonzero()[:, 0])
-        yield "model", loss
+    # Using
 
-    @torch.no_grad()
-    def evaluate(self, split: Split, *, quick: bool = False, advance: Progress = quiet) -> dict[str, float]:
-        part, rows = self.parts[split], self.sampled(split, quick)
-        one, other = (self.vectors(side, advance) for side in self._framed(part, rows))
-        if not self.measured:
-            return self._partners(one, other, [part.seconds[row] for row in rows])
-        found = torch.cosine_similarity(one, other, dim=-1).tolist()
-        wanted = [part.numbers[row] for row in rows]
-        scores = {"spearman": classification.spearman(found, wanted), "pearson": classification.pearson(found, wanted)}
-        self.explained = {name: score.signature for name, score in scores.items()}
-        return {**{name: score.value for name, score in scores.items()}, "rows": len(rows)}
+    def vectors(self, texts: Sequence[EncodedText], progress: Progress = ignore_progress) -> Tensor:
+        """Return the vectors (N, D) of encoded texts, in order."""
+        return torch.stack(self.run_all(texts, lambda inputs, _: self.model(inputs), progress))
 
-    def _partners(self, one: Tensor, other: Tensor, texts: Sequence[str]) -> dict[str, float]:
-        """How often the text nearest to the first of a pair is the second one, among those of all pairs."""
-        sides = F.normalize(other, dim=-1).t()
-        nearest = [int(row) for rows in F.normalize(one, dim=-1).split(1000) for row in (rows @ sides).argmax(-1)]
-        score = classification.accuracy([texts[row] for row in nearest], texts)  # a copy of the partner will do
-        self.explained = {"found": score.signature}
-        return {"found": score.value, "rows": len(texts)}
+    def _encode(self, texts: Sequence[str]) -> list[EncodedText]:
+        return [EncodedText(*self.template.build(ids)) for ids in self.tokenizer.encode_batch(texts)]
 
-    @torch.no_grad()
-    def predict(self, input: str, options: VectorOptions) -> Prediction:
-        """The vector as JSON; with a second text the cosine of the two."""
-        framed = [self.framed(text) for text in (input, *([options.second] if options.second else []))]
-        vectors = self.vectors(framed)
-        maps = tuple(self.reads(framed[0])) if options.maps else ()
-        if options.second:
-            alike = float(torch.cosine_similarity(vectors[0], vectors[1], dim=-1))
-            return Prediction(input, f"{alike:.4f}", {"cosine": alike}, maps, trace=framed)
-        return Prediction(input, json.dumps([round(value, 6) for value in vectors[0].tolist()]), {}, maps)
+    def evaluate(self, split: Split, *, quick: bool = False, progress: Progress = ignore_progress) -> Evaluation:
+        rows, indices = self.splits[split], self.evaluated_rows(split, quick)
+        sides = self.encoded(split)
+        texts = [side[row] for side in sides for row in indices]
+        first, second = self.vectors(texts, progress).chunk(2)
+        if not self.scored:
+            return recall_at_1(first, second, [rows.seconds[row] for row in indices])
+        predicted = torch.cosine_similarity(first, second, dim=-1).tolist()
+        expected = [rows.numbers[row] for row in indices]
+        scores = {
+            "spearman": classification.spearman(predicted, expected),
+            "pearson": classification.pearson(predicted, expected),
+        }
+        values = {name: score.value for name, score in scores.items()}
+        return Evaluation({**values, "rows": len(indices)}, {name: score.signature for name, score in scores.items()})
 
-    def rerun(self, found: Prediction, *, layers: bool = False) -> ForwardTrace:
-        if found.trace is None:
-            raise UsageError("a vector has no reasons, but the likeness of two texts has; give second=TEXT")
+    def predict_rows(
+        self, inputs: Sequence[Mapping[str, Any]], options: SentenceVectorsOptions
+    ) -> Iterable[Prediction]:
+        """Return the vector of each text; with a second text the cosine of the two."""
+        seconds = [row for row, example in enumerate(inputs) if example.get("second")]
+        texts = self._encode([example["first"] for example in inputs])
+        others = dict(zip(seconds, self._encode([inputs[row]["second"] for row in seconds]), strict=True))
+        vectors = self.vectors([*texts, *others.values()])
+        other_vectors = dict(zip(seconds, vectors[len(texts) :], strict=True))
+        for row, example in enumerate(inputs):
+            attention = self.attention(texts[row]) if options.attention else AttentionMaps()
+            if row not in others:
+                yield Prediction(example, VectorOutput(vectors[row].cpu()), attention=attention)
+                continue
+            cosine = float(torch.cosine_similarity(vectors[row], other_vectors[row], dim=-1))
+            output: Output = NumberOutput(cosine, "cosine")
+            yield Prediction(example, output, {"cosine": cosine}, attention, trace=(texts[row], others[row]))
 
-        def says(features: Tensor) -> Tensor:
+    def rerun(self, prediction: Prediction, *, layers: bool = False) -> ForwardTrace:
+        if prediction.trace is None:
+            raise UsageError("only the similarity of two texts can be explained, but there is no second; give second")
+
+        def to_vector(features: Tensor) -> Tensor:
             return pool(features[None], None, self.config.pool)
 
-        one, other = (self.asked(framed, says, layers=layers) for framed in found.trace)
-        alike = torch.cosine_similarity(one[0], other[0])[:, None]  # (1, 1)
-        steps = zip(one[2], other[2], strict=True)
-        by_layer = tuple((name, torch.cosine_similarity(x, y)[:, None]) for (name, x), (_, y) in steps)
-        places = Axis("labels", ("cosine",))
-        return ForwardTrace(alike, (0,), places, (one[1], other[1]), lambda _: "cosine", by_layer)
+        first, second = (self.trace(text, to_vector, layers=layers) for text in prediction.trace)
+        cosine = torch.cosine_similarity(first[0], second[0])[:, None]  # (1, 1)
+        pairs = zip(first[2], second[2], strict=True)
+        by_layer = tuple((name, torch.cosine_similarity(a, b)[:, None]) for (name, a), (_, b) in pairs)
+        positions = StepAxis(Role.LABEL, ("cosine",))
+        return ForwardTrace(cosine, (0,), positions, (first[1], second[1]), lambda _: "cosine", by_layer)
 
     @classmethod
-    def of(cls, config: VectorConfig, tokenizer: Any, shape: Any) -> Task:
-        """A task for a given encoder that needs no data of its own."""
-        return cls(config, tokenizer, shape, {"names": [], "several": False, "pairs": True, "least": 0.0, "range": 1.0})
+    def from_pretrained(cls, pretrained: Pretrained) -> Task:
+        config = SentenceVectorsConfig(max_length=pretrained.config.max_positions)
+        label_info = {"labels": [], "multi_label": False, "pairs": True, "minimum": 0.0, "range": 1.0}
+        with torch.device("meta"):  # the network is there already
+            task = cls(config, pretrained.processor.tokenizer, pretrained.config, label_info)
+        task.model = SentenceEncoder.from_bert(pretrained.network.get_submodule("bert"), config.pool)
+        return task
+
+
+def recall_at_1(first: Tensor, second: Tensor, texts: Sequence[str]) -> Evaluation:
+    """Evaluate how often the text nearest to the first of a pair is its second, among the seconds of all pairs."""
+    candidates = F.normalize(second, dim=-1).t()
+    blocks = F.normalize(first, dim=-1).split(NEAREST_ROWS)
+    nearest = [int(row) for block in blocks for row in (block @ candidates).argmax(-1)]
+    score = classification.accuracy([texts[row] for row in nearest], texts)  # a copy of the partner counts too
+    return Evaluation({"recall_at_1": score.value, "rows": len(texts)}, {"recall_at_1": score.signature})

@@ -1,268 +1,305 @@
-"""Tagging: learn from sentences with a tag for each word, such as names of people and places, to tag others."""
+"""Tagging: a tag for each word of a sentence, such as named entities or parts of speech."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
-import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from saccade.atomic_io import read_json, write_json
-from saccade.core.task import Axis, ForwardTrace, Prediction, Progress, Split, quiet
-from saccade.data.batching import Buckets
-from saccade.data.formats.tagged import Sentence, Tagged, read_tagged
+from saccade.core import (
+    AttentionMaps,
+    Evaluation,
+    ForwardTrace,
+    Metric,
+    Prediction,
+    Pretrained,
+    Progress,
+    Role,
+    Split,
+    StepAxis,
+    TagOutput,
+    Text,
+)
+from saccade.core.callback import ignore_progress
+from saccade.data.batching import BucketedBatches
+from saccade.data.formats.tagged import Tagged, read_tagged
 from saccade.data.settings import ValidationSplit
 from saccade.data.splitting import SplitSettings
 from saccade.data.tables.problems import Strays
 from saccade.data.text.tokenizers import Tokenizer
 from saccade.decode.tags import best_tags
 from saccade.metrics import classification, tagging
-from saccade.models.text.bert import BertConfig, BertWithHead
-from saccade.tasks._encoder.rows import LABELS
-from saccade.tasks._encoder.task import EncoderConfig, EncoderTask, Rows
+from saccade.models.text.bert import BertConfig, EncoderInputs
+from saccade.models.text.heads import BertForTokenClassification
+from saccade.tasks._encoder.inputs import EncodedText, Lengths, count_tokens, pad_texts, to_device
+from saccade.tasks._encoder.labelled import LABELS
+from saccade.tasks._encoder.task import EncoderConfig, EncoderTask
 
-QUICK = 500  # sentences of a quick evaluation
-Said = tuple[list[str], list[float]]  # the tag of each word, and how sure the model is
+QUICK_SENTENCES = 500  # of a quick evaluation
 
 
 @dataclass(frozen=True)
 class TaggedSettings(ValidationSplit):
-    """Where tagged words stand: one a line, the word first and the tag last, an empty line between sentences."""
+    """Tagged words: one a line, the word first and the tag last, an empty line between sentences."""
 
     encoding: str = ""
-    """encoding of the files, where it is not UTF-8"""
+    """encoding of the files, if not UTF-8"""
 
 
 @dataclass(frozen=True)
-class TagConfig(EncoderConfig):
+class TaggingConfig(EncoderConfig):
     """All settings of a tagger but those of the training loop."""
 
     data: TaggedSettings = field(default_factory=TaggedSettings)
 
 
 @dataclass(frozen=True)
-class TagOptions:
+class TaggingOptions:
     """How a sentence is tagged."""
 
-    maps: bool = False
+    attention: bool = False
     """keep the attention of every layer and head"""
 
 
-@dataclass(frozen=True)
-class Framed:
-    """A sentence as a row of tokens, and the place of the first piece of each word; words beyond the row have none."""
+class EncodedWords(NamedTuple):
+    """The token ids of a sentence and the position of the first token of each word; truncated words have none."""
 
     ids: list[int]
-    places: list[int]
+    positions: list[int]
+
+    @property
+    def text(self) -> EncodedText:
+        return EncodedText(self.ids, len(self.ids))
+
+
+class TaggedWords(NamedTuple):
+    """The tag of each word of a sentence, with its probability."""
+
+    tags: list[str]
+    probabilities: list[float]
 
 
 @dataclass(frozen=True)
 class TagBatch:
-    """Rows with the tag of each word at its first piece, -1 elsewhere."""
+    """Sentences with the tag of each word at its first token, -1 elsewhere."""
 
-    read: Rows
-    tags: Tensor  # (B, T)
+    inputs: EncoderInputs
+    targets: Tensor  # (B, T)
     names: tuple[str, ...]
     count: int
+    units: int
 
     @property
     def rows(self) -> list[str]:
         return list(self.names)
 
     def to(self, device: Any) -> TagBatch:
-        return TagBatch(self.read.to(device), self.tags.to(device), self.names, self.count)
-
-
-@dataclass(frozen=True)
-class TagBatches:
-    """Sentences of like length together; which ones depends on (seed, step) alone."""
-
-    sentences: Sequence[Sentence]
-    framed: Sequence[Framed]
-    names: Sequence[str]
-    buckets: Buckets
-    parts: int
-
-    @property
-    def per_epoch(self) -> int:
-        return self.buckets.per_epoch
-
-    def at(self, step: int) -> list[TagBatch]:
-        rows = self.buckets.rows(step)
-        return [self._make(part.tolist()) for part in np.array_split(rows, min(self.parts, len(rows)))]
-
-    def _make(self, rows: list[int]) -> TagBatch:
-        framed, number = [self.framed[row] for row in rows], {name: at for at, name in enumerate(self.names)}
-        read = Rows.of([(one.ids, len(one.ids)) for one in framed])
-        tags = torch.full_like(read.ids, -1)
-        for at, row in enumerate(rows):
-            for place, tag in zip(framed[at].places, self.sentences[row].tags, strict=False):
-                tags[at, place] = number[tag]
-        places = tuple(f"{self.sentences[row].file.name}:{self.sentences[row].lines[0]}" for row in rows)
-        return TagBatch(read, tags, places, int((tags >= 0).sum()))
+        inputs, targets = to_device(self.inputs, device), self.targets.to(device)
+        return TagBatch(inputs, targets, self.names, self.count, self.units)
 
 
 class Task(EncoderTask):
-    """An encoder with one output for each tag over the first piece of each word.
+    """An encoder with one output for each tag, read at the first token of each word.
 
-    Tags of entities follow each other as they do in the training data: no I where nothing has begun.
+    Entity tags follow each other as in the training data: no I- without a B- before it.
     """
 
-    Config: ClassVar[type[Any]] = TagConfig
-    Options: ClassVar[type[Any]] = TagOptions
-    presets: ClassVar[dict[str, Any]] = {}
-    summary: ClassVar[str] = "learn from sentences with a tag for each word to tag others"
-    score = "f1"
+    Config: ClassVar[type[Any]] = TaggingConfig
+    Options: ClassVar[type[Any]] = TaggingOptions
+    summary: ClassVar[str] = "assign a tag to each word of a sentence, such as named entities"
+    inputs = (Text("text"),)
 
     def __init__(
         self,
-        config: TagConfig,
+        config: TaggingConfig,
         tokenizer: Tokenizer,
         shape: BertConfig,
-        names: Sequence[str],
+        labels: Sequence[str],
         scheme: tagging.Scheme | None,
     ) -> None:
         super().__init__(config, tokenizer, shape)
-        self.names = tuple(names)
-        self.model: BertWithHead = BertWithHead(shape, tokenizer.size, len(self.names))
-        self.parts: dict[Split, Tagged] = {}
-        self.score = "f1" if all(map(tagging.is_entity_tag, self.names)) else "accuracy"
-        all_tags = (*self.names, "O")  # what stands before the first word and after the last counts as O
-        self._joins = torch.tensor(
-            [[scheme is None or tagging.may_follow(a, b, scheme) for b in all_tags] for a in all_tags]
-        )
+        self.labels = tuple(labels)
+        self.model: BertForTokenClassification = BertForTokenClassification(shape, tokenizer.size, len(self.labels))
+        self.splits: dict[Split, Tagged] = {}
+        self._encoded: dict[Split, list[EncodedWords]] = {}
+        self.entities = all(map(tagging.is_entity_tag, self.labels))
+        self.metric = Metric("f1" if self.entities else "accuracy", True, "%")
+        tags = (*self.labels, "O")  # before the first word and after the last stands O
+        self._allowed = [[scheme is None or tagging.may_follow(a, b, scheme) for b in tags] for a in tags]
+
+    # Data
 
     @classmethod
-    def prepare(cls, config: TagConfig, data: Path, assets: Path, advance: Progress = quiet) -> list[str]:
-        found = read_tagged(data, encoding=config.data.encoding or None)
-        train = found if config.data.valid else found.split(SplitSettings(fraction=config.data.fraction))[0]
-        write_json(assets / LABELS, {"names": list(found.names), "scheme": _scheme(train)})
+    def prepare(
+        cls,
+        config: TaggingConfig,
+        data: Path,
+        assets: Path,
+        *,
+        base: Pretrained | None = None,
+        progress: Progress = ignore_progress,
+    ) -> list[str]:
+        tagged = read_tagged(data, encoding=config.data.encoding or None)
+        train = tagged if config.data.valid else tagged.split(SplitSettings(fraction=config.data.valid_fraction))[0]
+        write_json(assets / LABELS, {"labels": list(tagged.names), "scheme": tag_scheme(train)})
         texts = (" ".join(sentence.words) for sentence in train.sentences)
-        return [*found.notes(), *cls.learn(config, texts, assets)]
+        return [*tagged.notes(), *cls.write_encoder(config, texts, assets, base)]
 
     @classmethod
-    def open(cls, config: TagConfig, assets: Path) -> Task:
-        labels = read_json(assets / LABELS)
-        opened = cls(config, *cls.read_assets(assets), labels["names"], labels["scheme"])
-        opened.begin(assets)
-        return opened
+    def open(cls, config: TaggingConfig, assets: Path) -> Task:
+        label_info = read_json(assets / LABELS)
+        task = cls(config, *cls.read_encoder(assets), label_info["labels"], label_info["scheme"])
+        task.load_base(assets)
+        return task
 
-    def load_data(self, data: Path, advance: Progress = quiet, *, whole: bool = False) -> list[str]:
-        encoding = self.config.data.encoding or None
-        like = Tagged((), self.names, (), 0, Strays())
-        found = read_tagged(data, encoding=encoding, like=like)
-        if whole:
-            self.parts = {Split.VALID: found}
-            return [f"sentences: {len(found.sentences):,}"]
-        if self.config.data.valid:
-            train, valid = found, read_tagged(Path(self.config.data.valid), encoding=encoding, like=like)
+    def load_data(self, data: Path, *, eval_only: bool = False, progress: Progress = ignore_progress) -> list[str]:
+        settings, encoding = self.config.data, self.config.data.encoding or None
+        like = Tagged((), self.labels, (), 0, Strays())
+        tagged = read_tagged(data, encoding=encoding, like=like)
+        if eval_only:
+            splits = {Split.VALID: tagged}
+        elif settings.valid:
+            valid = read_tagged(Path(settings.valid), encoding=encoding, like=like)
+            splits = {Split.TRAIN: tagged, Split.VALID: valid}
         else:
-            train, valid = found.split(SplitSettings(fraction=self.config.data.fraction))
-        self.parts = {Split.TRAIN: train, Split.VALID: valid}
-        content = "\n".join(" ".join((*one.words, *one.tags)) for one in train.sentences)
-        self.fingerprint = hashlib.sha256(content.encode()).hexdigest()[:16]
-        cut = sum(len(self._frame(one.words).places) < len(one.words) for one in train.sentences)
-        long = (
-            [f"{cut:,} sentences have more than {self.frame.max_length} tokens: their ends are not read"] if cut else []
-        )
-        return [f"sentences: {len(train.sentences):,} to train on, {len(valid.sentences):,} held back", *long]
+            train, valid = tagged.split(SplitSettings(fraction=settings.valid_fraction))
+            splits = {Split.TRAIN: train, Split.VALID: valid}
+        self.splits, self._encoded = splits, {}
+        sentences = [sentence for split in splits.values() for sentence in split.sentences]
+        content = "\n".join(" ".join((*sentence.words, *sentence.tags)) for sentence in sentences)
+        counts = [len(split.sentences) for split in splits.values()]
+        self.fingerprint = hashlib.sha256(f"{counts}\n{content}".encode()).hexdigest()[:16]
+        if eval_only:
+            return [f"sentences: {counts[0]:,}"]
+        pairs = zip(self.encoded(Split.TRAIN), splits[Split.TRAIN].sentences, strict=True)
+        truncated = sum(len(words.positions) < len(sentence.words) for words, sentence in pairs)
+        notes = [f"sentences: {counts[0]:,} for training, {counts[1]:,} for validation"]
+        if truncated:
+            notes.append(f"{truncated:,} sentences have more than {self.template.max_length} tokens and are truncated")
+        return notes
 
-    def _frame(self, words: Sequence[str]) -> Framed:
-        """Words as one row; each is tokenized by itself, as if after a space where the tokenizer minds spaces."""
+    def encode_words(self, words: Sequence[str]) -> EncodedWords:
+        """Encode words one by one, each as if after a space where the tokenizer distinguishes that."""
+        template = self.template
         spaced = [word if self.tokenizer.kind == "wordpiece" else f" {word}" for word in words]
-        ids, places = [self.frame.cls_id], list[int]()
+        ids, positions = [template.cls_id], list[int]()
         for pieces in self.tokenizer.encode_batch(spaced):
-            kept = pieces or [self.tokenizer.specials.get("[UNK]", self.frame.sep_id)]  # a word of signs the rules remove
-            if not places:  # a row has at least one word
-                kept = kept[: self.frame.max_length - 2]
-            if len(ids) + len(kept) + 1 > self.frame.max_length:
+            # The normalizer can remove all characters of a word.
+            pieces = pieces or [self.tokenizer.specials.get("[UNK]", template.sep_id)]
+            if not positions:  # at least one word is kept
+                pieces = pieces[: template.max_length - 2]
+            if len(ids) + len(pieces) + 1 > template.max_length:
                 break
-            places.append(len(ids))
-            ids += kept
-        return Framed([*ids, self.frame.sep_id], places)
+            positions.append(len(ids))
+            ids += pieces
+        return EncodedWords([*ids, template.sep_id], positions)
 
-    def batches(self, split: Split, seed: int) -> TagBatches:
-        sentences = self.parts[split].sentences
-        framed = [self._frame(sentence.words) for sentence in sentences]
-        lengths = np.array([len(one.ids) for one in framed], dtype=np.int64)
-        buckets = Buckets(lengths, np.zeros_like(lengths), self.config.tokens, seed)
-        return TagBatches(sentences, framed, self.names, buckets, self.config.parts)
+    def encoded(self, split: Split) -> list[EncodedWords]:
+        """Return all sentences of a split as tokens; they are encoded once."""
+        if split not in self._encoded:
+            self._encoded[split] = [self.encode_words(sentence.words) for sentence in self.splits[split].sentences]
+        return self._encoded[split]
 
-    def losses(self, batch: TagBatch) -> Iterator[tuple[str, Tensor]]:
-        rows, real = batch.read, batch.tags >= 0
-        features = self.model.bert(rows.ids, rows.keep, rows.segments)[real]  # (N, D)
-        yield "model", F.cross_entropy(self.model(features), batch.tags[real])
+    def source(self, split: Split, seed: int) -> BucketedBatches:
+        sentences, encoded = self.splits[split].sentences, self.encoded(split)
+        number = {label: at for at, label in enumerate(self.labels)}
 
-    @torch.no_grad()
-    def _tags(self, sentences: Sequence[Sequence[str]], advance: Progress = quiet) -> list[Said]:
-        """The tag of each word, and how sure the model is; words beyond the longest row are O."""
-        framed = [self._frame(words) for words in sentences]
-        found: dict[int, Said] = {}
-        for at, features in self.features([(one.ids, len(one.ids)) for one in framed]):
-            with self._settled():
-                chances = self.model(features[framed[at].places]).log_softmax(-1).cpu()
-            best = best_tags(chances, self._joins)
-            sure = chances.gather(1, best[:, None])[:, 0].exp()
-            rest = len(sentences[at]) - len(framed[at].places)
-            names = [self.names[tag] for tag in best.tolist()] + [self.names[0]] * rest
-            found[at] = names, sure.tolist() + [0.0] * rest
-            advance(len(found) / len(framed))
-        return [found[at] for at in range(len(framed))]
+        def collate(rows: list[int]) -> TagBatch:
+            inputs = pad_texts([encoded[row].text for row in rows])
+            targets = torch.full_like(inputs.ids, -1)
+            for at, row in enumerate(rows):
+                for position, tag in zip(encoded[row].positions, sentences[row].tags, strict=False):
+                    targets[at, position] = number[tag]
+            names = tuple(f"{sentences[row].file.name}:{sentences[row].lines[0]}" for row in rows)
+            return TagBatch(inputs, targets, names, int((targets >= 0).sum()), count_tokens(inputs))
 
-    def evaluate(self, split: Split, *, quick: bool = False, advance: Progress = quiet) -> dict[str, float]:
-        sentences = self.parts[split].sentences
-        sentences = sentences[:: max(1, -(-len(sentences) // QUICK)) if quick else 1]
-        found = [tags for tags, _ in self._tags([one.words for one in sentences], advance)]
-        wanted = [list(one.tags) for one in sentences]
-        flat = [[tag for tags in side for tag in tags] for side in (found, wanted)]
+        config, lengths = self.config, np.array([len(words.ids) for words in encoded], dtype=np.int64)
+        return BucketedBatches(
+            Lengths(lengths), collate, budget=config.batch_tokens, seed=seed, micro_batches=config.micro_batches
+        )
+
+    # Training and using
+
+    def losses(self, batch: TagBatch, networks: Mapping[str, nn.Module]) -> Iterator[tuple[str, Tensor]]:
+        yield "model", networks["model"](batch.inputs, batch.targets)
+
+    def tag(
+        self,
+        sentences: Sequence[Sequence[str]],
+        encoded: Sequence[EncodedWords],
+        progress: Progress = ignore_progress,
+    ) -> list[TaggedWords]:
+        """Return the tags of sentences, in order; truncated words are tagged O with probability 0."""
+        allowed = torch.tensor(self._allowed)
+
+        def compute(inputs: EncoderInputs, rows: list[int]) -> Iterator[TaggedWords]:
+            for row, logits in zip(rows, self.model(inputs), strict=True):
+                log_probs = logits[encoded[row].positions].log_softmax(-1).cpu()
+                best = best_tags(log_probs, allowed)
+                probabilities = log_probs.gather(1, best[:, None])[:, 0].exp()
+                truncated = len(sentences[row]) - len(best)
+                tags = [self.labels[tag] for tag in best.tolist()] + [self.labels[0]] * truncated
+                yield TaggedWords(tags, probabilities.tolist() + [0.0] * truncated)
+
+        return self.run_all([words.text for words in encoded], compute, progress)
+
+    def evaluate(self, split: Split, *, quick: bool = False, progress: Progress = ignore_progress) -> Evaluation:
+        count = len(self.splits[split].sentences)
+        step = max(1, -(-count // QUICK_SENTENCES)) if quick else 1
+        sentences, encoded = self.splits[split].sentences[::step], self.encoded(split)[::step]
+        predicted = [words.tags for words in self.tag([one.words for one in sentences], encoded, progress)]
+        expected = [list(sentence.tags) for sentence in sentences]
+        flat = [[tag for tags in side for tag in tags] for side in (predicted, expected)]
         scores = {"accuracy": classification.accuracy(*flat)}
-        result: dict[str, float] = {}
-        if self.score == "f1":
-            counted = tagging.score_entities(found, wanted)
-            scores["f1"] = counted.f1
-            result = {"precision": counted.all.precision, "recall": counted.all.recall}
-        self.explained = {name: score.signature for name, score in scores.items()}
-        return {**{name: score.value for name, score in scores.items()}, **result, "sentences": len(sentences)}
+        values: dict[str, float] = {}
+        if self.entities:
+            entities = tagging.score_entities(predicted, expected)
+            scores["f1"] = entities.f1
+            values = {"precision": entities.all.precision, "recall": entities.all.recall}
+        values = {**{name: score.value for name, score in scores.items()}, **values, "sentences": len(sentences)}
+        return Evaluation(values, {name: score.signature for name, score in scores.items()})
 
     def attention_snapshot(self) -> list[Prediction]:
-        sentences = self.parts[Split.VALID].sentences
-        chosen = [sentences[row].words for row in dict.fromkeys((0, len(sentences) // 2))]
-        framed = [self._frame(words).ids for words in chosen]
-        return [self.snapshot_of(" ".join(words), (ids, len(ids))) for words, ids in zip(chosen, framed, strict=True)]
+        sentences, encoded = self.splits[Split.VALID].sentences, self.encoded(Split.VALID)
+        rows = dict.fromkeys((0, len(sentences) // 2))
+        return [self.snapshot({"text": " ".join(sentences[row].words)}, encoded[row].text) for row in rows]
 
-    def predict(self, input: str, options: TagOptions) -> Prediction:
-        """Every word with its tag; the scores say how sure the model is of the entities."""
-        words = input.split()
-        ((tags, sure),) = self._tags([words])
-        scores = {
-            f"{' '.join(words[one.start : one.end])} ({one.type})": min(sure[one.start : one.end])
-            for one in (tagging.entities(tags) if self.score == "f1" else ())
-        }
-        framed = self._frame(words)
-        maps = tuple(self.reads((framed.ids, len(framed.ids)))) if options.maps else ()
-        output = " ".join(f"{word}/{tag}" for word, tag in zip(words, tags, strict=True))
-        return Prediction(input, output, scores, maps, trace=framed)
+    def predict_rows(self, inputs: Sequence[Mapping[str, Any]], options: TaggingOptions) -> Iterable[Prediction]:
+        """Return every word with its tag; the scores are the lowest probability within each entity."""
+        sentences = [example["text"].split() for example in inputs]
+        encoded = [self.encode_words(words) for words in sentences]
+        tagged = self.tag(sentences, encoded)
+        for example, words, tokens, (tags, probabilities) in zip(inputs, sentences, encoded, tagged, strict=True):
+            scores = {
+                f"{' '.join(words[entity.start : entity.end])} ({entity.type})": min(
+                    probabilities[entity.start : entity.end]
+                )
+                for entity in (tagging.entities(tags) if self.entities else ())
+            }
+            attention = self.attention(tokens.text) if options.attention else AttentionMaps()
+            output = TagOutput(tuple(words), tuple(tags), tuple(probabilities))
+            yield Prediction(example, output, scores, attention, trace=tokens)
 
-    def rerun(self, found: Prediction, *, layers: bool = False) -> ForwardTrace:
-        framed: Framed = found.trace
-        row = (framed.ids, len(framed.ids))
-        logits, words, by_layer = self.asked(row, lambda x: self.model(x[framed.places]), layers=layers)
-        places = Axis("words", tuple(found.input.split()[: len(framed.places)]))
-        best = best_tags(logits.detach().log_softmax(-1).cpu(), self._joins).tolist()
-        return ForwardTrace(logits, tuple(best), places, (words,), self.names.__getitem__, by_layer)
+    def rerun(self, prediction: Prediction, *, layers: bool = False) -> ForwardTrace:
+        words: EncodedWords = prediction.trace
+        logits, axis, by_layer = self.trace(words.text, lambda x: self.model.logits(x[words.positions]), layers=layers)
+        positions = StepAxis(Role.LABEL, tuple(prediction.inputs["text"].split()[: len(words.positions)]))
+        best = best_tags(logits.detach().log_softmax(-1).cpu(), torch.tensor(self._allowed)).tolist()
+        return ForwardTrace(logits, tuple(best), positions, (axis,), self.labels.__getitem__, by_layer)
 
 
-def _scheme(tagged: Tagged) -> tagging.Scheme | None:
-    """The scheme that all sentences keep to; None: tags that are no entities, or that follow no scheme."""
+def tag_scheme(tagged: Tagged) -> tagging.Scheme | None:
+    """Return the scheme that all sentences follow; None: the tags are no entities, or follow no scheme."""
     if not all(map(tagging.is_entity_tag, tagged.names)):
         return None
-    found = tagging.find_scheme(one.tags for one in tagged.sentences)
-    pairs = {pair for one in tagged.sentences for pair in pairwise(("O", *one.tags, "O"))}
-    return found if all(tagging.may_follow(*pair, found) for pair in pairs) else None
+    scheme = tagging.find_scheme(sentence.tags for sentence in tagged.sentences)
+    pairs = {pair for sentence in tagged.sentences for pair in pairwise(("O", *sentence.tags, "O"))}
+    return scheme if all(tagging.may_follow(*pair, scheme) for pair in pairs) else None

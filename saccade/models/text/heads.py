@@ -59,7 +59,7 @@ class BertForClassification(BertWithHead):
 
     def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
         """Cross-entropy of one label, binary cross-entropy of several."""
-        weights = logits.new_tensor(self.class_weights) if self.class_weights else None
+        weights = torch.tensor(self.class_weights, device=logits.device) if self.class_weights else None
         if self.multi_label:
             return F.binary_cross_entropy_with_logits(logits, targets, pos_weight=weights)
         loss = F.cross_entropy(logits, targets, weight=weights, reduction="sum")

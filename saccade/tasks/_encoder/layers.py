@@ -1,4 +1,4 @@
-"""Layers: which of an encoder's layers stand for a token, as in section 5.3 of the BERT paper.
+"""Layers: which layers of an encoder represent a token, as in section 5.3 of the BERT paper.
 
 Shapes: T tokens, D width.
 """
@@ -16,14 +16,13 @@ LAYERS = {
     "second_to_last": "the layer before the last",
     "sum": "the sum of all layers, without the embeddings",
     "sum_last_4": "the sum of the last four layers",
-    "concat_last_4": "the last four layers side by side",
+    "concat_last_4": "the last four layers, concatenated",
 }
 
 
 def combine(states: Sequence[Tensor], layers: str) -> Tensor:
-    """The embeddings and what came out of each layer, (..., T, D) each -> (..., T, D or 4 D)."""
-    inner = list(states[1:])
-    last = inner[-4:]
+    """Combine the embeddings and the output of each layer, (..., T, D) each -> (..., T, D or 4 D)."""
+    outputs = list(states[1:])
     if layers == "first":
         return states[0]
     if layers == "last":
@@ -31,7 +30,7 @@ def combine(states: Sequence[Tensor], layers: str) -> Tensor:
     if layers == "second_to_last":
         return states[-2]
     if layers == "sum":
-        return torch.stack(inner).sum(0)
+        return torch.stack(outputs).sum(0)
     if layers == "sum_last_4":
-        return torch.stack(last).sum(0)
-    return torch.cat(last, dim=-1)
+        return torch.stack(outputs[-4:]).sum(0)
+    return torch.cat(outputs[-4:], dim=-1)

@@ -1,13 +1,16 @@
-"""Parallel map: independent pieces of work side by side, a core of the processor each.
+"""Parallel map: independent work on all cores, one torch thread for each item.
 
-Small products gain little from several cores at once, and what stands between them gains nothing; whole batches do.
+Small matrix products gain little from several cores, and what runs between them gains nothing; whole batches do.
 """
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
+from threading import Barrier, Lock, Thread
 from typing import TypeVar
 
 import torch
@@ -15,25 +18,61 @@ import torch
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
+_pools: dict[int, ThreadPoolExecutor] = {}
+_creating = Lock()
+os.register_at_fork(after_in_child=_pools.clear)  # threads do not survive a fork
 
-def parallel_map(work: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
-    """What becomes of each item, in order; while it lasts, torch has one thread for each piece of work.
 
-    Fewer items than cores are done one after the other, each on all of them.
+def parallel_map(function: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
+    """Yield the result for each item, in order, computed on worker threads with one torch thread each.
+
+    The caller's own number of threads stays as it is, and context variables (ablations, probes) apply to the workers.
+    Fewer items than cores are computed one after the other by the caller, each on all cores.
     """
     cores = torch.get_num_threads()
     if cores == 1 or len(items) < cores:
-        yield from map(work, items)
+        yield from map(function, items)
         return
-    waiting: deque[Future[Result]] = deque()
-    torch.set_num_threads(1)  # what a new thread begins with
+    pool = _pool(cores)
+    pending: deque[Future[Result]] = deque()
     try:
-        with ThreadPoolExecutor(cores, "spread") as pool:
-            for item in items:
-                waiting.append(pool.submit(work, item))
-                if len(waiting) > 2 * cores:  # who reads slowly is not flooded
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
+        for item in items:
+            pending.append(pool.submit(copy_context().run, function, item))
+            if len(pending) > 2 * cores:  # a slow consumer does not fill the memory
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
     finally:
-        torch.set_num_threads(cores)
+        for future in pending:
+            future.cancel()
+
+
+def _pool(cores: int) -> ThreadPoolExecutor:
+    """Return the pool of so many workers; it is created once and kept."""
+    with _creating:
+        if cores not in _pools:
+            _pools[cores] = _create(cores)
+        return _pools[cores]
+
+
+def _create(cores: int) -> ThreadPoolExecutor:
+    """Start all workers with one torch thread each.
+
+    The number of threads is a property of each thread, but setting it also sets what new threads start with: a thread
+    that does nothing else sets that back, so that no other thread is changed.
+    """
+    started = Barrier(cores + 1)
+
+    def initialize() -> None:
+        torch.get_num_threads()  # a new thread takes over the general number at its first call
+        torch.set_num_threads(1)
+        started.wait()
+
+    pool = ThreadPoolExecutor(cores, "parallel_map", initialize)
+    for _ in range(cores):
+        pool.submit(int)  # every submission starts a worker, as none is idle before the barrier
+    started.wait()
+    restore = Thread(target=torch.set_num_threads, args=(cores,))
+    restore.start()
+    restore.join()
+    return pool

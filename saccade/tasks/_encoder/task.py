@@ -1,98 +1,90 @@
-"""Encoder: what every task with BERT has in common: where its encoder comes from, and how rows go through it.
+"""Encoder task: what every task with BERT shares: its encoder, batched inference, attention and explanations.
 
 Shapes: B rows, T tokens, D width.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import abc
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import torch
 from safetensors.torch import load_file, save_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from saccade.atomic_io import read_json, write_json
 from saccade.config import from_json, to_json
-from saccade.core.task import AttentionMap, Axis, Prediction
-from saccade.core.task import Task as Contract
+from saccade.core import (
+    AttentionMap,
+    AttentionMaps,
+    Prediction,
+    Pretrained,
+    Progress,
+    Role,
+    Task,
+    TextOutput,
+    TokenAxis,
+)
+from saccade.core.callback import ignore_progress
 from saccade.data.batching import length_groups
 from saccade.data.text.axes import token_axis
-from saccade.data.text.templates import InputTemplate, pad_rows
+from saccade.data.text.templates import InputTemplate
 from saccade.data.text.tokenizers import Tokenizer, train_tokenizer
 from saccade.errors import UsageError
-from saccade.loading import load_run
-from saccade.models.text.bert import BertConfig, BertForPreTraining
+from saccade.models.text.bert import Bert, BertConfig, EncoderInputs
 from saccade.nn.probe import RecordedRow, watch
-from saccade.nn.transformer import residuals
-from saccade.pretrained import lora
-from saccade.pretrained.opening import open_model
-from saccade.runs.folder import Run
+from saccade.pretrained.adapters import add_lora, merge_lora
+from saccade.pretrained.processors import TextProcessor
+from saccade.tasks._encoder.inputs import EncodedText, pad_texts, to_device
 from saccade.tasks._encoder.layers import combine
 from saccade.tasks._encoder.parallel import parallel_map
 
-TOGETHER = 64  # rows read at once,
-POSITIONS = {"cpu": 1 << 10}  # and their tokens with padding: what fits into the cache of a core,
-MANY = 1 << 15  # or keeps a larger device busy
-SHAPE, WEIGHTS = "encoder.json", "base.safetensors"
+BATCH_ROWS = 64  # rows of a batch at inference,
+BATCH_POSITIONS = {"cpu": 1 << 10}  # and their positions, padding included: what fits into the cache of a core,
+MANY_POSITIONS = 1 << 15  # or keeps a larger device busy
+PREDICT_ROWS = 512  # examples of `predict` that are sorted by length together
+TOKENIZER, ENCODER, WEIGHTS = "tokenizer.json", "encoder.json", "base.safetensors"
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
 class EncoderConfig:
-    """Where the encoder comes from and how it is trained."""
+    """The encoder and how it is trained."""
 
     base: str = ""
-    """a pretrained encoder: a run, a folder, a name of `saccade models list`, owner/name on the hub; none: scratch"""
+    """pretrained encoder: a run, a folder, a name of `saccade models list` or owner/name; empty: from scratch"""
     tune: Literal["all", "lora", "head"] = "all"
-    """what is trained of a pretrained encoder: all of it, small changes of low rank, or nothing but what is on top"""
+    """which weights of a pretrained encoder are trained: all, low-rank adapters, or only the head on top"""
     rank: int = 8
-    """rank of the changes that tune=lora learns"""
+    """rank of the adapters of tune=lora"""
     model: BertConfig = field(default_factory=lambda: BertConfig(dim=256, hidden=768))
-    """the shape of an encoder from scratch"""
-    vocabulary: int = 8000
-    """word pieces that an encoder from scratch learns"""
+    """the shape of an encoder trained from scratch"""
+    vocabulary_size: int = 8000
+    """word pieces of an encoder trained from scratch"""
     lowercase: bool = True
-    """an encoder from scratch takes no notice of case and accents"""
+    """an encoder trained from scratch ignores case and accents"""
     max_length: int = 128
-    """most tokens of a row; longer texts lose their end"""
-    tokens: int = 1000
-    """positions of one step, with their padding"""
-    parts: int = 1
-    """parts a step is computed in, one after the other, to save memory; the result is the same"""
+    """most tokens of a row; longer texts are truncated"""
+    batch_tokens: int = 1000
+    """positions of one step, padding included"""
+    micro_batches: int = 1
+    """micro-batches of a step (gradient accumulation), to save memory; the result is the same"""
 
     def __post_init__(self) -> None:
-        for name, least in (("rank", 1), ("max_length", 8), ("tokens", 1), ("parts", 1), ("vocabulary", 1)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} must be at least {least}, but is {getattr(self, name)}")
+        least = {"rank": 1, "max_length": 8, "batch_tokens": 1, "micro_batches": 1, "vocabulary_size": 1}
+        for name, minimum in least.items():
+            if getattr(self, name) < minimum:
+                raise ValueError(f"{name} must be at least {minimum}, but is {getattr(self, name)}")
         if self.tune != "all" and not self.base:
             raise ValueError(f"tune must be all without a base, but is {self.tune}")
 
 
-@dataclass(frozen=True)
-class Rows:
-    """Framed texts as rectangles."""
-
-    ids: Tensor  # (B, T)
-    keep: Tensor | None  # (B, T), True for a real token; None: all are
-    segments: Tensor  # (B, T), 1 for the second text
-
-    @classmethod
-    def of(cls, framed: Sequence[tuple[Sequence[int], int]]) -> Rows:
-        """Rows with the places where their second segments begin."""
-        ids = torch.from_numpy(pad_rows([row for row, _ in framed], -1))
-        keep, place = ids >= 0, torch.arange(ids.shape[1])
-        second = place >= torch.tensor([start for _, start in framed])[:, None]
-        return cls(ids.clamp_min(0), None if bool(keep.all()) else keep, (second & keep).long())
-
-    def to(self, device: Any) -> Rows:
-        keep = None if self.keep is None else self.keep.to(device)
-        return Rows(self.ids.to(device), keep, self.segments.to(device))
-
-
-class EncoderTask(Contract):
-    """A task whose model has an encoder called `bert`."""
+class EncoderTask(Task):
+    """A task whose network has an encoder called `bert`."""
 
     model: Any
     config: Any
@@ -102,134 +94,178 @@ class EncoderTask(Contract):
         max_length = config.max_length
         if shape.position == "learned":
             max_length = min(max_length, shape.max_positions)
-        self.frame = InputTemplate.of(tokenizer, max_length)
+        self.template = InputTemplate.of(tokenizer, max_length)
+
+    def networks(self) -> dict[str, nn.Module]:
+        return {"model": self.model}
+
+    # Preparing
 
     @classmethod
     def train_defaults(cls, config: Any) -> list[str]:
-        """A pretrained encoder wants small steps and few epochs."""
+        """A pretrained encoder needs small steps and few epochs."""
         if not config.base:
             return []
-        rate = {"all": "5e-5", "lora": "1e-3", "head": "1e-3"}[config.tune]
-        words = {"kind": "adamw", "lr": rate, "schedule": "linear", "warmup": "50", "weight_decay": "0.01", "clip": "1"}
-        words["beta2"] = "0.999"
-        words["new_head_lr"] = "1e-3"  # a layer that begins at 0 would hardly move at the rate of the others
-        return ["train.epochs=3", *(f"train.optim.{name}={value}" for name, value in words.items())]
+        overrides = {
+            "kind": "adamw",
+            "lr": {"all": "5e-5", "lora": "1e-3", "head": "1e-3"}[config.tune],
+            "schedule": "linear",
+            "warmup": "50",
+            "weight_decay": "0.01",
+            "clip": "1",
+            "beta2": "0.999",
+            "new_head_lr": "1e-3",  # a head that starts at 0 would hardly move at the rate of the encoder
+        }
+        return ["train.epochs=3", *(f"train.optim.{name}={value}" for name, value in overrides.items())]
 
     @staticmethod
-    def learn(config: Any, texts: Iterable[str], assets: Path) -> list[str]:
-        """Keep what an encoder needs, of the base or learnt from the texts; says what it is."""
-        if not config.base:
-            tokenizer = train_tokenizer("wordpiece", texts, config.vocabulary, lowercase=config.lowercase)
-            tokenizer.save(assets / "tokenizer.json")
-            write_json(assets / SHAPE, {"config": to_json(config.model)})
+    def write_encoder(config: Any, texts: Iterable[str], assets: Path, base: Pretrained | None) -> list[str]:
+        """Write tokenizer and shape of the encoder to the assets, and the weights of a pretrained one."""
+        if base is None:
+            tokenizer = train_tokenizer("wordpiece", texts, config.vocabulary_size, lowercase=config.lowercase)
+            tokenizer.save(assets / TOKENIZER)
+            write_json(assets / ENCODER, {"config": to_json(config.model)})
             return [f"vocabulary: {tokenizer.size:,} word pieces"]
-        base = _base(config.base)
-        base.tokenizer.save(assets / "tokenizer.json")
-        write_json(assets / SHAPE, {"config": to_json(base.shape)})
-        save_file(_trimmed(base.model, base.tokenizer.size), assets / WEIGHTS)
-        count = sum(value.numel() for value in base.model.bert.parameters())
-        return [f"base: {config.base}, {base.kind}, {count / 1e6:.1f} M parameters"]
+        kind = base.task if base.family is None else base.family.name
+        bert = getattr(base.network, "bert", None)
+        if not isinstance(bert, Bert):
+            raise UsageError(f"base must be an encoder such as BERT, but {config.base} is a {kind}")
+        base.processor.tokenizer.save(assets / TOKENIZER)
+        write_json(assets / ENCODER, {"config": to_json(base.config)})
+        save_file(_trimmed_weights(base.network, base.processor.tokenizer.size), assets / WEIGHTS)
+        count = sum(value.numel() for value in bert.parameters())
+        return [f"base: {config.base}, {kind}, {count / 1e6:.1f} M parameters"]
 
     @staticmethod
-    def read_assets(assets: Path) -> tuple[Tokenizer, BertConfig]:
-        """The tokenizer and the shape that `learn` kept."""
-        shape = from_json(BertConfig, read_json(assets / SHAPE)["config"])
-        return Tokenizer.load(assets / "tokenizer.json"), shape
+    def read_encoder(assets: Path) -> tuple[Tokenizer, BertConfig]:
+        """Return the tokenizer and the shape that `write_encoder` wrote."""
+        shape = from_json(BertConfig, read_json(assets / ENCODER)["config"])
+        return Tokenizer.load(assets / TOKENIZER), shape
 
-    def begin(self, assets: Path) -> None:
-        """Give the model the weights of its base, and freeze what is not to be trained."""
+    def load_base(self, assets: Path) -> None:
+        """Copy the weights of a pretrained base into the network, and freeze what is not trained."""
         if not self.config.base:
             return
         if not next(self.model.parameters()).is_meta:
-            known = load_file(assets / WEIGHTS)
+            weights = load_file(assets / WEIGHTS)
             with torch.no_grad():
                 for name, value in self.model.named_parameters():
-                    if name in known:
-                        value.copy_(known[name])
+                    if name in weights:
+                        value.copy_(weights[name])
         if self.config.tune == "lora":
-            lora.add(self.model.bert, self.config.rank)
+            add_lora(self.model.bert, self.config.rank)
         elif self.config.tune == "head":
             self.model.bert.requires_grad_(False)
 
-    def framed(self, first: str, second: str | None = None, *, parse_special: bool = False) -> tuple[list[int], int]:
-        """The row of one text or two, and where its second segment begins; marked: [MASK] stands for itself."""
-        encode = self.tokenizer.encode
-        return self.frame.build(encode(first, parse_special=parse_special), None if second is None else encode(second, parse_special=parse_special))
+    # Inference
+
+    def encode(self, first: str, second: str | None = None, *, parse_special: bool = False) -> EncodedText:
+        """Encode one text or a pair; `parse_special`: [MASK] in a text is the special token."""
+        ids = self.tokenizer.encode(first, parse_special=parse_special)
+        other = None if second is None else self.tokenizer.encode(second, parse_special=parse_special)
+        return EncodedText(*self.template.build(ids, other))
+
+    def run_batched(
+        self, encoded: Sequence[EncodedText], compute: Callable[[EncoderInputs, list[int]], Iterable[Result]]
+    ) -> Iterator[tuple[int, Result]]:
+        """Yield (row, result) for every encoded text, in batches of similar length on all cores, shortest first.
+
+        `compute` takes a batch and the numbers of its rows and returns a result for each of them; it runs without
+        gradients, in a thread of its own.
+        """
+        device = self.device()
+
+        def run(rows: list[int]) -> list[tuple[int, Result]]:
+            with torch.no_grad():
+                inputs = to_device(pad_texts([encoded[row] for row in rows]), device)
+                return list(zip(rows, compute(inputs, rows), strict=True))
+
+        lengths = [len(text.ids) for text in encoded]
+        groups = list(length_groups(lengths, BATCH_ROWS, BATCH_POSITIONS.get(device.type, MANY_POSITIONS)))
+        for results in parallel_map(run, groups) if device.type == "cpu" else map(run, groups):
+            yield from results
+
+    def run_all(
+        self,
+        encoded: Sequence[EncodedText],
+        compute: Callable[[EncoderInputs, list[int]], Iterable[Result]],
+        progress: Progress = ignore_progress,
+    ) -> list[Result]:
+        """Return the results of `run_batched` in the order of the texts."""
+        results: dict[int, Result] = {}
+        for row, result in self.run_batched(encoded, compute):
+            results[row] = result
+            if len(results) % 100 == 0:
+                progress(len(results) / len(encoded))
+        return [results[row] for row in range(len(encoded))]
 
     def features(
-        self, framed: Sequence[tuple[Sequence[int], int]], layers: Sequence[str] = ("last",)
+        self, encoded: Sequence[EncodedText], layers: Sequence[str] = ("last",)
     ) -> Iterator[tuple[int, Tensor]]:
-        """Which row, and the vectors (T, D) of its tokens; rows of like length go through the encoder together.
+        """Yield (row, vectors (T, D) of its tokens) in batches of similar length, shortest first.
 
-        The vectors of several choices of `LAYERS` stand side by side.
+        The vectors of several choices of `LAYERS` are concatenated.
         """
-        device = self._device()
 
-        @torch.no_grad()
-        def read(group: list[int]) -> list[tuple[int, Tensor]]:
-            rows = Rows.of([framed[at] for at in group]).to(device)
+        def compute(inputs: EncoderInputs, rows: list[int]) -> list[Tensor]:
             states: list[Tensor] = []
-            self.model.bert(rows.ids, rows.keep, rows.segments, states=states)
-            found = torch.cat([combine(states, one) for one in layers], dim=-1)
-            return [(at, vectors[: len(framed[at][0])]) for at, vectors in zip(group, found, strict=True)]
+            self.model.bert(*inputs, states=states)
+            vectors = torch.cat([combine(states, choice) for choice in layers], dim=-1)
+            return [vectors[at, : len(encoded[row].ids)] for at, row in enumerate(rows)]
 
-        parts = list(length_groups([len(row) for row, _ in framed], TOGETHER, POSITIONS.get(device.type, MANY)))
-        with self._settled():
-            for found in parallel_map(read, parts) if device.type == "cpu" else map(read, parts):
-                yield from found
+        return self.run_batched(encoded, compute)
 
-    def asked(
-        self, framed: tuple[Sequence[int], int], says: Callable[[Tensor], Tensor], *, layers: bool
-    ) -> tuple[Tensor, Axis, tuple[tuple[str, Tensor], ...]]:
-        """What is said of the vectors (T, D) of a row, what the row is, and what would be said after each layer."""
-        rows, bert = Rows.of([framed]).to(self._device()), self.model.bert
-        with self._settled(), residuals(bert.encoder, layers) as states:
-            found = says(bert(rows.ids, None, rows.segments)[0])
-            by_layer = tuple((f"bert.encoder.{at}", says(x[0])) for at, x in enumerate(states))
-        return found, token_axis("words", self.tokenizer, framed[0]), by_layer
+    def predict(self, inputs: Sequence[Mapping[str, Any]], options: Any) -> Iterator[Prediction]:
+        """Yield the answers in order, computed in batches of similar length.
 
-    def snapshot_of(self, text: str, framed: tuple[Sequence[int], int]) -> Prediction:
-        """A row with its maps, whatever is answered to it."""
-        return Prediction(text, "", {}, tuple(self.reads(framed)))
+        A text of more than `max_length` tokens is truncated.
+        """
+        for first in range(0, len(inputs), PREDICT_ROWS):
+            yield from self.predict_rows(inputs[first : first + PREDICT_ROWS], options)
 
-    @torch.no_grad()
-    def reads(self, framed: tuple[Sequence[int], int]) -> list[AttentionMap]:
-        """Every attention of reading one row."""
-        rows, words = Rows.of([framed]).to(self._device()), token_axis("words", self.tokenizer, framed[0])
-        with self._settled(), watch(self.model) as maps:
-            self.model.bert(rows.ids, None, rows.segments)
-        return [AttentionMap(name, RecordedRow(found, 0), words, words) for name, found in maps.items()]
+    @abc.abstractmethod
+    def predict_rows(self, inputs: Sequence[Mapping[str, Any]], options: Any) -> Iterable[Prediction]:
+        """Return the answers to some examples that fit into memory together."""
 
+    # Looking inside
 
-@dataclass(frozen=True)
-class _Base:
-    """A pretrained network with an encoder, its shape and tokenizer, and what kind of thing it is."""
+    def attention(self, text: EncodedText) -> AttentionMaps:
+        """Return all attention maps of the encoder for one text."""
+        inputs = to_device(pad_texts([text]), self.device())
+        axis = token_axis(Role.TEXT, self.tokenizer, text.ids)
+        with torch.no_grad(), watch(self.model) as recorder:
+            self.model.bert(*inputs)
+        return AttentionMaps(AttentionMap(name, RecordedRow(one, 0), axis, axis) for name, one in recorder.items())
 
-    model: Any
-    shape: BertConfig
-    tokenizer: Tokenizer
-    kind: str
+    def snapshot(self, inputs: Mapping[str, Any], text: EncodedText) -> Prediction:
+        """Return the attention of one example, without its answer."""
+        return Prediction(inputs, TextOutput(""), attention=self.attention(text))
 
+    def trace(
+        self, text: EncodedText, to_logits: Callable[[Tensor], Tensor], *, layers: bool
+    ) -> tuple[Tensor, TokenAxis, tuple[tuple[str, Tensor], ...]]:
+        """Compute logits from the vectors (T, D) of one text, with gradients where enabled.
 
-def _base(word: str) -> _Base:
-    """The encoder of a run, or of a model from elsewhere."""
-    if (Path(word) / "run.json").is_file():
-        run = Run(Path(word))
-        task, kind = load_run(run), run.describe()["task"]
-        if not isinstance(task, EncoderTask):
-            raise UsageError(f"base must be an encoder such as BERT, but {word} is a {kind}")
-        lora.merge(task.model)
-        return _Base(task.model, task.shape, task.tokenizer, kind)
-    opened = open_model(word)
-    kind = opened.foreign.family.name
-    if not isinstance(opened.foreign.model, BertForPreTraining):
-        raise UsageError(f"base must be an encoder such as BERT, but {word} is a {kind}")
-    return _Base(opened.foreign.model, opened.foreign.config, opened.tokenizer, kind)
+        Returns the logits, the axis of the text and, with `layers`, the logits from the output of each layer.
+        """
+        inputs, bert = to_device(pad_texts([text]), self.device()), self.model.bert
+        states: list[Tensor] | None = [] if layers else None
+        logits = to_logits(bert(*inputs, states=states)[0])
+        outputs = [] if states is None else [*map(bert.encoder.norm, states[1:-1]), states[-1]]
+        by_layer = tuple((f"bert.encoder.{layer}", to_logits(x[0])) for layer, x in enumerate(outputs))
+        return logits, token_axis(Role.TEXT, self.tokenizer, text.ids), by_layer
+
+    # Exchange
+
+    def to_pretrained(self) -> Pretrained:
+        name = type(self).__module__.rpartition(".")[2]
+        return Pretrained(merge_lora(self.model), self.model.bert.config, TextProcessor(self.tokenizer), None, name)
 
 
-def _trimmed(model: Any, vocabulary: int) -> dict[str, Tensor]:
-    """The weights of a model without the rows beyond the vocabulary, which some models have to fill up a table."""
-    by_token = ("bert.embedding.weight", "words.head.weight", "words.head.bias")
+def _trimmed_weights(network: nn.Module, vocabulary: int) -> dict[str, Tensor]:
+    """Return the weights without rows beyond the vocabulary, which some models have as padding."""
+    by_token = ("bert.embedding.weight", "mlm.head.weight", "mlm.head.bias")
     return {
-        name: value[:vocabulary].contiguous() if name in by_token else value for name, value in model.named_parameters()
+        name: value[:vocabulary].contiguous() if name in by_token else value
+        for name, value in network.named_parameters()
     }

@@ -1,0 +1,246 @@
+"""Labelled task: what tasks on a table of texts, or pairs of texts, with labels or numbers share.
+
+Shapes: B rows, D width.
+"""
+
+from __future__ import annotations
+
+import abc
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from torch import Tensor, nn
+
+from saccade.atomic_io import read_json, write_json
+from saccade.core import Prediction, Pretrained, Progress, Split, Text
+from saccade.core.callback import ignore_progress
+from saccade.data.batching import BucketedBatches
+from saccade.data.formats.labelled import Labelled, LabelledFiles, find_labelled, read_labelled
+from saccade.data.settings import ValidationSplit
+from saccade.data.splitting import SplitSettings
+from saccade.data.tables.problems import Strays
+from saccade.data.text.tokenizers import Tokenizer
+from saccade.data.tokenization import tokenize
+from saccade.errors import DataError
+from saccade.models.text.bert import BertConfig, EncoderInputs
+from saccade.tasks._encoder.inputs import EncodedText, EncodedTexts, Lengths, count_tokens, pad_texts, to_device
+from saccade.tasks._encoder.task import EncoderConfig, EncoderTask
+
+LABELS = "labels.json"
+QUICK_ROWS = 1000  # of a quick evaluation
+
+
+@dataclass(frozen=True)
+class LabelledSettings(ValidationSplit):
+    """Which columns hold texts and labels."""
+
+    text_column: str = ""
+    """column of the text; without it the usual names are tried, then the content decides"""
+    second_column: str = ""
+    """column of the second text of a pair"""
+    label_column: str = ""
+    """column of the label, the labels or the number"""
+    encoding: str = ""
+    """encoding of the files, if not UTF-8"""
+
+
+@dataclass(frozen=True)
+class LabelledConfig(EncoderConfig):
+    """Settings of a task with labelled rows."""
+
+    data: LabelledSettings = field(default_factory=LabelledSettings)
+    pool: Literal["mean", "first"] = "mean"
+    """the vector of a text: the mean over its tokens, or the first token's"""
+
+
+@dataclass(frozen=True)
+class LabelledBatch:
+    """Encoded texts with their targets (B, ...)."""
+
+    inputs: tuple[EncoderInputs, ...]
+    targets: Tensor | None
+    names: tuple[str, ...]
+    units: int
+
+    @property
+    def count(self) -> int:
+        return len(self.names)
+
+    @property
+    def rows(self) -> list[str]:
+        return list(self.names)
+
+    def to(self, device: Any) -> LabelledBatch:
+        inputs = tuple(to_device(side, device) for side in self.inputs)
+        targets = None if self.targets is None else self.targets.to(device)
+        return LabelledBatch(inputs, targets, self.names, self.units)
+
+
+class LabelledTask(EncoderTask):
+    """A task that reads a table of texts, or pairs of texts, each with its label or number."""
+
+    numeric = False
+    """whether labels are numbers"""
+    separate = False
+    """whether the two texts of a pair are encoded separately, not as one sequence"""
+
+    def __init__(self, config: Any, tokenizer: Tokenizer, shape: BertConfig, label_info: Mapping[str, Any]) -> None:
+        super().__init__(config, tokenizer, shape)
+        self.label_info = label_info
+        self.inputs = (Text("first"), Text("second")) if label_info["pairs"] else (Text("text"),)
+        self.splits: dict[Split, Labelled] = {}
+
+    # Data
+
+    @classmethod
+    def prepare(
+        cls,
+        config: Any,
+        data: Path,
+        assets: Path,
+        *,
+        base: Pretrained | None = None,
+        progress: Progress = ignore_progress,
+    ) -> list[str]:
+        rows, notes = cls.read(config.data, data)
+        train = rows if config.data.valid else rows.split(SplitSettings(fraction=config.data.valid_fraction))[0]
+        write_json(assets / LABELS, cls.describe_labels(train, rows))
+        return [
+            *notes,
+            *cls.write_encoder(config, [*train.texts, *train.seconds], assets, base),
+            *rows.strays.notes(),
+        ]
+
+    @classmethod
+    def describe_labels(cls, train: Labelled, rows: Labelled) -> dict[str, Any]:
+        """Return what must be known of the labels to open the task."""
+        return {"labels": list(rows.names), "multi_label": rows.several, "pairs": bool(rows.seconds)}
+
+    @classmethod
+    def open(cls, config: Any, assets: Path) -> LabelledTask:
+        task = cls(config, *cls.read_encoder(assets), read_json(assets / LABELS))
+        task.load_base(assets)
+        return task
+
+    @classmethod
+    def read(cls, settings: LabelledSettings, path: Path, like: Labelled | None = None) -> tuple[Labelled, list[str]]:
+        """Return the rows of a path, with notes on the files; `like`: their labels must be among its labels."""
+        files = cls.find(settings, path)
+        return read_labelled(files, like=like), files.notes()
+
+    @classmethod
+    def find(cls, settings: LabelledSettings, path: Path) -> LabelledFiles:
+        """Return the files of a path and the columns of texts and labels."""
+        return find_labelled(
+            path,
+            column=settings.text_column,
+            second=settings.second_column,
+            label=settings.label_column,
+            numbers=cls.numeric,
+            encoding=settings.encoding or None,
+        )
+
+    def load_data(self, data: Path, *, eval_only: bool = False, progress: Progress = ignore_progress) -> list[str]:
+        like, settings = self._like(), self.config.data
+        rows, _ = self.read(settings, data, like)
+        if eval_only:
+            self._set_splits({Split.VALID: rows}, data)
+            return [f"rows: {len(rows):,}"]
+        if settings.valid:
+            train, (valid, _) = rows, self.read(settings, Path(settings.valid), like)
+        else:
+            train, valid = rows.split(SplitSettings(fraction=settings.valid_fraction))
+        self._set_splits({Split.TRAIN: train, Split.VALID: valid}, data)
+        return [f"rows: {len(train):,} for training, {len(valid):,} for validation"]
+
+    def _set_splits(self, splits: dict[Split, Labelled], data: Path) -> None:
+        """Keep the rows, if they can be evaluated."""
+        for rows in splits.values():
+            if bool(rows.seconds) != self.label_info["pairs"]:
+                names = ("one text", "two texts")
+                actual, expected = names[bool(rows.seconds)], names[self.label_info["pairs"]]
+                message = f"{rows.files[0]}: {actual} in a row, expected {expected} as in the training rows"
+                raise DataError(f"{message}; name the columns with data.text_column and data.second_column")
+        numbers = set(splits[Split.VALID].numbers)
+        if len(numbers) == 1:
+            message = f"{data}: every number of the validation rows is {numbers.pop():g}, expected different ones"
+            raise DataError(f"{message}; give more rows, or data.valid=FILE")
+        if not self.numeric and not any(splits[Split.VALID].labels):
+            message = f"{data}: no validation row has a label, expected one at least"
+            raise DataError(f"{message}; give more rows, or data.valid=FILE")
+        self.splits = splits
+        self.fingerprint = _fingerprint(splits.values())
+
+    def _like(self) -> Labelled | None:
+        """The labels that rows may have: those of the training rows."""
+        if self.numeric:
+            return None
+        names, several = tuple(self.label_info["labels"]), bool(self.label_info["multi_label"])
+        return Labelled((), (), (), (), names, several, (), (), Strays())
+
+    def encoded(self, split: Split) -> tuple[EncodedTexts, ...]:
+        """Return the rows of a split as tokens: one sequence each, or with `separate` two."""
+        rows = self.splits[split]
+        first = tokenize(rows.texts, self.tokenizer)
+        if not rows.seconds:
+            return (EncodedTexts(self.template, first),)
+        second = tokenize(rows.seconds, self.tokenizer)
+        if self.separate:
+            return EncodedTexts(self.template, first), EncodedTexts(self.template, second)
+        return (EncodedTexts(self.template, first, second),)
+
+    def encode_inputs(self, inputs: Sequence[Mapping[str, Any]]) -> list[EncodedText]:
+        """Encode validated examples, each as one sequence."""
+        columns = (self.tokenizer.encode_batch([row[field.name] for row in inputs]) for field in self.inputs)
+        return [EncodedText(*self.template.build(*ids)) for ids in zip(*columns, strict=True)]
+
+    def source(self, split: Split, seed: int) -> BucketedBatches:
+        rows, encoded = self.splits[split], self.encoded(split)
+
+        def collate(indices: list[int]) -> LabelledBatch:
+            inputs = tuple(pad_texts([side[row] for row in indices]) for side in encoded)
+            names = tuple(rows.place(row) for row in indices)
+            return LabelledBatch(inputs, self.targets(rows, indices), names, sum(map(count_tokens, inputs)))
+
+        config, lengths = self.config, [side.lengths for side in encoded]
+        return BucketedBatches(
+            Lengths(lengths[0] if len(lengths) == 1 else np.stack(lengths, axis=1)),
+            collate,
+            budget=config.batch_tokens,
+            seed=seed,
+            micro_batches=config.micro_batches,
+        )
+
+    @abc.abstractmethod
+    def targets(self, rows: Labelled, indices: Sequence[int]) -> Tensor | None:
+        """Return the targets of some rows, as the loss needs them."""
+
+    # Training and using
+
+    def losses(self, batch: LabelledBatch, networks: Mapping[str, nn.Module]) -> Iterator[tuple[str, Tensor]]:
+        yield "model", networks["model"](*batch.inputs, batch.targets)
+
+    def evaluated_rows(self, split: Split, quick: bool) -> list[int]:
+        """Return the rows that are evaluated; quick: every n-th, so that there are few."""
+        count = len(self.splits[split])
+        return list(range(0, count, max(1, -(-count // QUICK_ROWS)) if quick else 1))
+
+    def attention_snapshot(self) -> list[Prediction]:
+        rows, texts = self.splits[Split.VALID], self.encoded(Split.VALID)[0]
+        indices = dict.fromkeys((0, len(rows) // 2))
+        return [self.snapshot(self._row_inputs(rows, row), texts[row]) for row in indices]
+
+    def _row_inputs(self, rows: Labelled, row: int) -> dict[str, str]:
+        texts = [rows.texts[row], *([rows.seconds[row]] if rows.seconds and not self.separate else [])]
+        return {field.name: text for field, text in zip(self.inputs, texts, strict=False)}
+
+
+def _fingerprint(splits: Sequence[Labelled] | Any) -> str:
+    """Return a hash of all rows."""
+    content = [[rows.texts, rows.seconds, rows.labels, rows.numbers] for rows in splits]
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
