@@ -73,6 +73,8 @@ def check_tied(tied: bool, names: Names) -> None:
 
 
 def write_config(config: BertConfig, network: nn.Module) -> dict[str, Any]:
+    if not config.segments:  # transformers' BERT always looks up a segment
+        raise ValueError("segments must be at least 1 for a BERT, but is 0")
     return {
         "vocab_size": vocabulary_size(network),
         "hidden_size": config.dim,

@@ -1,42 +1,46 @@
-"""Models of Hugging Face in and out: tiny random ones of transformers, the same numbers in ours, both ways."""
+"""Families: tiny random models of transformers give the same numbers in ours, read and written."""
 
 import json
 
 import pytest
 import torch
 
+from saccade.errors import ModelFileError
 from saccade.nn.cache import KVCache
-from saccade.pretrained.huggingface import FAMILIES, read, write
+from saccade.pretrained.config_json import read_config
+from saccade.pretrained.export import find_family, write_network
+from saccade.pretrained.families import FAMILIES
+from saccade.pretrained.opening import read_network
 
 transformers = pytest.importorskip("transformers", reason="the oracle; installed with the [test] extra")
 
 VOCABULARY = 61
 
 
-def randomised(model):
+def randomized(model):
     torch.manual_seed(1)
     with torch.no_grad():
         for value in model.parameters():
             value.normal_(std=0.3)
-    for name, module in model.named_modules():  # transformers keeps this row at 0 and never looks it up
+    for name, module in model.named_modules():  # transformers keeps the row of the padding at 0 and never looks it up
         if name.endswith("position_embeddings") and getattr(module, "padding_idx", None) is not None:
             module.weight.data[: module.padding_idx + 1] = 0.0
     return model.eval()
 
 
-def bert(dim, depth, heads, hidden, **rest):
+def bert(dim, depth, heads, hidden, **options):
     sizes = {"hidden_size": dim, "num_hidden_layers": depth, "num_attention_heads": heads, "intermediate_size": hidden}
-    return transformers.BertConfig(vocab_size=VOCABULARY, max_position_embeddings=40, **sizes, **rest)
+    return transformers.BertConfig(vocab_size=VOCABULARY, max_position_embeddings=40, **sizes, **options)
 
 
-def roberta(dim, depth, heads, hidden, **rest):
+def roberta(dim, depth, heads, hidden, **options):
     sizes = {"hidden_size": dim, "num_hidden_layers": depth, "num_attention_heads": heads, "intermediate_size": hidden}
     return transformers.RobertaConfig(
-        vocab_size=VOCABULARY, max_position_embeddings=42, type_vocab_size=1, **sizes, **rest
+        vocab_size=VOCABULARY, max_position_embeddings=42, type_vocab_size=1, **sizes, **options
     )
 
 
-def distilbert(dim, depth, heads, hidden, **rest):
+def distilbert(dim, depth, heads, hidden, **options):
     return transformers.DistilBertConfig(
         vocab_size=VOCABULARY,
         max_position_embeddings=40,
@@ -44,7 +48,7 @@ def distilbert(dim, depth, heads, hidden, **rest):
         n_layers=depth,
         n_heads=heads,
         hidden_dim=hidden,
-        **rest,
+        **options,
     )
 
 
@@ -61,15 +65,15 @@ GPT2 = {"vocab_size": VOCABULARY, "bos_token_id": None, "eos_token_id": None}
 LLAMA = {**GPT2, "pad_token_id": None, "max_position_embeddings": 64}
 
 
-def llama(kind, dim, depth, heads, shared, hidden, **rest):
+def llama(kind, dim, depth, heads, kv_heads, hidden, **options):
     return kind(
         hidden_size=dim,
         num_hidden_layers=depth,
         num_attention_heads=heads,
-        num_key_value_heads=shared,
+        num_key_value_heads=kv_heads,
         intermediate_size=hidden,
         **LLAMA,
-        **rest,
+        **options,
     )
 
 
@@ -114,45 +118,50 @@ IDS = torch.randint(2, VOCABULARY, (3, 12), generator=torch.Generator().manual_s
 KEEP = torch.arange(12) < torch.tensor([[12], [7], [1]])
 
 
-def same(ours, theirs, keep=None):
+def assert_close(ours, theirs, keep=None):
     if keep is not None:
         ours, theirs = ours[keep], theirs[keep]
     torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=1e-4)
 
 
+def family_of(folder):
+    return read_config(folder)[0]
+
+
 def compare_encoder(theirs, folder):
-    foreign = read(folder)
-    model, bert = foreign.model, foreign.model.bert
+    loaded = read_network(folder)
+    model, bert = loaded.network, loaded.network.bert
     segments = None
     extra = {}
     if bert.config.segments > 1:
         segments = torch.randint(bert.config.segments, IDS.shape, generator=torch.Generator().manual_seed(3))
         extra = {"token_type_ids": segments}
     with torch.no_grad():
-        found = theirs(IDS.where(KEEP, 1), attention_mask=KEEP.long(), output_hidden_states=True, **extra)
+        expected = theirs(IDS.where(KEEP, 1), attention_mask=KEEP.long(), output_hidden_states=True, **extra)
         states = []
         last = bert(IDS.where(KEEP, 1), KEEP, segments, states=states)
-        for mine, other in zip(states, found.hidden_states, strict=True):
-            same(mine, other, KEEP)
-        same(last, states[-1])
-        if model.words is not None:
-            logits = found.prediction_logits if "prediction_logits" in found else found.logits
-            same(model.words(last), logits, KEEP)
-        if model.next is not None:
-            same(model.next(bert.pooled(last)), found.seq_relationship_logits)
+        for state, expected_state in zip(states, expected.hidden_states, strict=True):
+            assert_close(state, expected_state, KEEP)
+        assert_close(last, states[-1])
+        if model.mlm is not None:
+            logits = expected.prediction_logits if "prediction_logits" in expected else expected.logits
+            assert_close(model.mlm(last), logits, KEEP)
+        if model.next_sentence is not None:
+            assert_close(model.next_sentence(bert.pooled(last)), expected.seq_relationship_logits)
         elif bert.pooler is not None:
-            same(bert.pooled(last), found.pooler_output)
-    return foreign
+            assert_close(bert.pooled(last), expected.pooler_output)
+    return loaded
 
 
 @pytest.mark.parametrize("name", ENCODERS)
-def test_an_encoder_gives_the_states_and_logits_of_transformers_and_goes_back(name, tmp_path):
+def test_an_encoder_has_the_hidden_states_and_logits_of_transformers_and_is_written_back(name, tmp_path):
     config, kind = ENCODERS[name]
-    theirs = randomised(kind(config))
+    theirs = randomized(kind(config))
     theirs.save_pretrained(tmp_path / "theirs")
-    foreign = compare_encoder(theirs, tmp_path / "theirs")
-    assert foreign.unused == ()
-    write(foreign.model, foreign.config, foreign.vocabulary, foreign.family, tmp_path / "ours", {})
+    loaded = compare_encoder(theirs, tmp_path / "theirs")
+    assert loaded.unused == ()
+    assert loaded.task == ("sentence_vectors" if name.endswith("bare") else "masked_language_model")
+    write_network(loaded.network, loaded.config, family_of(tmp_path / "theirs"), tmp_path / "ours")
     again, report = kind.from_pretrained(tmp_path / "ours", output_loading_info=True)
     assert not report["missing_keys"] and not report["unexpected_keys"] and not report["mismatched_keys"]
     for name, value in again.state_dict().items():
@@ -161,31 +170,31 @@ def test_an_encoder_gives_the_states_and_logits_of_transformers_and_goes_back(na
 
 
 @pytest.mark.parametrize("name", DECODERS)
-def test_a_decoder_gives_the_logits_of_transformers_and_goes_back(name, tmp_path):
+def test_a_decoder_has_the_logits_of_transformers_and_is_written_back(name, tmp_path):
     config, kind = DECODERS[name]
-    theirs = randomised(kind(config))
+    theirs = randomized(kind(config))
     theirs.save_pretrained(tmp_path / "theirs")
-    foreign = read(tmp_path / "theirs")
+    loaded = read_network(tmp_path / "theirs")
     with torch.no_grad():
         expected = theirs(IDS, output_hidden_states=True)
-        same(foreign.model(IDS), expected.logits)
+        assert_close(loaded.network(IDS), expected.logits)
         cache = KVCache(12)
-        steps = [foreign.model(part, cache=cache) for part in IDS.split([5, 1, 6], dim=1)]
-        same(torch.cat(steps, dim=1), expected.logits)
-    assert foreign.unused == ()
-    write(foreign.model, foreign.config, foreign.vocabulary, foreign.family, tmp_path / "ours", {})
+        steps = [loaded.network(part, cache=cache) for part in IDS.split([5, 1, 6], dim=1)]
+        assert_close(torch.cat(steps, dim=1), expected.logits)
+    assert loaded.unused == ()
+    write_network(loaded.network, loaded.config, family_of(tmp_path / "theirs"), tmp_path / "ours")
     again, report = kind.from_pretrained(tmp_path / "ours", output_loading_info=True)
     assert not report["missing_keys"] and not report["unexpected_keys"] and not report["mismatched_keys"]
     for name, value in again.state_dict().items():
         torch.testing.assert_close(value, theirs.state_dict()[name], atol=0, rtol=0)
     with torch.no_grad():
-        same(again.eval()(IDS).logits, expected.logits)
+        assert_close(again.eval()(IDS).logits, expected.logits)
 
 
 @pytest.mark.parametrize(
     ("dim", "layers", "heads", "hidden", "act"), [(24, (2, 2), 4, 40, "swish"), (12, (1, 3), 2, 16, "relu")]
 )
-def test_marian_gives_the_logits_of_transformers_and_goes_back(dim, layers, heads, hidden, act, tmp_path):
+def test_marian_has_the_logits_of_transformers_and_is_written_back(dim, layers, heads, hidden, act, tmp_path):
     sizes = {f"{side}_attention_heads": heads for side in ("encoder", "decoder")}
     sizes |= {f"{side}_ffn_dim": hidden for side in ("encoder", "decoder")}
     config = transformers.MarianConfig(
@@ -203,7 +212,7 @@ def test_marian_gives_the_logits_of_transformers_and_goes_back(dim, layers, head
         forced_eos_token_id=None,
         **sizes,
     )
-    theirs = randomised(transformers.MarianMTModel(config))
+    theirs = randomized(transformers.MarianMTModel(config))
     positions = transformers.MarianMTModel(config).state_dict()  # these are computed, not learned
     with torch.no_grad():
         for name, value in theirs.state_dict().items():
@@ -211,45 +220,85 @@ def test_marian_gives_the_logits_of_transformers_and_goes_back(dim, layers, head
                 value.copy_(positions[name])
         theirs.final_logits_bias.normal_()
     theirs.save_pretrained(tmp_path / "theirs")
-    foreign = read(tmp_path / "theirs")
+    loaded = read_network(tmp_path / "theirs")
     written = torch.randint(2, VOCABULARY - 1, (3, 7), generator=torch.Generator().manual_seed(4))
     with torch.no_grad():
         expected = theirs(IDS.clamp_max(VOCABULARY - 2), attention_mask=KEEP.long(), decoder_input_ids=written).logits
-        same(foreign.model(IDS.clamp_max(VOCABULARY - 2), KEEP, written), expected)
-    assert foreign.unused == ()
-    write(foreign.model, foreign.config, foreign.vocabulary, foreign.family, tmp_path / "ours", {"pad_token_id": 60})
+        assert_close(loaded.network(IDS.clamp_max(VOCABULARY - 2), KEEP, written), expected)
+    assert loaded.unused == ()
+    family = family_of(tmp_path / "theirs")
+    write_network(loaded.network, loaded.config, family, tmp_path / "ours", {"pad_token_id": 60})
     again = transformers.MarianMTModel.from_pretrained(tmp_path / "ours").eval()
     with torch.no_grad():
-        found = again(IDS.clamp_max(VOCABULARY - 2), attention_mask=KEEP.long(), decoder_input_ids=written).logits
-        same(found, expected)
+        logits = again(IDS.clamp_max(VOCABULARY - 2), attention_mask=KEEP.long(), decoder_input_ids=written).logits
+        assert_close(logits, expected)
 
 
 @pytest.mark.parametrize("name", ["bert", "llama"])
 def test_shards_and_half_precision_are_read(name, tmp_path):
     config, kind = {**ENCODERS, **DECODERS}[name]
-    theirs = randomised(kind(config)).to(torch.bfloat16)
+    theirs = randomized(kind(config)).to(torch.bfloat16)
     theirs.save_pretrained(tmp_path, max_shard_size="5KB")
     assert len(list(tmp_path.glob("model-*.safetensors"))) > 1
-    model = read(tmp_path).model
+    model = read_network(tmp_path).network
     assert all(value.dtype == torch.float32 for value in model.parameters())
     table = model.bert.embedding.weight if name == "bert" else model.embedding.weight
     assert torch.equal(table, theirs.get_input_embeddings().weight.float())
 
 
-def test_what_a_model_has_no_place_for_is_said(tmp_path):
+def test_tensors_without_a_parameter_are_reported(tmp_path):
     transformers.BertForSequenceClassification(bert(24, 1, 4, 40)).save_pretrained(tmp_path)
-    foreign = read(tmp_path)
-    assert foreign.unused == ("classifier.bias", "classifier.weight")
-    assert foreign.model.words is None and foreign.config.pooler
+    loaded = read_network(tmp_path)
+    assert loaded.unused == ("classifier.bias", "classifier.weight")
+    assert loaded.network.mlm is None and loaded.config.pooler
 
 
-def test_every_family_has_its_file_and_its_name():
+def test_the_families_are_registered_by_model_type():
     assert sorted(FAMILIES) == ["bert", "distilbert", "gpt2", "llama", "marian", "qwen2", "roberta"]
     assert all(name == family.name for name, family in FAMILIES.items())
 
 
-def test_an_unknown_key_of_a_config_reaches_nothing(tmp_path):
+def test_unknown_fields_of_a_config_are_ignored(tmp_path):
     transformers.BertModel(bert(24, 1, 4, 40)).save_pretrained(tmp_path)
     path = tmp_path / "config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "torchscript": True, "custom_pipelines": {"a": "b"}}))
-    assert read(tmp_path).config.dim == 24
+    assert read_network(tmp_path).config.dim == 24
+
+
+@pytest.mark.parametrize("name", [*ENCODERS, *DECODERS])
+def test_export_finds_a_family_that_holds_the_network_exactly(name, tmp_path):
+    config, kind = {**ENCODERS, **DECODERS}[name]
+    kind(config).save_pretrained(tmp_path)
+    loaded, family = read_network(tmp_path), family_of(tmp_path)
+    assert find_family(loaded.network, loaded.config, family) is family
+    expected = "bert" if name.startswith("roberta") else family.name  # the same network, with other position numbers
+    assert find_family(loaded.network, loaded.config).name == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "message"),
+    [
+        ("bert", {"tie_word_embeddings": False}, "tie_word_embeddings must be true for a masked language model"),
+        ("distilbert", {"tie_word_embeddings": False}, "tie_word_embeddings must be true for a masked language model"),
+        ("llama", {"rope_scaling": {"type": "linear", "factor": 2.0}}, "rope_scaling must be"),
+        ("llama", {"rope_parameters": {"rope_type": "yarn"}}, "rope_parameters.rope_type must be 'default'"),
+        ("llama", {"rope_parameters": {"partial_rotary_factor": 0.5}}, "partial_rotary_factor must be 1, but is 0.5"),
+        ("llama", {"attention_bias": True}, "attention_bias must be False"),
+        ("qwen2", {"use_sliding_window": True}, "use_sliding_window must be False"),
+        ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx must be False"),
+    ],
+)
+def test_a_field_that_would_change_the_outputs_is_refused_by_name(name, changes, message, tmp_path):
+    config, kind = {**ENCODERS, **DECODERS}[name]
+    kind(config).save_pretrained(tmp_path)
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+    with pytest.raises(ModelFileError, match=message):
+        read_network(tmp_path)
+
+
+def test_an_encoder_without_a_head_needs_no_tied_embeddings(tmp_path):
+    transformers.BertModel(bert(24, 1, 4, 40)).save_pretrained(tmp_path)
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "tie_word_embeddings": False}))
+    assert read_network(tmp_path).task == "sentence_vectors"
