@@ -83,9 +83,9 @@ class Compressed(Attention):
         first = start // size  # (B,): the window being filled
         recent = x.new_zeros(rows, -(-(size - 1 + tokens) // size) * size, width)  # the tokens from its beginning on
         if cache.state:
-            before, begun = cache.state
-            place = positions((first - begun) * size, size, x.device).clamp_max(before.shape[1] - 1)
-            recent[:, :size] = before.gather(1, place[..., None].expand(-1, -1, width))
+            kept, kept_first = cache.state
+            index = positions((first - kept_first) * size, size, x.device).clamp_max(kept.shape[1] - 1)
+            recent[:, :size] = kept.gather(1, index[..., None].expand(-1, -1, width))
         recent.scatter_(1, positions(start % size, tokens, x.device)[..., None].expand_as(x), x)
         cache.state = (recent, first)
         k, v = self._shorten(recent)
@@ -93,7 +93,9 @@ class Compressed(Attention):
             shape = (rows, self.kv_heads, cache.owner.capacity // size + 4, self.head_dim)
             cache.keys, cache.values = k.new_zeros(shape), v.new_zeros(shape)
         index = positions(first + 1, k.shape[2], x.device)[:, None, :, None].expand_as(k)
+        before, seen = (1 + count // size for count in (cache.owner.longest, cache.owner.longest + tokens))
+        for held in (cache.keys, cache.values):  # windows that a shorter row has not filled: masked, but 0 x nan is nan
+            held[:, :, before:seen] = 0.0
         cache.keys.scatter_(2, index, k)
         cache.values.scatter_(2, index, v)
-        seen = 1 + (cache.owner.longest + tokens) // size
         return cache.keys[:, :, :seen], cache.values[:, :, :seen]

@@ -169,6 +169,26 @@ def test_logits_of_a_row_do_not_depend_on_the_rows_beside_it(models, shape: str,
     torch.testing.assert_close(torch.cat(logits), alone, atol=1e-10, rtol=1e-10)
 
 
+def test_what_new_memory_holds_does_not_matter(models) -> None:
+    """New memory filled with nan, as torch does on demand, while rows of different lengths join and leave."""
+    requests = [Request([number + 1] * length, GREEDY, 1, 20 - length) for number, length in enumerate((2, 9, 5))]
+    alone = [list(generate(models["rotary"], request, CONTEXT)) for request in requests]
+    together: dict[int, list[int]] = {id(request): [] for request in requests}
+    torch.use_deterministic_algorithms(True)
+    try:
+        generation = Generation(models["rotary"], CONTEXT)
+        for request in requests:
+            generation.add(request)
+            for row, token in generation.step():
+                together[id(row)].append(token)
+        while len(generation):
+            for row, token in generation.step():
+                together[id(row)].append(token)
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert list(together.values()) == alone
+
+
 def test_equal_requests_give_equal_tokens_in_the_order_they_were_added(model: GPT) -> None:
     generation = Generation(model, CONTEXT)
     requests = [Request([1, 2], Sampling(1.0), 5, 4), Request([4], GREEDY, 1, 2), Request([1, 2], Sampling(1.0), 5, 4)]

@@ -174,3 +174,46 @@ def test_the_probe_shows_the_weights_of_the_windows():
             attention(token[:, None], cache=cache.layer("self"))
             cache.advance(1)
         assert_same(maps[""].rows(), at_once[..., :3])
+
+
+@pytest.mark.parametrize("stride", [2, 3])
+@torch.no_grad()
+def test_memory_that_no_row_has_written_is_never_read(stride):
+    """New memory filled with nan, as torch does on demand; rows of different lengths are reordered at every step.
+
+    Reordering moves the used part into new memory. Later the longest row makes windows visible that a shorter row has
+    not filled: masked, but with a weight of 0 x nan.
+    """
+    attention, x = Compressed(8, 2, stride=stride).double().eval(), torch.randn(3, 30, 8).double()
+    whole, lengths = attention(x), torch.tensor([9, 4, 1])
+    torch.use_deterministic_algorithms(True)
+    try:
+        cache = KVCache(30)
+        attention(x[:, :9], cache=cache.layer("a"))
+        cache.advance(lengths)
+        for step in range(20):
+            cache.reorder(torch.arange(3))
+            at = torch.arange(3), lengths + step
+            found = attention(x[at][:, None], cache=cache.layer("a"))
+            cache.advance(1)
+            torch.testing.assert_close(found[:, 0], whole[at], atol=1e-10, rtol=1e-10)
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+@torch.no_grad()
+def test_rows_that_join_keep_their_windows():
+    """One row after 7 tokens and one after 2 in the same cache: the states have different widths and lengths."""
+    attention, x = compressed(stride=3), torch.randn(2, 12, 8, dtype=torch.float64)
+    whole, first, second = attention(x), KVCache(12), KVCache(6)
+    attention(x[:1, :7], cache=first.layer("a"))
+    first.advance(7)
+    for token in x[1:, :2].split(1, dim=1):
+        attention(token, cache=second.layer("a"))
+        second.advance(1)
+    first.join(second)
+    for step in range(5):
+        at = torch.arange(2), torch.tensor([7, 2]) + step
+        found = attention(x[at][:, None], cache=first.layer("a"))
+        first.advance(1)
+        assert_same(found[:, 0], whole[at])
