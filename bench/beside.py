@@ -19,7 +19,7 @@ from pathlib import Path
 
 import torch
 from tokenizers import Tokenizer
-from turns import tell
+from interleaved import report
 
 from saccade import api
 from saccade.data.formats.squad import read_squad
@@ -196,11 +196,11 @@ def main():
     for seed in map(int, options.seeds.split(",")):
         found, (took, theirs) = work(options.epochs, seed)
         for name, pair in found.items():
-            tell(name, *pair, seed=seed, seconds=round(took), peer_seconds=round(theirs))
+            report(name, *pair, seed=seed, seconds=round(took), peer_seconds=round(theirs))
             pairs.setdefault(name, []).append(pair)
     for name, several in pairs.items():
         if len(several) > 1:
-            tell(f"{name}_mean", *(statistics.mean(side) for side in zip(*several, strict=True)), seeds=len(several))
+            report(f"{name}_mean", *(statistics.mean(side) for side in zip(*several, strict=True)), seeds=len(several))
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from turns import race, serve, tell
+from interleaved import measure, report, serve
 
 BATCH, SHORTEST, LONGEST = 32, 16, 128
 
@@ -230,13 +230,13 @@ def main():
         kept.write_text(json.dumps(lines))
         said = first_words(folder, lines[:64])
         workers = [["--worker", contestant, str(folder), str(kept)] for contestant in said]
-        seconds = race(__file__, workers, options.rounds)
+        seconds = measure(__file__, workers, options.rounds)
     speed = {c: len(lines) / s for c, s in zip(said, seconds, strict=True)}
     for mine in ("ours", "ours_int8"):
         for peer in [one for one in speed if not one.startswith("ours")]:
             cosine = round(likeness(said[mine], said["transformers"]), 6)
             name = f"encode_{options.shape}_{mine}_{peer}"
-            tell(name, speed[mine], speed[peer], unit="sentences/s", cosine=cosine)
+            report(name, speed[mine], speed[peer], unit="sentences/s", cosine=cosine)
 
 
 if __name__ == "__main__":

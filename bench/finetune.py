@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 from encode import words
-from turns import race, serve, tell
+from interleaved import measure, report, serve
 
 BATCH = 32
 
@@ -83,18 +83,18 @@ def theirs(folder, data):
     return work
 
 
-CONTESTANTS = {"ours": ours, "transformers": theirs}
+CANDIDATES = {"ours": ours, "transformers": theirs}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--rows", type=int, default=512)
-    parser.add_argument("--worker", nargs=3, metavar=("CONTESTANT", "FOLDER", "DATA"))
+    parser.add_argument("--worker", nargs=3, metavar=("CANDIDATE", "FOLDER", "DATA"))
     options = parser.parse_args()
     if options.worker:
-        contestant, folder, data = options.worker
-        serve(CONTESTANTS[contestant](Path(folder), Path(data)))
+        candidate, folder, data = options.worker
+        serve(CANDIDATES[candidate](Path(folder), Path(data)))
         return
     from saccade.pretrained.catalogue import get
 
@@ -102,9 +102,9 @@ def main():
     with tempfile.TemporaryDirectory() as place:
         data = Path(place) / "rows.tsv"
         write(data, folder, options.rows)
-        seconds = race(__file__, [["--worker", c, str(folder), str(data)] for c in CONTESTANTS], options.rounds)
-    speed = {c: options.rows / s for c, s in zip(CONTESTANTS, seconds, strict=True)}
-    tell("finetune_minilm", speed["ours"], speed["transformers"], unit="rows/s")
+        seconds = measure(__file__, [["--worker", c, str(folder), str(data)] for c in CANDIDATES], options.rounds)
+    speed = {c: options.rows / s for c, s in zip(CANDIDATES, seconds, strict=True)}
+    report("finetune_minilm", speed["ours"], speed["transformers"], unit="rows/s")
 
 
 if __name__ == "__main__":

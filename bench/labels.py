@@ -1,7 +1,7 @@
-"""Labels: accuracy on SST-2 by how many labelled rows there are, from scratch and from a pretrained encoder.
+"""Accuracy on SST-2 by the number of labelled rows, from scratch and from a pretrained encoder.
 
-Each is trained on the same first rows of a shuffled training set for as many steps, picks its best checkpoint on the
-same held-back rows and is scored on the test set.
+Each is trained on the same first rows of a shuffled training set for as many steps, selects its best checkpoint on the
+same validation rows and is evaluated on the test set.
 
     python bench/labels.py [--from minilm] [--rows 100,300,1000,3000,6920]
 """
@@ -13,19 +13,18 @@ import random
 import tempfile
 from pathlib import Path
 
-from saccade import api
+import saccade
 
 DATA = Path(os.environ.get("SACCADE_DATA", "../shared/data")) / "classification" / "sst2"
-EACH = 40  # rows of a step, about
+ROWS_PER_STEP = 40  # about
 
 
-def score(data, words, steps):
-    """Accuracy on the test set of a classifier trained on a file."""
-    said = [*words, f"data.valid={DATA / 'dev.tsv'}", f"train.steps={steps}"]
+def test_accuracy(data, steps, **settings):
+    """Train a classifier on a file and return its accuracy on the test set."""
     with tempfile.TemporaryDirectory() as root:
-        trained = api.train(data, said, task="text_classification", root=root)
-        opened = api.load(trained.run.folder)
-        return api.evaluate(opened, DATA / "test.tsv", whole=True)["accuracy"]
+        valid = DATA / "dev.tsv"
+        run = saccade.train(data, task="text_classification", root=root, valid=valid, steps=steps, **settings)
+        return saccade.load(run).evaluate(DATA / "test.tsv")["accuracy"]
 
 
 def main():
@@ -33,20 +32,22 @@ def main():
     parser.add_argument("--from", dest="base", default="minilm")
     parser.add_argument("--rows", default="100,300,1000,3000,6920")
     parser.add_argument("--epochs", type=int, default=3)
-    parser.add_argument("--least", type=int, default=100, help="steps, however few rows there are")
+    parser.add_argument("--least", type=int, default=100, help="minimum number of steps")
     options = parser.parse_args()
     if not DATA.is_dir():
-        raise SystemExit(f"no data in {DATA}; say where SST-2 is with SACCADE_DATA")
+        raise SystemExit(f"no data in {DATA}; set SACCADE_DATA to a folder that holds classification/sst2")
     lines = (DATA / "train.tsv").read_text().splitlines()
     random.Random(1).shuffle(lines)
     for count in map(int, options.rows.split(",")):
-        with tempfile.TemporaryDirectory() as place:
-            data = Path(place) / "rows.tsv"
+        with tempfile.TemporaryDirectory() as folder:
+            data = Path(folder) / "rows.tsv"
             data.write_text("\n".join(lines[:count]) + "\n")
-            steps = max(options.least, options.epochs * -(-count // EACH))
-            found = {"scratch": score(data, [], steps), "pretrained": score(data, [f"base={options.base}"], steps)}
-        found = {name: round(value, 2) for name, value in found.items()}
-        print(json.dumps({"name": "sst2_by_labels", "rows": count, "steps": steps, **found}), flush=True)
+            steps = max(options.least, options.epochs * -(-count // ROWS_PER_STEP))
+            scores = {
+                "scratch": round(test_accuracy(data, steps), 2),
+                "pretrained": round(test_accuracy(data, steps, base=options.base), 2),
+            }
+        print(json.dumps({"name": "sst2_by_labels", "rows": count, "steps": steps, **scores}), flush=True)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import psutil
-from turns import tell
+from interleaved import report
 
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 
@@ -137,7 +137,7 @@ def writing(folder, rounds, tokens=128):
             times[name].append(time.perf_counter() - began)
     peer, *others = (statistics.median(found) for found in times.values())
     for name, other in zip(list(works)[1:], others, strict=True):
-        tell(name, other, peer)
+        report(name, other, peer)
 
 
 def main():

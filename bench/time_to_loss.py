@@ -1,8 +1,8 @@
-"""Time to a loss on tinyshakespeare, by characters: the default recipe against nanoGPT's plain AdamW recipe, in turn.
+"""Time to a loss on tinyshakespeare, by characters: the default recipe against nanoGPT's plain AdamW recipe.
 
 Both run in our loop, 4 layers, 128 wide, context 64. The plain recipe is the one of nanoGPT's README for a CPU: GPT-2,
 batch 12, 2,000 steps, AdamW 1e-3 with 100 warm-up steps and a cosine to 1e-4. It reached 1.8976 there. Losses are over
-the whole validation tenth; times are of training alone, without evaluation. The data set is found by SACCADE_DATA.
+the whole validation tenth; times are of training alone, without evaluation. SACCADE_DATA names the folder of the data set.
 
     python bench/time_to_loss.py [--seeds 3] [--steps 240]
 """
@@ -13,7 +13,7 @@ import statistics
 import tempfile
 from pathlib import Path
 
-from turns import tell
+from interleaved import report
 
 TARGET = 1.8976
 PLAIN_STEPS = 2000
@@ -32,24 +32,25 @@ PLAIN = (
 )
 
 
-def run(data, preset, steps, seed, words=()):
-    """Train once; the loss over the whole validation part, the seconds of training and the parameters."""
+def run(data, preset, steps, seed, overrides=()):
+    """Train once and return the loss on all validation data, the seconds of training and the parameters."""
     import torch
 
     from saccade import api
-    from saccade.core.task import Split
-    from saccade.training.loop import NullCallback, Trainer
+    from saccade.core import Callback, Split
+    from saccade.tasks import load_task
+    from saccade.training.loop import Trainer
 
-    settings = [*words, f"train.steps={steps}", f"train.seed={seed}", "batch=12"]
+    settings = [*overrides, f"train.steps={steps}", f"train.seed={seed}", "batch_size=12"]
     settings.append(f"train.evaluate_every={steps + 1}")
     with tempfile.TemporaryDirectory() as folder:
-        kind = api.load_task("language_model")
-        config, training = api.configure(kind, settings, preset)
-        kind.prepare(config, data, Path(folder))
+        task_class = load_task("language_model")
+        config, training = api.configure(task_class, settings, preset)
+        task_class.prepare(config, data, Path(folder))
         torch.manual_seed(seed)
-        task = kind.open(config, Path(folder))
+        task = task_class.open(config, Path(folder))
         task.load_data(data)
-        trainer = Trainer(task, training, Path(folder), NullCallback())
+        trainer = Trainer(task, training, Path(folder), Callback())
         trainer.fit()
         parameters = sum(value.numel() for value in task.model.parameters())
         return task.evaluate(Split.VALID)["loss"], trainer.elapsed, parameters
@@ -71,16 +72,16 @@ def main():
     ours_loss, ours_time = (statistics.median(result[i] for result in ours) for i in (0, 1))
     plain_loss, plain_time = (statistics.median(result[i] for result in plain) for i in (0, 1))
     more = {"losses": [round(result[0], 4) for result in ours], "parameters": ours[0][2], "target": TARGET}
-    tell("time_to_loss_loss", ours_loss, plain_loss, lower=True, unit="nats", **more)
-    tell("time_to_loss_seconds", ours_time, plain_time, lower=True, unit="s")
-    tell("time_to_loss_tokens", options.steps * TOKENS, PLAIN_STEPS * TOKENS, lower=True, unit="tokens")
+    report("time_to_loss_loss", ours_loss, plain_loss, lower_is_better=True, unit="nats", **more)
+    report("time_to_loss_seconds", ours_time, plain_time, lower_is_better=True, unit="s")
+    report("time_to_loss_tokens", options.steps * TOKENS, PLAIN_STEPS * TOKENS, lower_is_better=True, unit="tokens")
     whole = int(plain_time / ours_time * options.steps)
     best, seconds, _ = run(data, "tiny", whole, 1)
-    tell(
+    report(
         "loss_in_the_same_time",
         best,
         plain_loss,
-        lower=True,
+        lower_is_better=True,
         unit="nats",
         seconds=[round(seconds, 1), round(plain_time, 1)],
     )

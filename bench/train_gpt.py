@@ -1,8 +1,8 @@
-"""Training step of a small GPT: ours, Hugging Face's GPT-2 and the matrix products alone, in turn, tokens per second.
+"""Training step of a small GPT: ours, Hugging Face's GPT-2 and the matrix products alone, in tokens per second.
 
 Ours is the step of the real loop (batch from the shard, seeding, clipping, AdamW). The peer is transformers' GPT-2
 (sdpa, no dropout) in a plain loop with torch's AdamW on one fixed batch. The limit does only the matrix products of
-forward and backward, into memory that is there already.
+forward and backward, into memory that is allocated already.
 
     python bench/train_gpt.py [--rounds 15]
 """
@@ -12,7 +12,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from turns import race, serve, tell
+from interleaved import measure, report, serve
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Shape:
         return self.batch * self.context
 
 
-SHAPES = {"small": Shape(4, 128, 4, 64, 12, 20), "middle": Shape(6, 384, 6, 256, 16, 1)}
+SHAPES = {"small": Shape(4, 128, 4, 64, 12, 20), "medium": Shape(6, 384, 6, 256, 16, 1)}
 
 
 def trainer(shape, *settings):
@@ -38,29 +38,31 @@ def trainer(shape, *settings):
     import random
 
     from saccade import api
-    from saccade.training.loop import NullCallback, Trainer
+    from saccade.core import Callback
+    from saccade.tasks import load_task
+    from saccade.training.loop import Trainer
 
     folder = Path(tempfile.mkdtemp())
     letters = [chr(60 + i) for i in range(shape.vocabulary)]
     text = "".join(letters) + "".join(random.Random(1).choices(letters, k=400_000))
     (folder / "text.txt").write_text(text)
-    words = [
+    overrides = [
         f"model.dim={shape.dim}",
         f"model.depth={shape.depth}",
         f"model.heads={shape.heads}",
         f"model.hidden={4 * shape.dim}",
         f"model.max_positions={shape.context}",
-        f"batch={shape.batch}",
+        f"batch_size={shape.batch}",
         "data.tokenizer=characters",
         "train.steps=1000000",
         *settings,
     ]
-    kind = api.load_task("language_model")
-    config, training = api.configure(kind, words)
-    kind.prepare(config, folder / "text.txt", folder)
-    task = kind.open(config, folder)
+    task_class = load_task("language_model")
+    config, training = api.configure(task_class, overrides)
+    task_class.prepare(config, folder / "text.txt", folder)
+    task = task_class.open(config, folder)
     task.load_data(folder / "text.txt")
-    return Trainer(task, training, folder, NullCallback())
+    return Trainer(task, training, folder, Callback())
 
 
 GPT2 = (
@@ -68,9 +70,9 @@ GPT2 = (
     "model.position=learned",
     "model.score=scaled_dot",
     "model.bias=true",
-    "model.tied=true",
+    "model.tie_embeddings=true",
     "model.embedding_norm=false",
-    "model.begin=gpt2",
+    "model.init=gpt2",
     "train.optim.kind=adamw",
 )
 
@@ -139,7 +141,7 @@ def limit(shape):
                 torch.mm(y, w, out=out_x)
                 torch.mm(y.t(), x, out=out_w)
             for _ in range(shape.depth):
-                for _ in range(2):  # scores and their gradient's way back through the values
+                for _ in range(2):  # the scores, and the gradient of the weights
                     torch.bmm(q, q.transpose(1, 2), out=square)
                 for _ in range(4):  # the weighted sum, and the gradients of q, k and v
                     torch.bmm(scores, q, out=wide)
@@ -147,7 +149,7 @@ def limit(shape):
     return work
 
 
-CONTESTANTS = {
+CANDIDATES = {
     "ours": lambda shape: ours(shape, *GPT2, "model.activation=gelu"),
     "ours-tanh": lambda shape: ours(shape, *GPT2, "model.activation=gelu_tanh"),
     "ours-default": lambda shape: ours(shape),
@@ -161,21 +163,21 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--shapes", nargs="*", default=list(SHAPES))
-    parser.add_argument("--worker", nargs=2, metavar=("CONTESTANT", "SHAPE"))
+    parser.add_argument("--worker", nargs=2, metavar=("CANDIDATE", "SHAPE"))
     options = parser.parse_args()
     if options.worker:
-        contestant, shape = options.worker
-        serve(CONTESTANTS[contestant](SHAPES[shape]))
+        candidate, shape = options.worker
+        serve(CANDIDATES[candidate](SHAPES[shape]))
         return
     for name in options.shapes:
         shape = SHAPES[name]
-        seconds = race(__file__, [["--worker", contestant, name] for contestant in CONTESTANTS], options.rounds)
-        speed = {c: shape.tokens * shape.steps / s for c, s in zip(CONTESTANTS, seconds, strict=True)}
-        tell(f"train_gpt_{name}", speed["ours"], speed["peer"], unit="tokens/s")
-        tell(f"train_gpt_{name}_tanh", speed["ours-tanh"], speed["peer"], unit="tokens/s")
-        tell(f"train_gpt_{name}_same_gelu", speed["ours"], speed["peer-gelu"], unit="tokens/s")
-        tell(f"train_gpt_{name}_default_recipe", speed["ours-default"], speed["peer"], unit="tokens/s")
-        tell(f"train_gpt_{name}_limit", speed["limit"], speed["peer"], unit="tokens/s")
+        seconds = measure(__file__, [["--worker", candidate, name] for candidate in CANDIDATES], options.rounds)
+        speed = {c: shape.tokens * shape.steps / s for c, s in zip(CANDIDATES, seconds, strict=True)}
+        report(f"train_gpt_{name}", speed["ours"], speed["peer"], unit="tokens/s")
+        report(f"train_gpt_{name}_tanh", speed["ours-tanh"], speed["peer"], unit="tokens/s")
+        report(f"train_gpt_{name}_same_gelu", speed["ours"], speed["peer-gelu"], unit="tokens/s")
+        report(f"train_gpt_{name}_default_recipe", speed["ours-default"], speed["peer"], unit="tokens/s")
+        report(f"train_gpt_{name}_limit", speed["limit"], speed["peer"], unit="tokens/s")
 
 
 if __name__ == "__main__":

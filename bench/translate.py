@@ -1,8 +1,8 @@
-"""Beam search with a base Transformer: ours, Hugging Face's generate and CTranslate2, in turn, sentences per second.
+"""Beam search with a base Transformer: ours, Hugging Face's generate and CTranslate2, in sentences per second.
 
 The three have the same random weights (a Marian model of 6 + 6 layers, 512 wide, 32,000 tokens, float32), the same 64
 sources of 18 to 24 tokens and 4 beams. The end of a sentence is made impossible, so that each output has 30 tokens and
-all do the same work; `same` is the share of sentences that have the very same tokens.
+all do the same work; `same` is the fraction of sentences with identical tokens.
 
     python bench/translate.py [--rounds 7]
 """
@@ -12,7 +12,7 @@ import random
 import tempfile
 from pathlib import Path
 
-from turns import race, serve, tell
+from interleaved import measure, report, serve
 
 VOCABULARY, DIM, DEPTH, HEADS, HIDDEN = 32_000, 512, 6, 8, 2048
 SENTENCES, BEAMS, LENGTH = 64, 4, 30
@@ -35,7 +35,7 @@ def rectangle():
 
 
 def create(folder):
-    """A Marian model of random weights that never ends a sentence, for transformers and for CTranslate2."""
+    """Write a Marian model of random weights that never ends a sentence, for transformers and for CTranslate2."""
     import torch
     from ctranslate2.converters import TransformersConverter
     from transformers import MarianConfig, MarianMTModel
@@ -142,28 +142,28 @@ def translator(folder):
     return work
 
 
-CONTESTANTS = {"ours": ours, "generate": generate, "ctranslate2": translator}
+CANDIDATES = {"ours": ours, "generate": generate, "ctranslate2": translator}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--worker", nargs=2, metavar=("CONTESTANT", "FOLDER"))
+    parser.add_argument("--worker", nargs=2, metavar=("CANDIDATE", "FOLDER"))
     options = parser.parse_args()
     if options.worker:
-        contestant, folder = options.worker
-        serve(CONTESTANTS[contestant](Path(folder)))
+        candidate, folder = options.worker
+        serve(CANDIDATES[candidate](Path(folder)))
         return
     with tempfile.TemporaryDirectory() as folder:
         create(Path(folder))
-        said = {contestant: make(Path(folder))() for contestant, make in CONTESTANTS.items()}
-        seconds = race(__file__, [["--worker", contestant, folder] for contestant in CONTESTANTS], options.rounds)
-    if {len(row) for rows in said.values() for row in rows} != {LENGTH}:
+        outputs = {candidate: make(Path(folder))() for candidate, make in CANDIDATES.items()}
+        seconds = measure(__file__, [["--worker", candidate, folder] for candidate in CANDIDATES], options.rounds)
+    if {len(row) for rows in outputs.values() for row in rows} != {LENGTH}:
         raise SystemExit(f"every output must have {LENGTH} tokens, but some have not: the work is not the same")
-    speed = {c: SENTENCES / s for c, s in zip(CONTESTANTS, seconds, strict=True)}
+    speed = {c: SENTENCES / s for c, s in zip(CANDIDATES, seconds, strict=True)}
     for peer in ("generate", "ctranslate2"):
-        same = sum(a == b for a, b in zip(said["ours"], said[peer], strict=True)) / SENTENCES
-        tell(f"translate_{peer}", speed["ours"], speed[peer], unit="sentences/s", same=round(same, 3))
+        same = sum(a == b for a, b in zip(outputs["ours"], outputs[peer], strict=True)) / SENTENCES
+        report(f"translate_{peer}", speed["ours"], speed[peer], unit="sentences/s", same=round(same, 3))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Turns: contestants run in processes of their own, one at a time, round after round; medians and ratios count.
+"""Interleaved timing: candidates run in processes of their own, one at a time, round after round; medians are compared.
 
 A machine is noisy, so only a ratio within one run means something. Every benchmark prints JSON lines with `name`,
 `ours`, `peer` and `ratio`.
@@ -13,33 +13,33 @@ import time
 
 
 def serve(work):
-    """In a contestant's process: run `work()` once for each line read, and answer with the seconds it took."""
+    """In the process of a candidate: run `work()` once per line read, and answer with the seconds it took."""
     work()
     print("ready", flush=True)
     for _ in sys.stdin:
-        began = time.perf_counter()
+        started = time.perf_counter()
         work()
-        print(time.perf_counter() - began, flush=True)
+        print(time.perf_counter() - started, flush=True)
 
 
-def race(script, contestants, rounds, threads=2):
-    """Median seconds of each contestant, a list of command-line words for `script`, taking turns."""
+def measure(script, candidates, rounds, threads=2):
+    """Return the median seconds of each candidate, given as a list of arguments of `script`, in alternating order."""
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
     processes = [
         subprocess.Popen(
-            [sys.executable, script, *words],
+            [sys.executable, script, *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
             env=environment,
         )
-        for words in contestants
+        for arguments in candidates
     ]
     try:
-        for words, process in zip(contestants, processes, strict=True):
+        for arguments, process in zip(candidates, processes, strict=True):
             if process.stdout.readline().strip() != "ready":
-                raise SystemExit(f"{script} {' '.join(words)} did not start; run it alone to see why")
+                raise SystemExit(f"{script} {' '.join(arguments)} did not start; run it alone to see why")
         times = [[] for _ in processes]
         for round_ in range(rounds):
             order = list(enumerate(processes))
@@ -54,8 +54,8 @@ def race(script, contestants, rounds, threads=2):
     return [statistics.median(values) for values in times]
 
 
-def tell(name, ours, peer, *, lower=False, **more):
-    """Print one result; a `ratio` above 1 means that we are better. `lower`: the lower figure is the better one."""
-    ratio = peer / ours if lower else ours / peer
+def report(name, ours, peer, *, lower_is_better=False, **more):
+    """Print one result; a `ratio` above 1 means that ours is better."""
+    ratio = peer / ours if lower_is_better else ours / peer
     print(json.dumps({"name": name, "ours": round(ours, 4), "peer": round(peer, 4), "ratio": round(ratio, 3), **more}))
     sys.stdout.flush()
