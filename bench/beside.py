@@ -18,8 +18,8 @@ import time
 from pathlib import Path
 
 import torch
-from tokenizers import Tokenizer
 from interleaved import report
+from tokenizers import Tokenizer
 
 from saccade import api
 from saccade.data.formats.squad import read_squad

@@ -2,7 +2,7 @@
 
 Both run in our loop, 4 layers, 128 wide, context 64. The plain recipe is the one of nanoGPT's README for a CPU: GPT-2,
 batch 12, 2,000 steps, AdamW 1e-3 with 100 warm-up steps and a cosine to 1e-4. It reached 1.8976 there. Losses are over
-the whole validation tenth; times are of training alone, without evaluation. SACCADE_DATA names the folder of the data set.
+the whole validation tenth; times are of training alone, without evaluation. SACCADE_DATA names the data folder.
 
     python bench/time_to_loss.py [--seeds 3] [--steps 240]
 """

@@ -20,13 +20,13 @@ END, PAD = 0, VOCABULARY - 1
 
 
 def sources():
-    """Random ids of each source, with its end."""
+    """Random ids of each source, with its end token."""
     draw = random.Random(1)
     return [[*(draw.randrange(2, PAD) for _ in range(draw.randint(17, 23))), END] for _ in range(SENTENCES)]
 
 
-def rectangle():
-    """The sources as one batch, and which of its tokens are real."""
+def padded_sources():
+    """The sources as one padded batch, and which of its tokens are real."""
     import torch
 
     width = max(map(len, sources()))
@@ -71,7 +71,7 @@ def create(folder):
 
 
 class Tokens:
-    """All that the converter asks of a tokenizer."""
+    """What the converter needs of a tokenizer."""
 
     eos_token, unk_token = "</s>", "<unk>"
 
@@ -96,17 +96,17 @@ def ours(folder):
 
     from saccade.decode.search import Search, search
     from saccade.models.seq2seq.interface import DecoderState
-    from saccade.nn.packed import packed
+    from saccade.nn.packed import pack
     from saccade.pretrained.opening import read_network
 
-    model, (ids, keep) = read_network(folder / "marian").network, rectangle()
+    model, (ids, keep) = read_network(folder / "marian").network.eval(), padded_sources()
 
     @torch.no_grad()
     def work():
-        with packed(model, SENTENCES * BEAMS):  # within the time, as the task does it
-            writing = DecoderState(model, model.encode(ids, keep), LENGTH + 1)
-            found = search(writing, [LENGTH] * SENTENCES, begin=PAD, end=END, settings=Search(beam=BEAMS))
-        return [list(best[0].ids) for best in found]
+        packed = pack(model, SENTENCES * BEAMS)  # measured too, since the task does it for every call
+        state = DecoderState(packed, packed.encode(ids, keep), LENGTH + 1)
+        hypotheses = search(state, [LENGTH] * SENTENCES, begin=PAD, end=END, settings=Search(beam=BEAMS))
+        return [list(best[0].ids) for best in hypotheses]
 
     return work
 
@@ -114,7 +114,7 @@ def ours(folder):
 def generate(folder):
     import torch
 
-    model, (ids, keep) = marian(folder), rectangle()
+    model, (ids, keep) = marian(folder), padded_sources()
     settings = {"num_beams": BEAMS, "max_new_tokens": LENGTH, "do_sample": False, "use_cache": True}
 
     @torch.no_grad()
@@ -136,8 +136,8 @@ def translator(folder):
     texts = [[name(number) for number in row] for row in sources()]
 
     def work():
-        found = model.translate_batch(texts, beam_size=BEAMS, max_decoding_length=LENGTH)
-        return [[int(token[1:]) for token in one.hypotheses[0]] for one in found]
+        results = model.translate_batch(texts, beam_size=BEAMS, max_decoding_length=LENGTH)
+        return [[int(token[1:]) for token in result.hypotheses[0]] for result in results]
 
     return work
 
