@@ -99,12 +99,12 @@ class Budget:
 
     def shortage(self, elapsed: float) -> str:
         """Return a warning if the time is enough for few steps only, or far fewer than the first steps promised."""
-        expected = int(self.seconds / self.fastest_step) if self.fastest_step else 0
+        expected = round(self.seconds / self.fastest_step) if self.fastest_step else 0
         if self.total is None or (self.total >= FEW_STEPS and self.total >= expected / 2):
             return ""
-        minutes, done = f"{self.seconds / 60:g} minutes", f"{self.decided_at:,} took {elapsed:.1f} s"
+        minutes, done = f"train.minutes={self.seconds / 60:g}", f"{self.decided_at:,} took {elapsed:.1f} s"
         return (
-            f"{minutes} are enough for only {self.total:,} steps: {done}, while the speed of the first ones promised "
+            f"{minutes} allows only {self.total:,} steps: {done}, while the speed of the first ones promised "
             f"{expected:,} in all. If other programs use this machine, set OMP_NUM_THREADS=1; to train a fixed number "
             "of steps, however long they take, give --steps"
         )

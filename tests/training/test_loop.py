@@ -1,125 +1,21 @@
-"""The loop: parts weigh what they hold, networks take turns, randomness belongs to the step, troubles are named."""
+"""The loop: micro-batches are weighted, steps are reproducible, trouble is named, evaluations keep the best."""
 
 import json
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+import threading
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
 
-from saccade.core.task import Prediction, Split, Task
+from saccade.core import Callback, Evaluation, Metric, StopTraining, Task
 from saccade.errors import SaccadeError, UsageError
 from saccade.runs import checkpoint
-from saccade.runs.weights import weights
 from saccade.training import device
-from saccade.training.loop import NullCallback, TrainConfig, Trainer
+from saccade.training.loop import TrainConfig
 from saccade.training.optim import OptimConfig
-
-OPTIM = OptimConfig(kind="adamw", lr=0.05, warmup=2, clip=1e9)
-
-
-@dataclass(frozen=True)
-class Points:
-    """Rows of numbers: `x` (B, 4) and what they are to become, `y` (B, 1)."""
-
-    x: Tensor
-    y: Tensor
-    first: int
-
-    @property
-    def count(self) -> int:
-        return len(self.x)
-
-    @property
-    def rows(self) -> list[str]:
-        return [f"point {self.first + index}" for index in range(len(self.x))]
-
-    def to(self, where: Any) -> "Points":
-        return Points(self.x.to(where), self.y.to(where), self.first)
-
-
-@dataclass(frozen=True)
-class Cut:
-    """The same six rows a step, cut into parts of the given sizes."""
-
-    sizes: tuple[int, ...]
-    per_epoch: int = 7
-
-    def at(self, step: int) -> list[Points]:
-        generator = torch.Generator().manual_seed(step)
-        x = torch.randn(6, 4, generator=generator)
-        firsts = [sum(self.sizes[:index]) for index in range(len(self.sizes))]
-        parts = zip(x.split(self.sizes), firsts, strict=True)
-        return [Points(part, part.sum(1, keepdim=True), first) for part, first in parts]
-
-
-class Lines(Task):
-    """A straight line (or, with dropout, a shaky one); the sum of the inputs is the answer."""
-
-    score = "loss"
-
-    def __init__(self, sizes: tuple[int, ...] = (6,), dropout: float = 0.0) -> None:
-        torch.manual_seed(3)
-        self.model = nn.Sequential(nn.Dropout(dropout), nn.Linear(4, 1))
-        self.sizes, self.scores, self.config = sizes, iter(()), OPTIM  # any config does
-
-    @classmethod
-    def prepare(cls, config: Any, data: Path, assets: Path, advance: Any = None) -> list[str]:
-        return []
-
-    @classmethod
-    def open(cls, config: Any, assets: Path) -> "Lines":
-        return cls()
-
-    def load_data(self, data: Path, advance: Any = None, *, whole: bool = False) -> list[str]:
-        return []
-
-    def batches(self, split: Split, seed: int) -> Cut:
-        return Cut(self.sizes)
-
-    def losses(self, batch: Points) -> Iterator[tuple[str, Tensor]]:
-        yield "model", (self.model(batch.x) - batch.y).square().mean()
-
-    def evaluate(self, split: Split, *, quick: bool = False, advance: Any = None) -> dict[str, float]:
-        return {"loss": next(self.scores, float(self.model[1].weight.detach().sum()))}
-
-    def predict(self, input: str, options: Any) -> Prediction:
-        return Prediction(input, "")
-
-    def sample(self) -> str:
-        return "a sample"
-
-
-class Heard(NullCallback):
-    """Remembers what was said."""
-
-    def __init__(self) -> None:
-        self.said: list[str] = []
-        self.totals: list[tuple[float, int | None]] = []
-
-    def say(self, message: str) -> None:
-        self.said.append(message)
-
-    def step(self, record: dict[str, Any], progress: float, total: int | None) -> None:
-        self.totals.append((progress, total))
-
-
-def trainer(task: Task, folder: Path, report: Any = None, **settings: Any) -> Trainer:
-    folder.mkdir(exist_ok=True)
-    config = TrainConfig(**{"steps": 6, "device": "cpu", "optim": OPTIM, **settings})
-    return Trainer(task, config, folder, report or NullCallback())
-
-
-def records(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-
-
-def flat(task: Task) -> Tensor:
-    return torch.cat([value.flatten() for value in weights(task.networks()).values()])
+from tests.training.fakes import Lines, PointSource, Recorder, flat, records, trainer
 
 
 @pytest.mark.parametrize("sizes", [(3, 3), (1, 5), (2, 1, 3), (1,) * 6])
@@ -132,16 +28,16 @@ def test_parts_give_the_same_as_the_whole(tmp_path: Path, sizes: tuple[int, ...]
     torch.testing.assert_close(flat(parts), flat(whole), rtol=0, atol=1e-6)
     for one, other in zip(records(tmp_path / "whole"), records(tmp_path / "parts"), strict=True):
         assert one["loss"] == pytest.approx(other["loss"], abs=1e-5)
-        assert one.get("norm") == pytest.approx(other.get("norm"), abs=1e-5)
+        assert one.get("grad_norm") == pytest.approx(other.get("grad_norm"), abs=1e-5)
 
 
-def test_the_loss_falls_and_is_logged_with_its_rate(tmp_path: Path) -> None:
+def test_the_loss_falls_and_is_recorded_with_learning_rate_and_throughput(tmp_path: Path) -> None:
     trainer(Lines(), tmp_path, steps=60, evaluate_every=20).fit()
-    steps = [record for record in records(tmp_path) if "norm" in record]
+    steps = [record for record in records(tmp_path) if "grad_norm" in record]
     assert [record["step"] for record in steps] == list(range(1, 61))
     assert steps[-1]["loss"] < steps[0]["loss"] / 3
-    assert [record["rate"] for record in steps[:2]] == [0.5, 1.0]
-    assert {record["tokens"] for record in steps} == {6}
+    assert [record["lr_scale"] for record in steps[:2]] == [0.5, 1.0]
+    assert {(record["unit"], record["numbers"]) for record in steps} == {("numbers", 24)}  # not the rows
     assert [record["step"] for record in records(tmp_path) if "elapsed" in record] == [20, 40, 60]
 
 
@@ -156,8 +52,8 @@ def test_a_step_is_the_same_whatever_came_before(tmp_path: Path) -> None:
     assert torch.equal(flat(one), flat(other))
     fixed = Lines(dropout=0.5)
     third = trainer(fixed, tmp_path / "c", optim=OptimConfig(kind="adamw", lr=0.0))
-    batch = Cut((6,)).at(0)
-    third.batches = type("Same", (), {"at": lambda self, step: batch, "per_epoch": 1})()
+    batch = PointSource((6,)).at(0)
+    third.batches = type("Same", (), {"at": lambda self, step: batch})()
     assert len({third._train_step()["loss"] for _ in range(4)}) == 4
 
 
@@ -169,7 +65,7 @@ def test_another_seed_is_another_dropout(tmp_path: Path) -> None:
     assert len(set(losses)) == 3
 
 
-def test_a_stopped_run_goes_on_as_if_it_had_not_been(tmp_path: Path) -> None:
+def test_a_stopped_run_resumes_as_if_it_had_not_been(tmp_path: Path) -> None:
     settings = {"steps": 9, "save_every": 2, "average": 0.9, "evaluate_every": 3}
     whole, broken = Lines(dropout=0.3), Lines(dropout=0.3)
     trainer(whole, tmp_path / "whole", **settings).fit()
@@ -184,10 +80,10 @@ def test_a_stopped_run_goes_on_as_if_it_had_not_been(tmp_path: Path) -> None:
     first._train_step = breaks  # type: ignore[method-assign]
     with pytest.raises(KeyboardInterrupt):
         first.fit()
-    heard, again = Heard(), Lines(dropout=0.3)
-    second = trainer(again, tmp_path / "broken", heard, **settings)
+    recorder, again = Recorder(), Lines(dropout=0.3)
+    second = trainer(again, tmp_path / "broken", recorder, **settings)
     assert second.step == 6
-    assert "going on after step 6" in heard.said
+    assert "resuming after step 6" in recorder.messages
     second.fit()
     assert torch.equal(flat(again), flat(whole))
     plain = [
@@ -202,19 +98,14 @@ def test_a_stopped_run_goes_on_as_if_it_had_not_been(tmp_path: Path) -> None:
         assert torch.equal(value, ends[1].parts["average"][name])
 
 
-def test_another_number_of_threads_is_said_on_resume(tmp_path: Path) -> None:
-    class Heard(NullCallback):
-        said: ClassVar[list[str]] = []
-
-        def say(self, message: str) -> None:
-            self.said.append(message)
-
+def test_another_number_of_threads_is_logged_on_resume(tmp_path: Path) -> None:
+    recorder = Recorder()
     trainer(Lines(), tmp_path, steps=2).fit()
-    trainer(Lines(), tmp_path, Heard(), steps=2)
-    assert not any("last digits" in said for said in Heard.said)
+    trainer(Lines(), tmp_path, recorder, steps=2)
+    assert not any("last digits" in message for message in recorder.messages)
     torch.set_num_threads(2)  # the fixture for all tests sets one, and puts it back
-    trainer(Lines(), tmp_path, Heard(), steps=2)
-    assert "the last digits may differ from an unbroken run: threads 1, now 2" in Heard.said
+    trainer(Lines(), tmp_path, recorder, steps=2)
+    assert "the last digits may differ from an unbroken run: threads 1, now 2" in recorder.messages
 
 
 def test_the_average_is_a_running_mean(tmp_path: Path) -> None:
@@ -225,7 +116,7 @@ def test_the_average_is_a_running_mean(tmp_path: Path) -> None:
         run._train_step()
         decay = min(0.5, step / (step + 10))
         mean = decay * mean + (1 - decay) * flat(task)
-    found = torch.cat([value.flatten() for value in run.average.values()])
+    found = torch.cat([value.flatten() for value in run.average.tensors.values()])
     torch.testing.assert_close(found, mean, rtol=1e-5, atol=1e-6)
 
 
@@ -233,7 +124,7 @@ def test_the_average_is_evaluated_and_the_weights_come_back(tmp_path: Path) -> N
     task = Lines()
     run = trainer(task, tmp_path, average=0.9, steps=5, evaluate_every=5)
     run.fit()
-    mean = float(run.average["1.weight"].sum())
+    mean = float(run.average.tensors["1.weight"].sum())
     own = float(task.model[1].weight.detach().sum())
     assert mean != own
     assert records(tmp_path)[-1]["loss"] == mean
@@ -241,64 +132,21 @@ def test_the_average_is_evaluated_and_the_weights_come_back(tmp_path: Path) -> N
 
 def test_the_best_score_is_kept(tmp_path: Path) -> None:
     task = Lines()
-    task.scores = iter([3.0, 1.0, 2.0, 1.5])
+    task.values = iter([3.0, 1.0, 2.0, 1.5])
     best = trainer(task, tmp_path, steps=4, evaluate_every=1, keep=1).fit()
     assert best == {"step": 2, "score": 1.0, "loss": 1.0}
     assert checkpoint.steps(tmp_path / "checkpoints") == [2, 4]
 
 
-def test_higher_is_better_unless_the_score_is_a_loss(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("higher", "best"), [(True, 2), (False, 1)])
+def test_the_metric_says_which_value_is_better(tmp_path: Path, higher: bool, best: int) -> None:
     task = Lines()
-    task.score = "right"
-    task.evaluate = lambda split, quick: {"right": next(values)}  # type: ignore[method-assign]
+    task.metric = Metric("accuracy", higher_is_better=higher, unit="%")
     values = iter([1.0, 3.0, 2.0])
-    assert trainer(task, tmp_path, steps=3, evaluate_every=1).fit()["step"] == 2
-
-
-class Duel(Lines):
-    """Two networks: the critic moves first, and the maker's loss is computed with the critic that has moved."""
-
-    def __init__(self, sizes: tuple[int, ...] = (6,)) -> None:
-        super().__init__(sizes)
-        self.maker, self.critic = nn.Linear(4, 4), nn.Linear(4, 1)
-        self.seen: list[tuple[str, Tensor, Tensor]] = []
-
-    def networks(self) -> dict[str, nn.Module]:
-        return {"critic": self.critic, "maker": self.maker}
-
-    def losses(self, batch: Points) -> Iterator[tuple[str, Tensor]]:
-        for player, sign in (("critic", 1.0), ("maker", -1.0)):
-            self.seen.append((player, self.maker.weight.detach().clone(), self.critic.weight.detach().clone()))
-            yield player, sign * self.critic(self.maker(batch.x)).square().mean()
-
-    def evaluate(self, split: Split, *, quick: bool = False, advance: Any = None) -> dict[str, float]:
-        return {"loss": 1.0}
-
-
-@pytest.mark.parametrize("sizes", [(6,), (2, 4)])
-def test_two_players_take_turns_with_optimizers_of_their_own(tmp_path: Path, sizes: tuple[int, ...]) -> None:
-    task = Duel(sizes)
-    run = trainer(task, tmp_path, steps=1)
-    before = {name: [p.detach().clone() for p in player.parameters()] for name, player in task.networks().items()}
-    run.fit()
-    turns = [player for player, _, _ in task.seen]
-    assert turns == ["critic"] * len(sizes) + ["maker"] * len(sizes)
-    (_, maker_then, critic_then), (_, maker_later, critic_later) = task.seen[0], task.seen[-1]
-    assert torch.equal(maker_then, maker_later)  # the first turn left the maker alone
-    assert not torch.equal(critic_then, critic_later)  # and the second one saw the critic that had moved
-    assert torch.equal(critic_later, task.critic.weight)  # which it left alone
-    for name, player in task.networks().items():
-        assert not torch.equal(before[name][0], next(player.parameters()))
-        owned = {id(p) for optimizer in run.optimizers[name] for g in optimizer.param_groups for p in g["params"]}
-        assert owned == {id(p) for p in player.parameters()}
-    assert {"loss_critic", "loss_maker", "norm_critic", "norm_maker"} <= records(tmp_path)[0].keys()
-
-
-def test_two_players_in_parts_equal_the_whole(tmp_path: Path) -> None:
-    whole, parts = Duel(), Duel((1, 5))
-    trainer(whole, tmp_path / "whole").fit()
-    trainer(parts, tmp_path / "parts").fit()
-    torch.testing.assert_close(flat(parts), flat(whole), rtol=0, atol=1e-5)
+    task.evaluate = lambda split, quick: Evaluation({"accuracy": next(values)})  # type: ignore[method-assign]
+    run = trainer(task, tmp_path, steps=3, evaluate_every=1)
+    assert run.fit()["step"] == best
+    assert run.best_evaluation == Evaluation({"accuracy": 3.0 if higher else 1.0})
 
 
 def test_a_loss_that_is_not_finite_names_step_rows_and_parameter(tmp_path: Path) -> None:
@@ -316,7 +164,7 @@ def test_a_loss_that_is_not_finite_names_step_rows_and_parameter(tmp_path: Path)
 
 def test_a_score_that_is_not_finite_stops_before_it_is_taken_for_the_best(tmp_path: Path) -> None:
     task = Lines()
-    task.scores = iter([1.0, math.nan])
+    task.values = iter([1.0, math.nan])
     with pytest.raises(SaccadeError, match=r"step 2: loss on the validation data is nan.*not finite: none of the"):
         trainer(task, tmp_path, evaluate_every=1).fit()
     assert checkpoint.steps(tmp_path / "checkpoints") == [1]
@@ -354,8 +202,8 @@ def test_gradients_are_clipped(tmp_path: Path) -> None:
         before = flat(task).clone()
         run = trainer(task, tmp_path / str(clip), optim=OptimConfig(kind="adamw", lr=1.0, clip=clip, warmup=0))
         run.optimizers = {"model": [torch.optim.SGD(task.model.parameters(), lr=1.0)]}
-        run.optimizers["model"][0].param_groups[0]["peak"] = 1.0
-        norm = run._train_step()["norm"]
+        run.optimizers["model"][0].param_groups[0]["peak_lr"] = 1.0
+        norm = run._train_step()["grad_norm"]
         assert norm > 0.1  # the norm before clipping is what is logged
         moved.append(float((flat(task) - before).norm()))
     assert moved[0] > 0.1
@@ -367,14 +215,14 @@ def test_epochs_become_steps(tmp_path: Path) -> None:
 
 
 def test_a_run_of_some_seconds_decides_its_length_once(tmp_path: Path) -> None:
-    heard = Heard()
-    run = trainer(Lines(), tmp_path, heard, steps=0, minutes=0.3 / 60)
+    recorder = Recorder()
+    run = trainer(Lines(), tmp_path, recorder, steps=0, minutes=0.3 / 60)
     run.fit()
     assert run.step == run.budget.total == json.loads((tmp_path / "budget.json").read_bytes())["total"]
-    totals = [total for _, total in heard.totals]
+    totals = [total for _, total in recorder.totals]
     assert totals[0] is None
     assert len({total for total in totals if total}) == 1
-    assert [progress for progress, _ in heard.totals][-1] == 1.0
+    assert [progress for progress, _ in recorder.totals][-1] == 1.0
     assert trainer(Lines(), tmp_path, steps=0, minutes=0.3 / 60).step == run.step
 
 
@@ -411,9 +259,9 @@ def test_a_busy_machine_is_advised(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.cpu_count", lambda: 4)
     monkeypatch.setattr("torch.get_num_threads", lambda: 4)
     monkeypatch.setattr("os.getloadavg", lambda: (6.5, 0.0, 0.0))
-    assert "load 6.5, 4 cores): OMP_NUM_THREADS=1" in device.busy(cpu)
+    assert "load 6.5, 4 cores): OMP_NUM_THREADS=1" in device.advise_threads(cpu)
     monkeypatch.setattr("os.getloadavg", lambda: (4.0, 0.0, 0.0))
-    assert device.busy(cpu) == ""
+    assert device.advise_threads(cpu) == ""
 
 
 @pytest.mark.parametrize("wish", ["gpu", "cuda:99", "no such"])
@@ -424,29 +272,166 @@ def test_a_device_that_is_not_there_is_named(wish: str) -> None:
 
 def test_bfloat16_computes_in_bfloat16(tmp_path: Path) -> None:
     task, kinds = Lines(), set()
-    task.model.register_forward_hook(lambda module, inputs, output: kinds.add(output.dtype))
+    task.model[1].register_forward_hook(lambda module, inputs, output: kinds.add(output.dtype))
     trainer(task, tmp_path, precision="bfloat16")._train_step()
     assert kinds == {torch.bfloat16}
     assert task.model[1].weight.dtype == torch.float32
 
 
-def test_a_compiler_that_fails_is_told_and_done_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_: Any, **__: Any) -> Any:
-        def call(*_: Any, **__: Any) -> Any:
-            raise RuntimeError("no compiler")
-
-        return call
-
-    monkeypatch.setattr(torch, "compile", broken)
-    heard, plain, compiled = Heard(), Lines(), Lines()
-    trainer(compiled, tmp_path / "compiled", heard, compile=True).fit()
-    trainer(plain, tmp_path / "plain").fit()
-    assert "torch.compile does not work here (RuntimeError); going on without it" in heard.said
-    assert torch.equal(flat(compiled), flat(plain))
+def test_train_mode_is_for_training_steps_only(tmp_path: Path) -> None:
+    task, modes = Lines(dropout=0.5), []
+    task.model.register_forward_hook(lambda module, inputs, output: modes.append(module.training))
+    run = trainer(task, tmp_path, evaluate_every=2)
+    assert not task.model.training
+    run.fit()
+    assert modes == [True] * 6
+    assert task.modes == [False] * 3
+    assert not task.model.training
 
 
-def test_a_compiler_that_works_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = []
-    monkeypatch.setattr(torch, "compile", lambda call, *_, **__: lambda *a, **k: calls.append(1) or call(*a, **k))
-    trainer(Lines(), tmp_path, Heard(), compile=True, steps=3).fit()
-    assert len(calls) >= 3
+def test_eval_mode_comes_back_after_an_error(tmp_path: Path) -> None:
+    task = Lines()
+    run = trainer(task, tmp_path)
+    task.model.register_forward_hook(lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        run._train_step()
+    assert not task.model.training
+
+
+class StopAt(Recorder):
+    """Asks to stop in an event of a step."""
+
+    def __init__(self, step: int, event: str) -> None:
+        super().__init__()
+        self.step, self.event, self.evaluated = step, event, []
+
+    def on_step(self, record: dict[str, Any], progress: float, total: int | None) -> None:
+        super().on_step(record, progress, total)
+        if self.event == "step" and record["step"] == self.step:
+            raise StopTraining("good enough")
+
+    def on_evaluation(self, record: dict[str, Any], sample: str) -> None:
+        self.evaluated.append(record["step"])
+        if self.event == "evaluation" and record["step"] == self.step:
+            raise StopTraining
+
+
+@pytest.mark.parametrize("event", ["step", "evaluation"])
+def test_a_callback_ends_the_run_after_it_was_evaluated_and_saved(tmp_path: Path, event: str) -> None:
+    callback = StopAt(4, event)
+    best = trainer(Lines(), tmp_path, callback, steps=100, evaluate_every=2).fit()
+    assert callback.evaluated == [2, 4]
+    assert checkpoint.steps(tmp_path / "checkpoints")[-1] == 4
+    assert best["step"] in (2, 4)
+    assert f"stopped by a callback at step 4{': good enough' if event == 'step' else ''}" in callback.messages
+    again = trainer(Lines(), tmp_path, steps=100, evaluate_every=2)
+    assert again.fit() == best and again.step == 4  # it stays ended
+
+
+def test_the_best_weights_come_back_at_the_end(tmp_path: Path) -> None:
+    for average in (0.0, 0.9):
+        task = Lines()
+        task.values = iter([2.0, 1.0, 3.0])
+        run = trainer(task, tmp_path / str(average), steps=6, evaluate_every=2, average=average)
+        run.fit()
+        saved = checkpoint.read(checkpoint.at(tmp_path / str(average) / "checkpoints", 4))
+        last = flat(task)
+        assert run.restore_best() is task
+        assert not torch.equal(flat(task), last)
+        tensors = saved.parts["average" if average else "model"]
+        assert torch.equal(flat(task), torch.cat([tensors[name].flatten() for name in ("1.weight", "1.bias")]))
+
+
+def test_patience_ends_a_run_that_does_not_improve(tmp_path: Path) -> None:
+    task, recorder = Lines(), Recorder()
+    task.values = iter([1.0, 2.0, 3.0])
+    run = trainer(task, tmp_path, recorder, steps=100, evaluate_every=1, patience=2)
+    run.fit()
+    assert run.step == 3
+    assert "loss has not improved in 2 evaluations: stopping at step 3" in recorder.messages
+
+
+def test_no_thread_is_left_behind(tmp_path: Path) -> None:
+    before = threading.active_count()
+    trainer(Lines(), tmp_path / "whole").fit()
+    assert threading.active_count() == before
+    task = Lines()
+    task.values = iter([math.nan])
+    with pytest.raises(SaccadeError):
+        trainer(task, tmp_path / "broken").fit()
+    assert threading.active_count() == before
+
+
+class Clock:
+    """A clock that a training step moves on."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, task: Task, seconds: Any) -> None:
+        self.now, self.steps = 0.0, 0
+
+        def tick(*_: Any) -> None:
+            self.steps += 1
+            self.now += seconds(self.steps)
+
+        task.networks()["model"].register_forward_hook(tick)
+        monkeypatch.setattr("time.perf_counter", lambda: self.now)
+
+
+def test_a_time_budget_evaluates_about_ten_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    task = Lines()
+    Clock(monkeypatch, task, lambda step: 1.0)
+    trainer(task, tmp_path, steps=0, minutes=5.0, optim=OptimConfig(kind="adamw", schedule="wsd")).fit()
+    steps = [record["step"] for record in records(tmp_path) if "elapsed" in record]
+    assert 9 <= len(steps) <= 11
+    assert steps[-1] == 300
+    gaps = [after - before for before, after in zip([0, *steps], steps, strict=False)]
+    assert max(gaps) <= 60  # no long part of the run passes unevaluated
+
+
+def test_a_killed_run_of_some_minutes_is_evaluated_at_the_same_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clock of the second process runs differently; what the first one decided before its kill holds."""
+    settings = {"steps": 0, "minutes": 5.0, "save_every": 5, "optim": OptimConfig(kind="adamw", schedule="wsd")}
+    evaluated = []
+    for name, killed in (("whole", None), ("killed", 100)):
+        task = Lines()
+        Clock(monkeypatch, task, lambda step: 1.0)
+
+        class Kill(Callback):
+            def on_step(self, record: dict[str, Any], progress: float, total: int | None, killed: Any = killed) -> None:
+                if record["step"] == killed:
+                    raise KeyboardInterrupt
+
+        run = trainer(task, tmp_path / name, Kill(), **settings)
+        if killed is None:
+            run.fit()
+        else:
+            with pytest.raises(KeyboardInterrupt):
+                run.fit()
+            for step in checkpoint.steps(tmp_path / name / "checkpoints"):
+                if step > 50:
+                    (checkpoint.at(tmp_path / name / "checkpoints", step) / "state.json").unlink()
+            task = Lines()
+            Clock(monkeypatch, task, lambda step: 1.0 if step > 50 else 0.01)  # until the kill it is faster
+            trainer(task, tmp_path / name, **settings).fit()
+        evaluated.append([record["step"] for record in records(tmp_path / name) if "elapsed" in record])
+    assert [step for step in evaluated[1] if step <= 99] == [step for step in evaluated[0] if step <= 99]
+
+
+def test_few_steps_in_the_time_are_warned_about(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    task, recorder = Lines(), Recorder()
+    Clock(monkeypatch, task, lambda step: 0.1 if step == 2 else 3.0)  # the machine is busy most of the time
+    trainer(task, tmp_path, recorder, steps=0, minutes=1.0).fit()
+    (warning,) = [message for message in recorder.messages if "allows only" in message]
+    total = json.loads((tmp_path / "budget.json").read_bytes())["total"]
+    assert total < 30
+    assert f"train.minutes=1 allows only {total} steps: " in warning
+    assert "the speed of the first ones promised 600 in all" in warning
+    assert "OMP_NUM_THREADS=1" in warning and "--steps" in warning
+
+
+def test_enough_steps_are_not_warned_about(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    task, recorder = Lines(), Recorder()
+    Clock(monkeypatch, task, lambda step: 0.1)
+    trainer(task, tmp_path, recorder, steps=0, minutes=1.0).fit()
+    assert not [message for message in recorder.messages if "allows only" in message]

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from saccade.training.optim import Muon, OptimConfig, build, orthogonalise, rate
+from saccade.training.optim import Muon, OptimConfig, build_optimizers, lr_scale, orthogonalise
 
 
 class Net(nn.Module):
@@ -26,13 +26,13 @@ def seeded() -> None:
 @pytest.mark.parametrize("schedule", ["wsd", "cosine", "linear", "inverse_sqrt", "constant"])
 def test_the_warm_up_is_a_straight_line(schedule: str) -> None:
     config = OptimConfig(schedule=schedule, warmup=4)
-    assert [rate(config, step, 100) for step in range(4)] == [0.25, 0.5, 0.75, 1.0]
+    assert [lr_scale(config, step, 100) for step in range(4)] == [0.25, 0.5, 0.75, 1.0]
 
 
 @pytest.mark.parametrize(
     ("schedule", "middle", "last"),
     [
-        ("wsd", 1.0, 1 / 50),  # level until half of the run, then straight down over 50 steps
+        ("wsd", 1.0, 1 / 50),  # constant until half of the run, then linear decay over 50 steps
         ("cosine", 0.5 - 0.5 * math.cos(math.pi * 50 / 90), 0.5 - 0.5 * math.cos(math.pi / 90)),
         ("linear", 50 / 90, 1 / 90),
         ("inverse_sqrt", math.sqrt(10 / 51), math.sqrt(10 / 100)),
@@ -41,22 +41,22 @@ def test_the_warm_up_is_a_straight_line(schedule: str) -> None:
 )
 def test_schedules_in_the_middle_and_at_the_end(schedule: str, middle: float, last: float) -> None:
     config = OptimConfig(schedule=schedule, warmup=10, cooldown=0.5, floor=0.0)
-    assert rate(config, 50, 100) == pytest.approx(middle)
-    assert rate(config, 99, 100) == pytest.approx(last)
-    assert all(0 <= rate(config, step, 100) <= 1 for step in range(100))
+    assert lr_scale(config, 50, 100) == pytest.approx(middle)
+    assert lr_scale(config, 99, 100) == pytest.approx(last)
+    assert all(0 <= lr_scale(config, step, 100) <= 1 for step in range(100))
 
 
 @pytest.mark.parametrize("schedule", ["wsd", "cosine", "linear"])
 def test_the_floor_is_where_a_schedule_ends(schedule: str) -> None:
     config = OptimConfig(schedule=schedule, warmup=0, floor=0.1)
-    assert rate(config, 1000, 1000) == pytest.approx(0.1)
-    falling = [rate(config, step, 1000) for step in range(1001)]
+    assert lr_scale(config, 1000, 1000) == pytest.approx(0.1)
+    falling = [lr_scale(config, step, 1000) for step in range(1001)]
     assert falling == sorted(falling, reverse=True)
 
 
 @pytest.mark.parametrize("schedule", ["wsd", "cosine", "linear", "constant"])
 def test_the_rate_stays_up_while_the_end_is_not_known(schedule: str) -> None:
-    assert rate(OptimConfig(schedule=schedule, warmup=2), 10_000, None) == 1.0
+    assert lr_scale(OptimConfig(schedule=schedule, warmup=2), 10_000, None) == 1.0
 
 
 @pytest.mark.parametrize("shape", [(3, 12, 12), (2, 8, 32), (2, 32, 8)])
@@ -105,16 +105,16 @@ def test_muon_decays_relative_to_its_rate() -> None:
 
 def test_muon_gets_linear_weights_but_for_the_head() -> None:
     net = Net()
-    _, muon = build(OptimConfig(kind="muon"), net)
+    _, muon = build_optimizers(OptimConfig(kind="muon"), net)
     owned = {id(p) for group in muon.param_groups for p in group["params"]}
     assert {name for name, p in net.named_parameters() if id(p) in owned} == {"inner.0.weight", "inner.1.weight"}
-    assert isinstance(build(OptimConfig(kind="muon"), nn.Linear(2, 2, bias=False))[0], Muon)
+    assert isinstance(build_optimizers(OptimConfig(kind="muon"), nn.Linear(2, 2, bias=False))[0], Muon)
 
 
 def test_every_parameter_has_exactly_one_optimizer() -> None:
     for kind in ("muon", "adamw"):
         net = Net()
-        optimizers = build(OptimConfig(kind=kind), net)
+        optimizers = build_optimizers(OptimConfig(kind=kind), net)
         owned = [id(p) for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]]
         assert sorted(owned) == sorted(id(p) for p in net.parameters())
         assert [type(optimizer) for optimizer in optimizers] == (
@@ -129,7 +129,7 @@ def test_frozen_parameters_stay_where_they_are(kind: str) -> None:
     for name, parameter in net.named_parameters():
         parameter.requires_grad_(name not in frozen)
     before = {name: parameter.detach().clone() for name, parameter in net.named_parameters()}
-    optimizers = build(OptimConfig(kind=kind, weight_decay=0.5), net)
+    optimizers = build_optimizers(OptimConfig(kind=kind, weight_decay=0.5), net)
     for _ in range(3):
         for parameter in net.parameters():
             parameter.grad = torch.randn_like(parameter) if parameter.requires_grad else None
@@ -142,17 +142,17 @@ def test_frozen_parameters_stay_where_they_are(kind: str) -> None:
 def test_only_matrices_decay_and_groups_know_their_peak() -> None:
     net = Net()
     config = OptimConfig(kind="adamw", lr=0.25, weight_decay=0.5)
-    (optimizer,) = build(config, net)
+    (optimizer,) = build_optimizers(config, net)
     decays = {id(p): group["weight_decay"] for group in optimizer.param_groups for p in group["params"]}
     for name, parameter in net.named_parameters():
         assert decays[id(parameter)] == (0.5 if parameter.dim() >= 2 else 0.0), name
-    assert {group["peak"] for group in optimizer.param_groups} == {0.25}
+    assert {group["peak_lr"] for group in optimizer.param_groups} == {0.25}
 
 
 def test_adamw_equals_the_formula() -> None:
     net = nn.Linear(3, 2)
     config = OptimConfig(kind="adamw", lr=0.1, beta1=0.8, beta2=0.9, weight_decay=0.3)
-    (optimizer,) = build(config, net)
+    (optimizer,) = build_optimizers(config, net)
     weights = {name: parameter.detach().double() for name, parameter in net.named_parameters()}
     means = {name: torch.zeros_like(value) for name, value in weights.items()}
     squares = {name: torch.zeros_like(value) for name, value in weights.items()}
