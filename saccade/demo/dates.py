@@ -1,4 +1,4 @@
-"""The demo: dates as people write them in many languages, each beside its ISO date, made from Babel's locale data."""
+"""The dates demo: dates as people write them in many languages, each with its ISO date, from Babel's locale data."""
 
 import random
 import re
@@ -24,7 +24,7 @@ LOCALES = (
 # fmt: on
 FIRST, LAST = date(1900, 1, 1), date(2099, 12, 31)
 MONDAY = date(2015, 6, 1)
-# What letters and forms say beyond the locale data.
+# Formats of letters and forms, which the locale data do not have.
 IDIOMS = {
     "en_US": "'the' d 'of' MMMM, y",
     "en_GB": "'the' d 'of' MMMM y",
@@ -46,11 +46,11 @@ IDIOMS = {
     "id": "'tanggal' d MMMM y",
     "th": "'วันที่' d MMMM y",
 }
-# Babel names the digits of a locale without holding them.
+# Babel names the numbering system of a locale, but does not have its digits.
 ZEROS = {"arab": "٠", "arabext": "۰", "beng": "০", "deva": "०"}
 SPACES = str.maketrans({"\u00a0": " ", "\u202f": " ", "\u200e": None, "\u200f": None})
 MONTH_NAMES = {"MMM", "MMMM"}
-HELD_SHARE = 0.1  # of the combinations
+HELD_OUT_FRACTION = 0.1  # of the combinations
 CASES = ("as is", "lower", "title")
 
 EXAMPLES: tuple[str, ...] = (
@@ -73,13 +73,13 @@ class Combination:
 
     @property
     def fields(self) -> set[str]:
-        """The names in the pattern and their widths, such as MMM or EEEE; numbers are left out."""
+        """The month and weekday fields of the pattern with their widths, such as MMM or EEEE, without numbers."""
         return set(re.findall("M{3,}|E+", _unquoted(self.pattern)))
 
 
 @dataclass(frozen=True)
 class Spelling:
-    """What a writer does to the printed form: ordinal numbers, no commas or dots, another case."""
+    """Variations of the printed form: ordinal numbers, no punctuation, letter case."""
 
     ordinal: bool = False
     plain: bool = False
@@ -91,108 +91,113 @@ SPELLINGS = [Spelling(o, p, case) for o in (False, True) for p in (False, True) 
 
 @dataclass(frozen=True)
 class Plan:
-    """Which combinations are learned from, which are held out, and which were left out as ambiguous."""
+    """Combinations for training, those held out for validation, and those left out as ambiguous."""
 
     train: tuple[Combination, ...]
-    held: tuple[Combination, ...]
+    held_out: tuple[Combination, ...]
     ambiguous: tuple[Combination, ...]
 
     def __str__(self) -> str:
-        used = self.train + self.held
-        locales, formats = len({one.locale for one in used}), len({one.format for one in used})
+        used = self.train + self.held_out
+        locales, formats = len({entry.locale for entry in used}), len({entry.format for entry in used})
         return (
-            f"{locales} locales, {formats} formats, {len(used)} combinations of them, of which {len(self.held)} "
+            f"{locales} locales, {formats} formats, {len(used)} combinations of them, of which {len(self.held_out)} "
             f"are held out; {len(self.ambiguous)} more could mean two dates and are left out"
         )
 
 
-def write_dates(folder: Path, *, seed: int = 1, count: int = 40_000, held: int = 2_000) -> tuple[Path, Path]:
-    """Write the training and the validation table: a date as text, its ISO date, and the locale and format it has.
+def write_dates(folder: Path, *, seed: int = 1, train_rows: int = 40_000, valid_rows: int = 2_000) -> tuple[Path, Path]:
+    """Write the training and the validation table: a date as text, its ISO date, its locale and its format.
 
-    A validation row has a combination of locale and format that training never shows, though both occur there with
-    others: the score says how well a new format of a known language is read. No text means two dates: four-digit
-    years, the Gregorian calendar, 1900 to 2099, and no combination that another one contradicts.
+    A validation row has a combination of locale and format that is not in the training data, though both occur there
+    with others: the score measures how well a new format of a known language is read. No text means two dates:
+    four-digit years, the Gregorian calendar, 1900 to 2099, and no combination that contradicts another.
     """
     plan = plan_dates(seed)
     rng = random.Random(seed)
-    taken = set(EXAMPLES)
-    parts = {
-        folder / "dates-train.tsv": _draw(plan.train, count, rng, taken),
-        folder / "dates-valid.tsv": _draw(plan.held, held, rng, taken),
+    excluded = set(EXAMPLES)
+    tables = {
+        folder / "dates-train.tsv": _sample_rows(plan.train, train_rows, rng, excluded),
+        folder / "dates-valid.tsv": _sample_rows(plan.held_out, valid_rows, rng, excluded),
     }
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for path, rows in parts.items():
-            aside = path.with_name(path.name + ".tmp")
-            aside.write_bytes("".join("\t".join(row) + "\n" for row in rows).encode())
-            aside.replace(path)
+        for path, rows in tables.items():
+            temporary = path.with_name(path.name + ".tmp")
+            temporary.write_bytes("".join("\t".join(row) + "\n" for row in rows).encode())
+            temporary.replace(path)
     except OSError as error:
         raise ResourceError(f"cannot write the dates into {folder}: {error.strerror}; name another folder") from error
-    train, valid = parts
+    train, valid = tables
     return train, valid
 
 
 @cache
 def plan_dates(seed: int = 1) -> Plan:
-    """Choose the combinations: all that are never ambiguous, about a tenth of them held out."""
-    known = [one for locale in LOCALES for one in _combinations(locale)]
-    meant: defaultdict[str, set[date]] = defaultdict(set)
+    """Select all combinations that are never ambiguous, and hold out about a tenth of them."""
+    combinations = [combination for locale in LOCALES for combination in _combinations(locale)]
+    meanings: defaultdict[str, set[date]] = defaultdict(set)
     writers: defaultdict[str, set[Combination]] = defaultdict(set)
-    for one in known:
+    for combination in combinations:
         for day in _probes():
-            printed = _print(one, day, weekday=MONDAY)
-            for text in {_respell(printed, one, day, spelling) for spelling in SPELLINGS}:
-                meant[text].add(day)
-                writers[text].add(one)
-    clashing = {one for text, days in meant.items() if len(days) > 1 for one in writers[text]}
-    shared = {one for several in writers.values() if len(several) > 1 for one in several}
-    kept = [one for one in known if one not in clashing]
-    held = _hold_out(kept, shared, random.Random(seed))
-    train = tuple(one for one in kept if one not in held)
-    return Plan(train, tuple(held), tuple(one for one in known if one in clashing))
+            printed = _print(combination, day, weekday=MONDAY)
+            for text in {_respell(printed, combination, day, spelling) for spelling in SPELLINGS}:
+                meanings[text].add(day)
+                writers[text].add(combination)
+    ambiguous = {combination for text, days in meanings.items() if len(days) > 1 for combination in writers[text]}
+    shared = {combination for several in writers.values() if len(several) > 1 for combination in several}
+    kept = [combination for combination in combinations if combination not in ambiguous]
+    held_out = _hold_out(kept, shared, random.Random(seed))
+    train = tuple(combination for combination in kept if combination not in held_out)
+    return Plan(train, tuple(held_out), tuple(combination for combination in combinations if combination in ambiguous))
 
 
 def _probes() -> Iterator[date]:
-    """Dates that two readings would confuse: every month, with days of one and two digits that could be a month."""
+    """Dates that two formats could confuse: every month, with days of one and two digits that could be a month."""
     return (date(2015, month, day) for month in range(1, 13) for day in (1, 2, 3, 10, 11, 12))
 
 
 def _hold_out(kept: list[Combination], shared: set[Combination], rng: random.Random) -> list[Combination]:
-    """Combinations that no other one writes alike, whose month and weekday names stay in training."""
-    candidates = [one for one in kept if one not in shared and one.fields & MONTH_NAMES and one.format != "idiom"]
+    """Select combinations that print unlike every other, and whose month and weekday names stay in training."""
+    candidates = [
+        combination
+        for combination in kept
+        if combination not in shared and combination.fields & MONTH_NAMES and combination.format != "idiom"
+    ]
     rng.shuffle(candidates)
-    names = Counter((one.locale, name) for one in kept for name in one.fields)
-    formats = Counter(one.format for one in kept)
-    held: list[Combination] = []
-    for most in (1, 2, 3):  # of a locale, and three times as many of a format, so that neither prevails
-        for one in candidates:
-            known = formats[one.format] > 3 and all(names[one.locale, name] > 2 for name in one.fields)
-            rare = sum(other.locale == one.locale for other in held) < most
-            rare &= sum(other.format == one.format for other in held) < 3 * most
-            if known and rare and one not in held and len(held) < HELD_SHARE * len(kept):
-                held.append(one)
-                formats[one.format] -= 1
-                names.subtract((one.locale, name) for name in one.fields)
-    return held
+    names = Counter((combination.locale, name) for combination in kept for name in combination.fields)
+    formats = Counter(combination.format for combination in kept)
+    held_out: list[Combination] = []
+    for limit in (1, 2, 3):  # per locale, and three times as many per format, so that neither dominates
+        for candidate in candidates:
+            learnable = formats[candidate.format] > 3 and all(names[candidate.locale, n] > 2 for n in candidate.fields)
+            rare = sum(other.locale == candidate.locale for other in held_out) < limit
+            rare &= sum(other.format == candidate.format for other in held_out) < 3 * limit
+            room = len(held_out) < HELD_OUT_FRACTION * len(kept)
+            if learnable and rare and candidate not in held_out and room:
+                held_out.append(candidate)
+                formats[candidate.format] -= 1
+                names.subtract((candidate.locale, name) for name in candidate.fields)
+    return held_out
 
 
-def _draw(
-    combinations: tuple[Combination, ...], count: int, rng: random.Random, taken: set[str]
+def _sample_rows(
+    combinations: tuple[Combination, ...], count: int, rng: random.Random, excluded: set[str]
 ) -> list[tuple[str, ...]]:
-    """Rows of a table under its header: each locale as often as any other, month names before mere numbers."""
+    """Return a header and random rows without duplicates: locales equally often, month names more than numbers."""
     formats: defaultdict[str, list[Combination]] = defaultdict(list)
-    for one in combinations:
-        formats[one.locale] += [one] * (4 if one.fields & MONTH_NAMES else 1)  # names take more examples to learn
+    for combination in combinations:
+        formats[combination.locale] += [combination] * (4 if combination.fields & MONTH_NAMES else 1)
     locales = list(formats)
     rows: list[tuple[str, ...]] = [("source", "target", "locale", "format")]
     while len(rows) <= count:
-        one = rng.choice(formats[rng.choice(locales)])
+        combination = rng.choice(formats[rng.choice(locales)])
         day = FIRST + timedelta(rng.randrange((LAST - FIRST).days + 1))
         (case,) = rng.choices(CASES, (6, 1, 1))
-        text = spell(one, day, Spelling(rng.random() < 0.3, rng.random() < 0.1, case))
-        if text not in taken:
-            taken.add(text)
-            rows.append((text, day.isoformat(), one.locale, one.format))
+        text = spell(combination, day, Spelling(rng.random() < 0.3, rng.random() < 0.1, case))
+        if text not in excluded:
+            excluded.add(text)
+            rows.append((text, day.isoformat(), combination.locale, combination.format))
     return rows
 
 
@@ -206,17 +211,17 @@ def _locale(name: str) -> "Locale":
 
 
 def _combinations(name: str) -> list[Combination]:
-    """The formats of a locale, without those that print what an earlier one prints."""
-    different: dict[tuple[str, ...], Combination] = {}
+    """Return the formats of a locale, without those that print the same as an earlier one."""
+    distinct: dict[tuple[str, ...], Combination] = {}
     for format, pattern in _patterns(name).items():
-        # A comma between day and month, as the data for Marathi have it, is nobody's habit.
-        one = Combination(name, format, re.sub("d, M", "d M", pattern.translate(SPACES)))
-        different.setdefault(tuple(_print(one, day, weekday=day) for day in _probes()), one)
-    return list(different.values())
+        # The data for Marathi have a comma between day and month, which is not in use.
+        combination = Combination(name, format, re.sub("d, M", "d M", pattern.translate(SPACES)))
+        distinct.setdefault(tuple(_print(combination, day, weekday=day) for day in _probes()), combination)
+    return list(distinct.values())
 
 
 def _patterns(name: str) -> dict[str, str]:
-    """The date patterns of a locale by our names of the formats, in the letters of CLDR (y, M, d, E)."""
+    """Return the date patterns of a locale by format name, in CLDR letters (y, M, d, E)."""
     locale = _locale(name)
     styles = {style: str(format) for style, format in locale.date_formats.items()}
     skeletons = {key: str(format) for key, format in locale.datetime_skeletons.items()}
@@ -247,12 +252,12 @@ def _unquoted(pattern: str) -> str:
 
 
 def spell(combination: Combination, day: date, spelling: Spelling) -> str:
-    """A date as somebody would write it."""
+    """Return a date as a person would write it."""
     return _respell(_print(combination, day, weekday=day), combination, day, spelling)
 
 
 def _print(combination: Combination, day: date, *, weekday: date) -> str:
-    """A date as the locale data print it, with the weekday of another date if need be."""
+    """Return a date as the locale data print it, optionally with the weekday of another date."""
     locale = _locale(combination.locale)
     from babel.dates import format_date
 
@@ -263,7 +268,7 @@ def _print(combination: Combination, day: date, *, weekday: date) -> str:
 
 
 def _respell(text: str, combination: Combination, day: date, spelling: Spelling) -> str:
-    """A printed date with what a writer does to it, in the digits of the locale."""
+    """Apply a spelling to a printed date, in the digits of the locale."""
     locale = _locale(combination.locale)
     if spelling.ordinal or combination.format == "idiom":
         text = _ordinal(text, day.day, locale.language)
@@ -279,17 +284,17 @@ def _respell(text: str, combination: Combination, day: date, spelling: Spelling)
 
 
 def _capital(word: str, literal: set[str]) -> str:
-    # Title and not upper case: Georgian has capitals that nobody puts in front of a word.
+    # Title case, not upper case: Georgian capitals are not used at the start of a word.
     return word if word in literal else word[0].title() + word[1:]
 
 
 def _ordinal(text: str, number: int, language: str) -> str:
-    """The day as an ordinal number where a language writes it so: English always, French on the first."""
+    """Write the day as an ordinal number: always in English, on the first of a month in French."""
     if language == "en":
         ending = "th" if number in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
     elif language == "fr" and number == 1:
         ending = "er"
     else:
         return text
-    # Between letters only: 3rd/4/2015 is no date.
+    # Not in numeric dates: 3rd/4/2015 is not a date.
     return re.sub(rf"(?<![\d/.-]){number}(?=,? |$)", f"{number}{ending}", text, count=1)

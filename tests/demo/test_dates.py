@@ -1,4 +1,4 @@
-"""The dates of the demo: each can be read in one way only, and validation asks for formats that training hides."""
+"""The dates of the demo: each can be read in one way only, and validation has formats that training has not."""
 
 import os
 import re
@@ -31,8 +31,8 @@ def tables(files):
 
 
 def written(locale, format, iso, **spelling):
-    (found,) = [one for one in demo._combinations(locale) if one.format == format]
-    return demo.spell(found, date.fromisoformat(iso), demo.Spelling(**spelling))
+    (combination,) = [entry for entry in demo._combinations(locale) if entry.format == format]
+    return demo.spell(combination, date.fromisoformat(iso), demo.Spelling(**spelling))
 
 
 def test_the_files_are_tables_of_the_size_asked_for(files, tables):
@@ -65,15 +65,15 @@ def test_no_text_stands_for_two_dates(tables):
 def test_no_two_combinations_contradict_each_other_on_other_days():
     plan = demo.plan_dates()
     meaning = {}
-    for one in plan.train + plan.held:
+    for combination in plan.train + plan.held_out:
         for day in (date(2016, month, number) for month in range(1, 13) for number in (4, 7, 11)):
             for spelling in demo.SPELLINGS:
-                text = demo.spell(one, day, spelling)
-                assert meaning.setdefault(text, day) == day, (text, one)
+                text = demo.spell(combination, day, spelling)
+                assert meaning.setdefault(text, day) == day, (text, combination)
 
 
 def test_a_date_that_depends_on_the_country_is_left_out(tables):
-    ambiguous = {(one.locale, one.format) for one in demo.plan_dates().ambiguous}
+    ambiguous = {(combination.locale, combination.format) for combination in demo.plan_dates().ambiguous}
     assert {("en_US", "numeric"), ("en_GB", "numeric"), ("fr", "numeric"), ("pl", "dashed")} <= ambiguous
     assert {("en_US", "numeric, short weekday"), ("en_GB", "numeric, short weekday")} <= ambiguous
     assert not [text for text, *_ in tables[0] + tables[1] if re.fullmatch(r"\d\d?([/-])\d\d?\1\d+", text, re.ASCII)]
@@ -82,24 +82,24 @@ def test_a_date_that_depends_on_the_country_is_left_out(tables):
 def test_validation_has_new_combinations_of_known_locales_formats_and_names(tables):
     train, valid = ({row[2:] for row in table} for table in tables)
     plan = demo.plan_dates()
-    assert valid == {(one.locale, one.format) for one in plan.held}
-    assert train == {(one.locale, one.format) for one in plan.train}
+    assert valid == {(combination.locale, combination.format) for combination in plan.held_out}
+    assert train == {(combination.locale, combination.format) for combination in plan.train}
     assert not train & valid
     assert 0.08 < len(valid) / len(train | valid) < 0.12
     assert len({locale for locale, _ in valid}) >= 20
     assert {format for _, format in valid} <= {format for _, format in train}
-    for one in plan.held:
-        known = {name for other in plan.train if other.locale == one.locale for name in other.fields}
-        assert one.fields & {"MMM", "MMMM"}
-        assert one.fields <= known, one
+    for combination in plan.held_out:
+        known = {name for other in plan.train if other.locale == combination.locale for name in other.fields}
+        assert combination.fields & {"MMM", "MMMM"}
+        assert combination.fields <= known, combination
 
 
-def test_the_plan_says_its_numbers():
+def test_the_plan_prints_its_numbers():
     plan = demo.plan_dates()
-    total = len(plan.train) + len(plan.held)
+    total = len(plan.train) + len(plan.held_out)
     assert str(plan) == (
-        f"{len(demo.LOCALES)} locales, 14 formats, {total} combinations of them, of which {len(plan.held)} are held "
-        f"out; {len(plan.ambiguous)} more could mean two dates and are left out"
+        f"{len(demo.LOCALES)} locales, 14 formats, {total} combinations of them, of which {len(plan.held_out)} are "
+        f"held out; {len(plan.ambiguous)} more could mean two dates and are left out"
     )
 
 
@@ -109,13 +109,13 @@ def test_texts_hold_nothing_that_cannot_be_seen(tables):
 
 
 def test_the_same_seed_gives_the_same_bytes(tmp_path):
-    here = demo.write_dates(tmp_path / "here", seed=3, count=300, held=30)
+    here = demo.write_dates(tmp_path / "here", seed=3, train_rows=300, valid_rows=30)
     script = "from pathlib import Path; from saccade.demo.dates import write_dates; import sys; "
-    script += "write_dates(Path(sys.argv[1]), seed=3, count=300, held=30)"
+    script += "write_dates(Path(sys.argv[1]), seed=3, train_rows=300, valid_rows=30)"
     environment = os.environ | {"PYTHONHASHSEED": "7"}
     root = Path(demo.__file__).parent.parent
     subprocess.run([sys.executable, "-c", script, str(tmp_path / "there")], check=True, env=environment, cwd=root)
-    other = demo.write_dates(tmp_path / "other", seed=4, count=300, held=30)
+    other = demo.write_dates(tmp_path / "other", seed=4, train_rows=300, valid_rows=30)
     for path, different in zip(here, other, strict=True):
         assert path.read_bytes() == (tmp_path / "there" / path.name).read_bytes()
         assert path.read_bytes() != different.read_bytes()
@@ -129,7 +129,11 @@ def test_the_examples_are_not_in_the_files_but_could_be(tables, text, iso):
     assert text not in {row[0] for row in tables[0] + tables[1]}
     plan = demo.plan_dates()
     day = date.fromisoformat(iso)
-    assert any(demo.spell(one, day, way) == text for one in plan.train + plan.held for way in demo.SPELLINGS)
+    assert any(
+        demo.spell(combination, day, way) == text
+        for combination in plan.train + plan.held_out
+        for way in demo.SPELLINGS
+    )
 
 
 @pytest.mark.parametrize(
@@ -168,7 +172,7 @@ def test_ordinal_numbers_have_their_endings():
     assert written("fr", "long", "2014-08-02", ordinal=True) == "2 août 2014"
 
 
-def test_without_babel_the_message_says_how_to_get_it(tmp_path, monkeypatch):
+def test_without_babel_the_message_names_the_extra(tmp_path, monkeypatch):
     demo.plan_dates.cache_clear()
     demo._locale.cache_clear()
     monkeypatch.setitem(sys.modules, "babel", None)
@@ -178,7 +182,7 @@ def test_without_babel_the_message_says_how_to_get_it(tmp_path, monkeypatch):
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path):
-    place = tmp_path / "file"
-    place.write_text("in the way")
-    with pytest.raises(ResourceError, match=re.escape(f"cannot write the dates into {place}: File exists; name")):
-        demo.write_dates(place, count=10, held=10)
+    file = tmp_path / "file"
+    file.write_text("in the way")
+    with pytest.raises(ResourceError, match=re.escape(f"cannot write the dates into {file}: File exists; name")):
+        demo.write_dates(file, train_rows=10, valid_rows=10)
