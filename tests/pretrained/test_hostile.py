@@ -1,4 +1,4 @@
-"""Hostile model files: each is refused in one line with exit code 4, at once, and nothing in it is ever run."""
+"""Hostile model files: each is refused quickly, in one line, with exit code 4, and no code in it is ever run."""
 
 import json
 import os
@@ -15,69 +15,62 @@ from safetensors.torch import load_file, save_file
 
 from saccade.data.text.alphabets import BYTES
 from saccade.data.text.tokenizers import train_tokenizer
-from saccade.models.text.bert import BertForPreTraining
-from saccade.pretrained.huggingface import FAMILIES, write
+from saccade.pretrained.export import write_network
+from saccade.pretrained.families import FAMILIES
 
-pytest.importorskip("gguf", reason="reads GGUF files; installed with the [export] extra")
+pytest.importorskip("gguf", reason="reads GGUF files; installed with the [gguf] extra")
 
-LONGEST = 5.0  # seconds
-MEMORY = 6 << 30  # bytes a file may make the reader ask for, far above what a tiny one needs
+TIME_LIMIT = 5.0  # seconds
+MEMORY_LIMIT = 6 << 30  # bytes of address space, far above what a tiny model needs
 CASES = {}
 
 
 def case(name):
-    """Name a way to make a hostile file; it gets a good folder and gives what to open, or the words of a command."""
+    """Register a function that makes a hostile file in a valid folder and returns the arguments of `saccade models`."""
 
-    def keep(function):
+    def register(function):
         assert name not in CASES
         CASES[name] = function
         return function
 
-    return keep
+    return register
 
 
-def several(title, rows, make):
-    """A case of each row, made in the same way."""
+def add_cases(title, rows, make):
+    """Add a case for each row, all built by one function."""
     for name, row in rows.items():
         CASES[f"{title}: {name}"] = lambda folder, row=row: make(folder, row)
 
 
-# a good folder, of which the others are made
+# a valid folder, which the cases change
 
 
-def good(folder):
-    """A tiny BERT that opens."""
+def valid_folder(folder):
+    """A tiny BERT without faults."""
     family = FAMILIES["bert"]
     tokenizer = train_tokenizer("wordpiece", ["the cat sat on the mat"], 60)
     sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
-    schema = family.schema(vocab_size=tokenizer.size, max_position_embeddings=16, **sizes)
-    config = family.shape(schema, frozenset())
-    write(
-        BertForPreTraining(config, tokenizer.size, words=False, following=False),
-        config,
-        tokenizer.size,
-        family,
-        folder,
-        {},
-    )
+    fields = family.fields(vocab_size=tokenizer.size, max_position_embeddings=16, **sizes)
+    config = family.read_config(fields, frozenset())
+    write_network(family.build(config, fields, frozenset()), config, family, folder)
     tokenizer.save(folder / "tokenizer.json")
     return folder
 
 
-def opened(folder):
+def show(folder):
     return ["show", str(folder)]
 
 
-def changed(folder, values):
-    """config.json with other values; None takes one away."""
+def with_config(folder, values):
+    """config.json with other values; None removes a field."""
     path = folder / "config.json"
-    said = {**json.loads(path.read_text()), **values}
-    path.write_text(json.dumps({name: value for name, value in said.items() if value is not None}))
-    return opened(folder)
+    config = {**json.loads(path.read_text()), **values}
+    path.write_text(json.dumps({name: value for name, value in config.items() if value is not None}))
+    return show(folder)
 
 
 class Evil:
-    """A pickle that runs a command when it is opened carelessly."""
+    """A pickle that runs a command when it is unpickled."""
 
     def __reduce__(self):
         return os.system, (f"touch {os.environ['CANARY']}",)
@@ -90,50 +83,52 @@ def evil():
 # pickles
 
 
-def pickled_instead(folder, name):
+def only_pickle(folder, name):
     (folder / "model.safetensors").unlink()
     (folder / name).write_bytes(evil())
-    return opened(folder)
+    return show(folder)
 
 
-def pickled_over(folder, name):
+def overwrite_with_pickle(folder, name):
     (folder / name).write_bytes(evil())
-    return opened(folder)
+    return show(folder)
 
 
-several("pickle alone", {name: name for name in ("pytorch_model.bin", "model.pt", "weights.pth")}, pickled_instead)
-several("pickle as", {name: name for name in ("model.safetensors", "config.json", "tokenizer.json")}, pickled_over)
+add_cases("pickle alone", {name: name for name in ("pytorch_model.bin", "model.pt", "weights.pth")}, only_pickle)
+add_cases(
+    "pickle as", {name: name for name in ("model.safetensors", "config.json", "tokenizer.json")}, overwrite_with_pickle
+)
 
 
 @case("pickle as vocab.txt")
 def _(folder):
     (folder / "tokenizer.json").unlink()
-    return pickled_over(folder, "vocab.txt")
+    return overwrite_with_pickle(folder, "vocab.txt")
 
 
 @case("pickle as gguf")
 def _(folder):
     (folder / "a.gguf").write_bytes(evil())
-    return opened(folder / "a.gguf")
+    return show(folder / "a.gguf")
 
 
-def converted(folder, make):
-    """A pytorch_model.bin, opened with all the trust a person can give."""
+def convert(folder, make):
+    """A pytorch_model.bin that the user allows to be opened."""
     (folder / "model.safetensors").unlink()
     make(folder / "pytorch_model.bin")
     return ["convert", str(folder), "--allow-pickle"]
 
 
-def spread(path):
+def expanded(path):
     torch.save({"a": torch.zeros(1).expand(1 << 40)}, path)
 
 
-def cut(path):
+def truncated(path):
     torch.save({"a": torch.zeros(1000)}, path)
     path.write_bytes(path.read_bytes()[:-700])
 
 
-def packed(path):
+def compressed(path):
     """Weights that are a few bytes in the file and many in memory."""
     torch.save({"a": torch.zeros(5_000_000)}, path)
     with zipfile.ZipFile(path) as old:
@@ -150,21 +145,21 @@ PICKLES = {
     "old protocol": lambda path: path.write_bytes(pickle.dumps(Evil(), protocol=0)),
     "empty": lambda path: path.write_bytes(b""),
     "noise": lambda path: path.write_bytes(bytes(range(256)) * 40),
-    "cut": cut,
+    "truncated": truncated,
     "list": lambda path: torch.save([torch.zeros(2)], path),
     "numbers": lambda path: torch.save({"a": 3}, path),
-    "spread out": spread,
-    "packed": packed,
+    "expanded": expanded,
+    "compressed": compressed,
     "nested": lambda path: torch.save({"a": {"b": torch.zeros(2)}}, path),
     "whole module": lambda path: torch.save(torch.nn.Linear(2, 2), path),
     "endless opcode": lambda path: path.write_bytes(b"\x80\x04" + b"(" * 100_000 + b"\x8e" + b"\xff" * 7 + b"\x7f"),
 }
-several("convert", PICKLES, converted)
+add_cases("convert", PICKLES, convert)
 
 
 @case("convert without the flag")
 def _(folder):
-    return converted(folder, lambda path: path.write_bytes(evil()))[:2]
+    return convert(folder, lambda path: path.write_bytes(evil()))[:2]
 
 
 # config.json
@@ -174,41 +169,41 @@ CONFIGS = {
     "custom code": {"model_type": "evil", "auto_map": {"AutoConfig": "configuration.Evil"}},
     "a type that is a list": {"model_type": ["bert"]},
     "no type": {"model_type": None},
-    "a type of two lines": {"model_type": "bert\n\x07\x1b[2Jroot"},
+    "a type with control characters": {"model_type": "bert\n\x07\x1b[2Jroot"},
     "a long type": {"model_type": "b" * 5_000_000},
     "absurd width": {"hidden_size": 10**12},
     "absurd vocabulary": {"vocab_size": 10**9},
     "absurd depth": {"num_hidden_layers": 10**7},
     "absurd positions": {"max_position_embeddings": 1 << 60},
     "largest of all": {"vocab_size": 2_000_000, "hidden_size": 1 << 16, "num_attention_heads": 1},
-    "deep but empty": {"num_hidden_layers": 500},
+    "more layers than tensors": {"num_hidden_layers": 500},
     "negative width": {"hidden_size": -8},
     "no heads": {"num_attention_heads": 0},
-    "heads that do not fit": {"num_attention_heads": 3},
+    "indivisible heads": {"num_attention_heads": 3},
     "no width": {"hidden_size": 0},
-    "width as text": {"hidden_size": "8"},
-    "huge width as text": {"hidden_size": "9" * 30},
-    "width as truth": {"num_hidden_layers": True},
+    "width as string": {"hidden_size": "8"},
+    "huge width as string": {"hidden_size": "9" * 30},
+    "width as boolean": {"num_hidden_layers": True},
     "width as list": {"hidden_size": [8]},
     "width as object": {"hidden_size": {"a": 8}},
-    "half a layer": {"num_hidden_layers": 0.5},
-    "width missing": {"vocab_size": None},
+    "fractional depth": {"num_hidden_layers": 0.5},
+    "vocabulary size missing": {"vocab_size": None},
     "not a number": {"layer_norm_eps": float("nan")},
     "infinite": {"hidden_dropout_prob": float("inf")},
-    "more than all dropped": {"hidden_dropout_prob": 17.0},
+    "dropout above 1": {"hidden_dropout_prob": 17.0},
     "negative epsilon": {"layer_norm_eps": -1.0},
     "activation": {"hidden_act": "__import__('os').system('x')"},
     "decoder": {"is_decoder": True},
     "relative positions": {"position_embedding_type": "relative_key"},
-    "another shape": {"intermediate_size": 9},
+    "shape mismatch": {"intermediate_size": 9},
 }
-several("config", CONFIGS, changed)
+add_cases("config", CONFIGS, with_config)
 
 
-def written(name):
+def with_content(name):
     def make(folder, content):
         (folder / name).write_bytes(content)
-        return opened(folder)
+        return show(folder)
 
     return make
 
@@ -216,44 +211,46 @@ def written(name):
 TEXTS = {
     "deep": b'{"a":' + b"[" * 300_000,
     "huge number": b'{"model_type": "bert", "vocab_size": ' + b"9" * 100_000 + b"}",
-    "twice": b'{"model_type": "bert", "vocab_size": 60, "vocab_size": 61}',
+    "duplicate key": b'{"model_type": "bert", "vocab_size": 60, "vocab_size": 61}',
     "list": b"[1]",
     "empty": b"",
     "not utf-8": b'{"model_type": "\xff"}',
     "utf-16": '{"model_type": "bert"}'.encode("utf-16"),
-    "too long": b" " * (17 << 20),
+    "too large": b" " * (17 << 20),
 }
-several("config.json", TEXTS, written("config.json"))
-several(
-    "tokenizer_config.json", {"deep": TEXTS["deep"], "twice": b'{"a": 1, "a": 2}'}, written("tokenizer_config.json")
+add_cases("config.json", TEXTS, with_content("config.json"))
+add_cases(
+    "tokenizer_config.json",
+    {"deep": TEXTS["deep"], "duplicate key": b'{"a": 1, "a": 2}'},
+    with_content("tokenizer_config.json"),
 )
 
 
-def endless(name):
+def with_special_file(name):
     def make(folder, kind):
         (folder / name).unlink()
         if kind == "pipe":
             os.mkfifo(folder / name)
         else:
             (folder / name).symlink_to({"device": "/dev/zero", "itself": folder / name}[kind])
-        return opened(folder)
+        return show(folder)
 
     return make
 
 
 for file in ("config.json", "model.safetensors", "tokenizer.json"):
-    several(f"{file} is a", {kind: kind for kind in ("pipe", "device", "itself")}, endless(file))
+    add_cases(f"{file} is a", {kind: kind for kind in ("pipe", "device", "itself")}, with_special_file(file))
 
 
 # shards
 
 
-def sharded(folder, names):
+def with_index(folder, names):
     """An index that names these files for the tensors."""
     (folder / "model.safetensors").rename(folder.parent / "outside.safetensors")
     table = {f"t{at}": name for at, name in enumerate(names)} if isinstance(names, list) else names
     (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": table}))
-    return opened(folder)
+    return show(folder)
 
 
 SHARDS = {
@@ -275,36 +272,36 @@ SHARDS = {
     "text": "model.safetensors",
     "long": ["a" * 100_000 + ".safetensors"],
 }
-several("index", SHARDS, sharded)
+add_cases("index", SHARDS, with_index)
 
 
 @case("index: links in a circle")
 def _(folder):
     (folder / "a.safetensors").symlink_to(folder / "b.safetensors")
     (folder / "b.safetensors").symlink_to(folder / "a.safetensors")
-    return sharded(folder, ["a.safetensors", "b.safetensors"])
+    return with_index(folder, ["a.safetensors", "b.safetensors"])
 
 
 @case("index: one tensor in two files")
 def _(folder):
     for name in ("a.safetensors", "b.safetensors"):
         save_file({"x": torch.zeros(2)}, folder / name)
-    return sharded(folder, ["a.safetensors", "b.safetensors"])
+    return with_index(folder, ["a.safetensors", "b.safetensors"])
 
 
 # safetensors
 
 
-def headed(folder, change):
-    """model.safetensors with another header before the same numbers."""
+def with_header(folder, change):
+    """model.safetensors with another header before the same data."""
     path = folder / "model.safetensors"
     content = path.read_bytes()
     size = struct.unpack("<Q", content[:8])[0]
     header, data = json.loads(content[8 : 8 + size]), content[8 + size :]
-    found = change(header)
-    text = found if isinstance(found, bytes) else json.dumps(found).encode()
+    new = change(header)
+    text = new if isinstance(new, bytes) else json.dumps(new).encode()
     path.write_bytes(struct.pack("<Q", len(text)) + text + data)
-    return opened(folder)
+    return show(folder)
 
 
 NAME = "embeddings.word_embeddings.weight"
@@ -315,8 +312,8 @@ def entry(**values):
     return lambda header: {**header, NAME: {**header[NAME], **values}}
 
 
-def grown(header):
-    """Everything a thousand times wider, as if the numbers were there."""
+def enlarged(header):
+    """Every tensor with enormous sizes."""
     return {
         name: {**row, "shape": [10**9 for _ in row["shape"]]} if "shape" in row else row for name, row in header.items()
     }
@@ -326,33 +323,33 @@ HEADERS = {
     "overlap": entry(data_offsets=[0, 1920]),
     "out of the file": entry(data_offsets=[1 << 40, (1 << 40) + 1920]),
     "backwards": entry(data_offsets=[1920, 0]),
-    "negative place": entry(data_offsets=[-1920, 0]),
-    "three places": entry(data_offsets=[0, 10, 1920]),
+    "negative offset": entry(data_offsets=[-1920, 0]),
+    "three offsets": entry(data_offsets=[0, 10, 1920]),
     "negative shape": entry(shape=[-60, -8]),
     "huge shape": entry(shape=[1 << 39, 1 << 39]),
     "overflowing shape": entry(shape=[1 << 32, 1 << 32, 1 << 32]),
     "broken shape": entry(shape=[60.5, 8]),
-    "shape as text": entry(shape="60"),
-    "shape of truths": entry(shape=[True, True]),
+    "shape as string": entry(shape="60"),
+    "shape of booleans": entry(shape=[True, True]),
     "many dimensions": entry(shape=[1] * 1000),
-    "another shape": entry(shape=[8, 60]),
+    "shape mismatch": entry(shape=[8, 60]),
     "unknown type": entry(dtype="F999"),
-    "type of two lines": entry(dtype="F32\n\x07\x1b[2Jroot"),
+    "dtype with control characters": entry(dtype="F32\n\x07\x1b[2Jroot"),
     "type as list": entry(dtype=["F32"]),
-    "entry as text": lambda header: {**header, NAME: "F32"},
-    "all grown": grown,
+    "entry as string": lambda header: {**header, NAME: "F32"},
+    "all enlarged": enlarged,
     "list": lambda header: [header],
     "empty": lambda header: {},
     "not JSON": lambda header: b"\x80\x04evil",
     "deep": lambda header: b'{"a":' + b"[" * 300_000,
-    "twice": lambda header: (
+    "duplicate key": lambda header: (
         json.dumps(header)[:-1] + f', "{NAME}": ' + json.dumps({**header[NAME], "shape": [1, 480]}) + "}"
     ).encode(),
     "too many": lambda header: {
         f"t{at}": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]} for at in range(100_001)
     },
 }
-several("safetensors", HEADERS, headed)
+add_cases("safetensors", HEADERS, with_header)
 SIZES = {
     "empty": b"",
     "seven bytes": b"1234567",
@@ -362,57 +359,57 @@ SIZES = {
     "web page": b"<!DOCTYPE html><html>404</html>",
     "pointer": b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 90868376\n",
 }
-several("safetensors file", SIZES, written("model.safetensors"))
+add_cases("safetensors file", SIZES, with_content("model.safetensors"))
 
 
-@case("safetensors: cut")
+@case("safetensors: truncated")
 def _(folder):
     path = folder / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-5])
-    return opened(folder)
+    return show(folder)
 
 
-def rewritten(folder, change):
-    """model.safetensors as a whole file with other tensors."""
+def with_tensors(folder, change):
+    """model.safetensors as a complete file with other tensors."""
     tensors = load_file(folder / "model.safetensors")
     change(tensors)
     save_file(tensors, folder / "model.safetensors")
-    return opened(folder)
+    return show(folder)
 
 
 TENSORS = {
     "missing": lambda tensors: tensors.pop(NAME),
-    "none of them": lambda tensors: (tensors.clear(), tensors.update(x=torch.zeros(1))),
-    "eight bits": lambda tensors: tensors.update({NAME: tensors[NAME].to(torch.float8_e4m3fn)}),
-    "whole numbers": lambda tensors: tensors.update({NAME: tensors[NAME].long()}),
-    "turned": lambda tensors: tensors.update({NAME: tensors[NAME].t().contiguous()}),
+    "no known tensor": lambda tensors: (tensors.clear(), tensors.update(x=torch.zeros(1))),
+    "float8": lambda tensors: tensors.update({NAME: tensors[NAME].to(torch.float8_e4m3fn)}),
+    "integers": lambda tensors: tensors.update({NAME: tensors[NAME].long()}),
+    "transposed": lambda tensors: tensors.update({NAME: tensors[NAME].t().contiguous()}),
     "flat": lambda tensors: tensors.update({NAME: tensors[NAME].flatten()}),
     "one number": lambda tensors: tensors.update({NAME: torch.tensor(1.0)}),
     "query without rows": lambda tensors: tensors.update({QUERY: torch.zeros(0, 8)}),
-    "rows of another one": lambda tensors: tensors.update({QUERY: torch.zeros(4, 8), KEY: torch.zeros(12, 8)}),
-    "query of another width": lambda tensors: tensors.update({QUERY: torch.zeros(8, 7)}),
+    "swapped rows": lambda tensors: tensors.update({QUERY: torch.zeros(4, 8), KEY: torch.zeros(12, 8)}),
+    "query width mismatch": lambda tensors: tensors.update({QUERY: torch.zeros(8, 7)}),
     "query of three dimensions": lambda tensors: tensors.update({QUERY: torch.zeros(2, 4, 8)}),
 }
-several("safetensors tensor", TENSORS, rewritten)
+add_cases("safetensors tensor", TENSORS, with_tensors)
 
 
-@case("index: a name of two lines in two files")
+@case("index: a name with control characters in two files")
 def _(folder):
     for name in ("a.safetensors", "b.safetensors"):
         save_file({"x\n\x07\x1b[2Jroot": torch.zeros(1)}, folder / name)
-    return sharded(folder, ["a.safetensors", "b.safetensors"])
+    return with_index(folder, ["a.safetensors", "b.safetensors"])
 
 
 # tokenizers
 
 
-def spoiled(folder, change):
+def with_tokenizer(folder, change):
     """tokenizer.json with a change."""
     path = folder / "tokenizer.json"
     content = json.loads(path.read_text())
     change(content)
     path.write_text(json.dumps(content))
-    return opened(folder)
+    return show(folder)
 
 
 def split(pattern):
@@ -441,13 +438,13 @@ TOKENIZERS = {
     "bomb in a replacement": lambda content: content.update(
         normalizer={"type": "Replace", "pattern": {"Regex": "(.*)*x"}, "content": ""}
     ),
-    "huge number": vocabulary(evil=1 << 40),
-    "negative number": vocabulary(evil=-1),
-    "same number": vocabulary(evil=3),
-    "broken number": vocabulary(evil=1.5),
-    "number beyond the model": vocabulary(evil=1_999_999),
+    "huge id": vocabulary(evil=1 << 40),
+    "negative id": vocabulary(evil=-1),
+    "duplicate id": vocabulary(evil=3),
+    "fractional id": vocabulary(evil=1.5),
+    "id beyond the model": vocabulary(evil=1_999_999),
     "added beyond the model": lambda content: content["added_tokens"].append({"id": 1 << 31, "content": "x"}),
-    "added as text": lambda content: content.update(added_tokens="evil"),
+    "added as string": lambda content: content.update(added_tokens="evil"),
     "unknown model": lambda content: content["model"].update(type="Python"),
     "unknown step": lambda content: content.update(pre_tokenizer={"type": "Exec", "command": "x"}),
     "step of a long name": lambda content: content.update(pre_tokenizer={"type": "E" * 1_000_000}),
@@ -456,24 +453,30 @@ TOKENIZERS = {
     "precompiled": lambda content: content.update(normalizer={"type": "Precompiled", "precompiled_charsmap": "AAAA"}),
     "template": lambda content: content.update(post_processor={"type": "TemplateProcessing", "single": 3}),
 }
-several("tokenizer", TOKENIZERS, spoiled)
-several(
+add_cases("tokenizer", TOKENIZERS, with_tokenizer)
+add_cases(
     "tokenizer.json",
-    {"empty": b"", "deep": TEXTS["deep"], "list": b"[]", "twice": b'{"a": 1, "a": 2}', "not utf-8": b"\xff\xfe"},
-    written("tokenizer.json"),
+    {
+        "empty": b"",
+        "deep": TEXTS["deep"],
+        "list": b"[]",
+        "duplicate key": b'{"a": 1, "a": 2}',
+        "not utf-8": b"\xff\xfe",
+    },
+    with_content("tokenizer.json"),
 )
 
 
-def older(folder, files):
-    """The older files of a tokenizer in place of tokenizer.json."""
+def with_old_vocabulary(folder, files):
+    """The older vocabulary files in place of tokenizer.json."""
     (folder / "tokenizer.json").unlink()
     for name, content in files.items():
         (folder / name).write_bytes(content)
-    return opened(folder)
+    return show(folder)
 
 
 LETTERS = json.dumps({character: number for number, character in enumerate(BYTES)}).encode()
-OLDER = {
+OLD_VOCABULARIES = {
     "nothing": {},
     "empty list": {"vocab.txt": b""},
     "noise": {"vocab.txt": bytes(range(256)) * 10},
@@ -494,12 +497,12 @@ OLDER = {
         "vocab.txt": b"[UNK]\n[CLS]\n[SEP]\n",
         "tokenizer_config.json": b'{"do_lower_case": {"__reduce__": "os.system"}}',
     },
-    "added far away": {
+    "added id with a gap": {
         "vocab.txt": b"[UNK]\n[CLS]\n[SEP]\n",
         "added_tokens.json": b'{"evil": 1999999}',
     },
 }
-several("vocabulary", OLDER, older)
+add_cases("vocabulary", OLD_VOCABULARIES, with_old_vocabulary)
 
 
 # GGUF
@@ -511,7 +514,7 @@ def text(value):
 
 
 def value(found):
-    """A kind and a value, as GGUF writes them."""
+    """A type and a value in the encoding of GGUF."""
     if isinstance(found, bytes):
         return found
     if isinstance(found, str):
@@ -551,7 +554,7 @@ SHAPES |= {f"blk.0.{name}.weight": (4, 8) for name in ("attn_k", "attn_v")}
 
 
 def gguf(values=(), tensors=(), *, counts=None, magic=b"GGUF", version=3):
-    """A whole file with changes: values by key (None: without), and how a tensor is described (shape, kind, place)."""
+    """A complete file with changes: values by key (None: removed), and tensor entries (shape, type, offset)."""
     chosen = {name: found for name, found in {**VALUES, **dict(values)}.items() if found is not None}
     described, place = {}, 0
     for name, shape in SHAPES.items():
@@ -576,134 +579,135 @@ GGUFS = {
     "many keys": lambda: gguf(counts=(3, (1 << 64) - 1)),
     "more keys than there are": lambda: gguf(counts=(11, 9000)),
     "more tensors than there are": lambda: gguf(counts=(90_000, len(VALUES))),
-    "long text": lambda: gguf({"a": struct.pack("<IQ", 8, 1 << 62)}),
-    "long list": lambda: gguf({"a": struct.pack("<IIQ", 9, 0, 1 << 62)}),
-    "list longer than the file": lambda: gguf({"a": struct.pack("<IIQ", 9, 12, 1_999_999)}),
-    "list of texts longer than the file": lambda: gguf({"a": struct.pack("<IIQ", 9, 8, 1_999_999)}),
-    "lists in lists": lambda: gguf({"a": struct.pack("<IIQ", 9, 9, 1) * 1000}),
-    "kind of value": lambda: gguf({"a": struct.pack("<I", 99)}),
+    "long string": lambda: gguf({"a": struct.pack("<IQ", 8, 1 << 62)}),
+    "long array": lambda: gguf({"a": struct.pack("<IIQ", 9, 0, 1 << 62)}),
+    "array longer than the file": lambda: gguf({"a": struct.pack("<IIQ", 9, 12, 1_999_999)}),
+    "array of strings longer than the file": lambda: gguf({"a": struct.pack("<IIQ", 9, 8, 1_999_999)}),
+    "nested arrays": lambda: gguf({"a": struct.pack("<IIQ", 9, 9, 1) * 1000}),
+    "value type": lambda: gguf({"a": struct.pack("<I", 99)}),
     "not utf-8": lambda: gguf({"a": struct.pack("<I", 8) + text(b"\xff\xff")}),
     "alignment 0": lambda: gguf({"general.alignment": 0}),
     "alignment 3": lambda: gguf({"general.alignment": 3}),
     "alignment huge": lambda: gguf({"general.alignment": 1 << 31}),
-    "alignment as text": lambda: gguf({"general.alignment": "32"}),
+    "alignment as string": lambda: gguf({"general.alignment": "32"}),
     "many dimensions": lambda: gguf(tensors={"output_norm.weight": ((1,) * 1000, 0, 0)}),
     "no size": lambda: gguf(tensors={"output_norm.weight": ((0,), 0, 0)}),
     "overflow": lambda: gguf(tensors={"output_norm.weight": ((1 << 39, 1 << 39, 1 << 39), 0, 0)}),
-    "size past counting": lambda: gguf(tensors={"output_norm.weight": ((1 << 63,), 0, 0)}),
-    "kind of tensor": lambda: gguf(tensors={"output_norm.weight": ((8,), 999, 0)}),
-    "kind that is never weights": lambda: gguf(tensors={"output_norm.weight": ((8,), 26, 0)}),
+    "overflowing size": lambda: gguf(tensors={"output_norm.weight": ((1 << 63,), 0, 0)}),
+    "tensor type": lambda: gguf(tensors={"output_norm.weight": ((8,), 999, 0)}),
+    "type that is never weights": lambda: gguf(tensors={"output_norm.weight": ((8,), 26, 0)}),
     "past the end": lambda: gguf(tensors={"output_norm.weight": ((8,), 0, 1 << 40)}),
-    "place past counting": lambda: gguf(tensors={"output_norm.weight": ((8,), 0, (1 << 64) - 32)}),
+    "overflowing offset": lambda: gguf(tensors={"output_norm.weight": ((8,), 0, (1 << 64) - 32)}),
     "overlap": lambda: gguf(tensors={"output_norm.weight": ((8,), 0, 64)}),
     "half a block": lambda: gguf(tensors={"output_norm.weight": ((8,), 2, 8256)}),
     "another architecture": lambda: gguf({"general.architecture": "evil\n\x07\x1b[2J"}),
     "architecture as number": lambda: gguf({"general.architecture": 7}),
     "absurd depth": lambda: gguf({"llama.block_count": 4_000_000_000}),
-    "deep but empty": lambda: gguf({"llama.block_count": 500}),
+    "more layers than tensors": lambda: gguf({"llama.block_count": 500}),
     "absurd width": lambda: gguf({"llama.embedding_length": 4_000_000_000}),
     "no heads": lambda: gguf({"llama.attention.head_count": 0}),
-    "heads of each layer": lambda: gguf({"llama.attention.head_count": [2, 2]}),
+    "heads per layer": lambda: gguf({"llama.attention.head_count": [2, 2]}),
     "epsilon not a number": lambda: gguf({"llama.attention.layer_norm_rms_epsilon": float("nan")}),
     "no tokens": lambda: gguf({"tokenizer.ggml.tokens": None}),
     "tokens as numbers": lambda: gguf({"tokenizer.ggml.tokens": [1, 2]}),
     "same tokens": lambda: gguf({"tokenizer.ggml.tokens": ["a"] * 258}),
     "fewer tokens": lambda: gguf({"tokenizer.ggml.tokens": ["a"], "tokenizer.ggml.token_type": [1]}),
     "merges of nothing": lambda: gguf({"tokenizer.ggml.merges": ["evil twin"]}),
-    "words": lambda: gguf({"tokenizer.ggml.pre": "(a+)+$"}),
-    "end outside": lambda: gguf({"tokenizer.ggml.eos_token_id": 258}),
+    "pre-tokenizer": lambda: gguf({"tokenizer.ggml.pre": "(a+)+$"}),
+    "eos outside": lambda: gguf({"tokenizer.ggml.eos_token_id": 258}),
     "template as number": lambda: gguf({"tokenizer.chat_template": 3}),
-    "cut in the header": lambda: gguf()[:500],
-    "cut in the numbers": lambda: gguf()[:-100],
+    "truncated header": lambda: gguf()[:500],
+    "truncated data": lambda: gguf()[:-100],
 }
 
 
-def stored(folder, make):
+def write_gguf(folder, make):
     (folder / "a.gguf").write_bytes(make())
-    return opened(folder / "a.gguf")
+    return show(folder / "a.gguf")
 
 
-several("gguf", GGUFS, stored)
+add_cases("gguf", GGUFS, write_gguf)
 
 
 @case("gguf: pipe")
 def _(folder):
     os.mkfifo(folder / "a.gguf")
-    return opened(folder / "a.gguf")
+    return show(folder / "a.gguf")
 
 
 assert len(CASES) >= 60
 
-# What some of them must be refused for: the value and the rule, so that no other check hides the one that is meant.
+# What some of them must be refused for: value and rule, so that no other check hides the intended one.
 REASONS = {
     "pickle alone: model.pt": "'model.pt' is a pickle, which can run code",
-    "convert: packed": "must not grow when it is unpacked, but its 2",
-    "convert: spread out": "'a' must not be larger than the file",
+    "convert: compressed": "must not expand when it is unpacked, but its 2",
+    "convert: expanded": "'a' must not be larger than the file",
     "convert: list": "must hold tensors by name, but does not",
-    "convert: numbers": "'a' must be a name of a plain tensor, but is not",
+    "convert: numbers": "'a' must be the name of a dense tensor, but is not",
     "convert: code": "must hold tensors and nothing else, but does not (UnpicklingError)",
-    "config: auto_map": "auto_map names code of its own, which is never run",
-    "config: a type that is a list": "model_type must be a family that is known here, but is",
+    "config: auto_map": "auto_map refers to custom code, which is never run",
+    "config: a type that is a list": "qwen2, marian, but is \"['bert']\"",
     "config: negative width": "hidden_size must be from 0 to 65,536, but is -8",
-    "config: width as text": "hidden_size must be int, but is '8'",
-    "config: width missing": "vocab_size must be there, but is not",
-    "config: deep but empty": "each of 500 layers must have tensors, but there are 21",
+    "config: width as string": "hidden_size must be int, but is '8'",
+    "config: vocabulary size missing": "vocab_size is missing",
+    "config: more layers than tensors": "each of 500 layers must have tensors, but there are 21",
     "config: largest of all": "'bert.embedding.weight' must have the shape (2000000, 65536), but has (30, 8)",
     "config: not a number": "numbers must be finite, but one is NaN",
-    "config.json: twice": "keys must be different, but one of 3 stands twice",
+    "config.json: duplicate key": "keys must be unique, but one of 3 occurs twice",
     "config.json: list": "must hold a JSON object, but holds list",
-    "config.json: too long": "must have at most 16,777,216 bytes, but has 17,825,792",
-    "config.json is a: pipe": "must be an ordinary file, but is not",
-    "index: parent": "must be a plain name ending on .safetensors, but is '../outside.safetensors'",
-    "index: many": "must name at most 1,000 files, but names 2,000",
-    "index: missing": "names model-00001-of-00002.safetensors, which is missing",
+    "config.json: too large": "must have at most 16,777,216 bytes, but has 17,825,792",
+    "config.json is a: pipe": "must be a regular file, but is not",
+    "index: parent": "must be a plain name ending in .safetensors, but is '../outside.safetensors'",
+    "index: many": "must list at most 1,000 files, but lists 2,000",
+    "index: missing": "lists model-00001-of-00002.safetensors, which is missing",
     "index: one tensor in two files": "'x' must be in one file, but a.safetensors has it too",
-    "safetensors: all grown": "must be a whole safetensors file, but is not",
-    "safetensors tensor: missing": "the tensor 'embeddings.word_embeddings.weight' must be there, but is not",
-    "safetensors tensor: eight bits": "must be of type F32, F16, BF16, F64, but is 'F8_E4M3'",
-    "safetensors tensor: whole numbers": "must be of type F32, F16, BF16, F64, but is 'I64'",
-    "safetensors tensor: rows of another one": "must have 8 rows, but has 4",
-    "safetensors tensor: query of another width": "must be of another shape for this model",
+    "safetensors: all enlarged": "must be a complete safetensors file, but is not",
+    "safetensors tensor: missing": "the tensor 'embeddings.word_embeddings.weight' is missing",
+    "safetensors tensor: float8": "must be of type F32, F16, BF16, F64, but is 'F8_E4M3'",
+    "safetensors tensor: integers": "must be of type F32, F16, BF16, F64, but is 'I64'",
+    "safetensors tensor: swapped rows": "must have 8 rows, but has 4",
+    "safetensors tensor: query width mismatch": "must have another shape for this network",
     "tokenizer: bomb": "a pattern must be a known one or a short literal, but is '(a+)+$'",
-    "tokenizer: number beyond the model": "must have at most 30 tokens, as config.json says, but has 2,000,000",
+    "tokenizer: id beyond the model": "must have at most 30 tokens (vocab_size in config.json), but has 2,000,000",
     "tokenizer: precompiled": "a precompiled_charsmap must be a whole table of characters",
-    "gguf: many tensors": "the count of tensors must be at most 100,000, but is 9,223,372,036,854,775,808",
-    "gguf: lists in lists": "a list must be of numbers or texts, but is of kind 9",
+    "gguf: many tensors": "the number of tensors must be at most 100,000, but is 9,223,372,036,854,775,808",
+    "gguf: nested arrays": "an array must hold numbers or strings, but holds values of type 9",
     "gguf: alignment 3": "general.alignment must be a power of 2 up to 65,536, but is 3",
     "gguf: half a block": "a row of 'output_norm.weight' must be a multiple of 32, but is 8",
     "gguf: overlap": "tensors must not overlap, but 'token_embd.weight' and 'output_norm.weight' do",
     "gguf: past the end": "must be within its 14,720 bytes, but 'output_norm.weight' is not",
-    "gguf: kind of tensor": "but is of kind 999",
-    "gguf: end outside": "must be a token from 0 to 257, but is 258",
+    "gguf: tensor type": "but is of type 999",
+    "gguf: eos outside": "must be a token id from 0 to 257, but is 258",
 }
 assert REASONS.keys() <= CASES.keys()
 
 
-# the reader, in a process of its own that can be watched
+# the reader, in a process of its own with a time limit
 
 READER = f"""
 import json, resource, sys, time
 from click.testing import CliRunner
 from saccade.cli import main
 import saccade.api, gguf
-resource.setrlimit(resource.RLIMIT_AS, ({MEMORY}, {MEMORY}))
+resource.setrlimit(resource.RLIMIT_AS, ({MEMORY_LIMIT}, {MEMORY_LIMIT}))
 for line in sys.stdin:
-    began = time.perf_counter()
-    done = CliRunner().invoke(main, ["models", *json.loads(line)])
-    failed = None if isinstance(done.exception, (SystemExit, type(None))) else repr(done.exception)
-    row = dict(code=done.exit_code, said=done.stderr, out=done.stdout, failed=failed, took=time.perf_counter() - began)
+    start = time.perf_counter()
+    result = CliRunner().invoke(main, ["models", *json.loads(line)])
+    failed = None if isinstance(result.exception, (SystemExit, type(None))) else repr(result.exception)
+    seconds = time.perf_counter() - start
+    row = dict(code=result.exit_code, message=result.stderr, out=result.stdout, failed=failed, seconds=seconds)
     print(json.dumps(row), flush=True)
 """
 
 
 class Reader:
-    """Opens files by the real command, one after the other; started again when a file kills it."""
+    """Opens files with the real command, one after the other; restarted when a file crashes it."""
 
     def __init__(self, errors) -> None:
         self.process: subprocess.Popen[str] | None = None
-        self.errors = errors  # what libraries print past Python, such as the backtrace of a panic
+        self.errors = errors  # what libraries print to stderr directly, such as the backtrace of a panic
 
-    def ask(self, words, patience):
+    def run(self, arguments, timeout):
         if self.process is None:
             self.process = subprocess.Popen(
                 [sys.executable, "-c", READER],
@@ -713,9 +717,9 @@ class Reader:
                 text=True,
                 env={**os.environ, "OMP_NUM_THREADS": "1"},
             )
-        self.process.stdin.write(json.dumps(words) + "\n")
+        self.process.stdin.write(json.dumps(arguments) + "\n")
         self.process.stdin.flush()
-        ready, _, _ = select.select([self.process.stdout], [], [], patience)
+        ready, _, _ = select.select([self.process.stdout], [], [], timeout)
         line = self.process.stdout.readline() if ready else ""
         if not line:
             self.close()
@@ -734,60 +738,60 @@ class Reader:
 @pytest.fixture(scope="module")
 def reader(tmp_path_factory):
     errors = (tmp_path_factory.mktemp("reader") / "errors").open("w+")
-    found = Reader(errors)
-    assert found.ask(["list"], 120)["code"] == 0  # everything is imported before the clock runs
-    yield found
-    found.close()
+    reader = Reader(errors)
+    assert reader.run(["list"], 120)["code"] == 0  # import everything before time is measured
+    yield reader
+    reader.close()
     errors.close()
 
 
 @pytest.fixture
 def canary(tmp_path, monkeypatch):
-    """A file that appears if anything is run."""
+    """A file that is created if any code is run."""
     path = tmp_path / "canary"
     monkeypatch.setenv("CANARY", str(path))
     return path
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_hostile_file_is_refused_in_one_line_and_nothing_is_run(name, reader, canary, tmp_path):
-    words = CASES[name](good(tmp_path / "model"))
+def test_a_hostile_file_is_refused_in_one_line_and_no_code_is_run(name, reader, canary, tmp_path):
+    arguments = CASES[name](valid_folder(tmp_path / "model"))
     reader.errors.truncate(0)
-    found = reader.ask(words, 4 * LONGEST)
-    assert found is not None, "the reader hung or crashed"
-    assert found["failed"] is None and found["code"] == 4, found
-    assert found["took"] < LONGEST
-    said = found["said"].removesuffix("\n")
-    assert said.startswith("saccade: ") and "Traceback" not in said and found["out"] == ""
-    assert said.isprintable() and len(said) < 1000, said[:2000]
-    assert REASONS.get(name, "; ") in said, said
+    result = reader.run(arguments, 4 * TIME_LIMIT)
+    assert result is not None, "the reader hung or crashed"
+    assert result["failed"] is None and result["code"] == 4, result
+    assert result["seconds"] < TIME_LIMIT
+    message = result["message"].removesuffix("\n")
+    assert message.startswith("saccade: ") and "Traceback" not in message and result["out"] == ""
+    assert message.isprintable() and len(message) < 1000, message[:2000]
+    assert REASONS.get(name, "; ") in message, message
     reader.errors.seek(0)
     assert reader.errors.read() == ""
     assert not canary.exists()
     assert not (tmp_path / "model" / "model.safetensors.tmp").exists()
 
 
-def test_the_files_that_were_spoiled_open_when_they_are_not(reader, canary, tmp_path):
-    folder = good(tmp_path / "model")
+def test_the_files_open_without_their_faults(reader, canary, tmp_path):
+    folder = valid_folder(tmp_path / "model")
     (folder / "a.gguf").write_bytes(gguf())
     (folder / "b.gguf").write_bytes(gguf({"tokenizer.ggml.merges": ["a b"], "tokenizer.chat_template": "x"}))
     for path in (folder, folder / "a.gguf", folder / "b.gguf"):
-        found = reader.ask(opened(path), 60)
-        assert found["code"] == 0, found
-    shards = good(tmp_path / "shards")
+        result = reader.run(show(path), 60)
+        assert result["code"] == 0, result
+    shards = valid_folder(tmp_path / "shards")
     (shards / "model.safetensors").rename(shards / "a.safetensors")
     (shards / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"x": "a.safetensors"}}))
-    assert reader.ask(opened(shards), 60)["code"] == 0
-    older(folder, {"vocab.txt": b"[UNK]\n[CLS]\n[SEP]\nx\n"})
-    assert reader.ask(opened(folder), 60)["code"] == 0
+    assert reader.run(show(shards), 60)["code"] == 0
+    with_old_vocabulary(folder, {"vocab.txt": b"[UNK]\n[CLS]\n[SEP]\nx\n"})
+    assert reader.run(show(folder), 60)["code"] == 0
     (folder / "vocab.txt").unlink()
     old = json.dumps({character: number for number, character in enumerate(list(BYTES)[:20])}).encode()
     (folder / "vocab.json").write_bytes(old)
     (folder / "merges.txt").write_bytes(b"#version: 0.2\n")
-    assert reader.ask(opened(folder), 60)["code"] == 0
+    assert reader.run(show(folder), 60)["code"] == 0
 
 
-def test_the_pickles_would_run_if_they_were_opened_carelessly(canary):
+def test_the_pickles_run_code_when_they_are_unpickled(canary):
     assert not canary.exists()
     pickle.loads(evil())
     assert canary.exists()
