@@ -8,16 +8,15 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from threading import Lock
 from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from saccade.nn.cache import LayerCache
+from saccade.nn.context import ContextValue
 from saccade.nn.masks import Lowered
 from saccade.nn.packed import original
 
@@ -203,19 +202,13 @@ class Recorder(Mapping[str, RecordedAttention]):
         return len(self._by_name)
 
     def __enter__(self) -> Recorder:
-        global _entered
-        _recorders.set((*_recorders.get(), self))
-        with _counting:
-            _entered += 1
+        _recorders.enter((*_recorders.get(), self))
         return self
 
     def __exit__(self, *_: object) -> None:
-        global _entered
         active = _recorders.get()
         last = max(index for index, recorder in enumerate(active) if recorder is self)
-        _recorders.set((*active[:last], *active[last + 1 :]))
-        with _counting:
-            _entered -= 1
+        _recorders.leave((*active[:last], *active[last + 1 :]))
 
     def iterate(self, items: Iterator[Item]) -> Iterator[Item]:
         """Iterate and record while the next item is computed, but not between items."""
@@ -236,10 +229,7 @@ class Recorder(Mapping[str, RecordedAttention]):
             recorded.record(q, k, mask, cache)
 
 
-# A ContextVar, so that two requests served by one model never see each other's attention.
-_recorders: ContextVar[tuple[Recorder, ...]] = ContextVar("recorders", default=())
-_entered = 0  # recorders entered in any context
-_counting = Lock()
+_recorders = ContextValue[tuple[Recorder, ...]]("recorders", ())
 
 
 def record(model: nn.Module, layers: str | Sequence[str] = "*", heads: Sequence[int] | None = None) -> Recorder:
@@ -263,10 +253,10 @@ def watch(
 
 def notify(attention: nn.Module, q: Tensor, k: Tensor, mask: Lowered | None, cache: LayerCache | None) -> None:
     """Pass q and k to the recorders of this context; called by every attention layer once per call."""
-    if not _entered:  # a plain number: torch.compile can trace it
-        return
-    for recorder in {id(recorder): recorder for recorder in _recorders.get()}.values():
-        recorder.record(attention, q, k, mask, cache)
+    recorders = _recorders.get()
+    if recorders:
+        for recorder in {id(recorder): recorder for recorder in recorders}.values():
+            recorder.record(attention, q, k, mask, cache)
 
 
 def _fills(q: Tensor, k: Tensor) -> bool:

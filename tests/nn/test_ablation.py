@@ -71,7 +71,7 @@ def test_grouped_heads_are_switched_off_one_by_one(x):
 
 
 def test_what_is_not_there_cannot_be_switched_off(attention):
-    with pytest.raises(ValueError, match=r"no attention 'decoder.9.self' that can be switched off; there are: "):
+    with pytest.raises(ValueError, match=r"no attention 'decoder.9.self' that can be ablated; there are: "):
         ablated(attention, [Ablation("decoder.9.self", 0)])
     with pytest.raises(ValueError, match=r"head must be 0 to 2 in '', but is 3"):
         ablated(attention, [Ablation("", 3)])
