@@ -49,15 +49,17 @@ _MODULES = {
 __all__ = [*_MODULES, "__version__", "errors"]
 
 
-def __getattr__(name: str) -> Any:
-    """Import the module of a public name when the name is first used (PEP 562)."""
-    if name == "errors":
-        return importlib.import_module("saccade.errors")
-    if name not in _MODULES:
-        raise AttributeError(f"module 'saccade' has no attribute '{name}'")
-    value = getattr(importlib.import_module(_MODULES[name]), name)
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # a type checker sees the imports above, and so a misspelt name
+
+    def __getattr__(name: str) -> Any:
+        """Import the module of a public name when the name is first used (PEP 562)."""
+        if name == "errors":
+            return importlib.import_module("saccade.errors")
+        if name not in _MODULES:
+            raise AttributeError(f"module 'saccade' has no attribute '{name}'")
+        value = getattr(importlib.import_module(_MODULES[name]), name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

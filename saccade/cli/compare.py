@@ -43,7 +43,7 @@ def compare(data: Path, overrides: tuple[str, ...], models: str, quiet: bool, as
     """Train several architectures on a file DATA of pairs, for the same time each, and report how they differ.
 
     The report is one HTML file: quality by length, learning curves, speed, memory, alignments, and whether each
-    architecture can memorise 1,000 symbols. Settings are key=value overrides such as model.rnn.state=512; train.steps
+    architecture can memorise 1,000 symbols. Settings are key=value overrides such as model.rnn.hidden=512; train.steps
     takes precedence over --minutes. After an interruption the same command with the same --name continues; finished
     parts are not repeated. If a model fails, the others are reported and the exit code is 1.
 
@@ -68,7 +68,7 @@ def compare(data: Path, overrides: tuple[str, ...], models: str, quiet: bool, as
     if as_json:
         click.echo(json.dumps(comparison.result))
     else:
-        for line in summary.listed(comparison.result):
+        for line in summary.text_table(comparison.result):
             click.echo(line)
     log(f"report: {comparison.page}")
     if any("failed" in model for model in comparison.result["models"]):

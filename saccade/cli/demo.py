@@ -47,9 +47,17 @@ def demo(minutes: float, root: str) -> None:
             if address and interactive:
                 bar.log(f"Watch it learn: {_page(address, f'watch/{name}')}")
                 webbrowser.open(_page(address, f"watch/{name}"))
-            budget = {"minutes": minutes, "valid": valid}
-            chosen = {"task": "translation", "preset": "dates", "name": name, "root": root}
-            run = api.train(data, **chosen, callbacks=[bar], progress=False, **budget)
+            run = api.train(
+                data,
+                task="translation",
+                preset="dates",
+                name=name,
+                root=root,
+                callbacks=[bar],
+                progress=False,
+                minutes=minutes,
+                valid=valid,
+            )
         show_run(run, False)
         model = api.load(run)
         for prediction in model(list(EXAMPLES)):

@@ -78,7 +78,7 @@ def test_language_model_and_explanations(tmp_path: Path, monkeypatch: pytest.Mon
     names, _ = execute(NOTEBOOKS[1])
     assert names["prediction"].text == "Dan"
     assert len(names["ranking"]) == 8 and names["ranking"][0][0] > 0.5  # some head matters
-    assert names["effect"].before[0].best[0][0] == "D"
+    assert names["effect"].before[0].top[0][0] == "D"
 
 
 def test_classification_and_callbacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, offline: None) -> None:
