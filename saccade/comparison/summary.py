@@ -1,4 +1,4 @@
-"""Summary: what the numbers of a comparison say, in plain words and by fixed rules."""
+"""Summary of a comparison in sentences and as a table, by fixed rules."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ NAMES = {
     "universal": "Universal Transformer",
 }
 SCORES = {"bleu": "BLEU", "chrf": "chrF", "exact": "exact match", "token_error": "token error", "loss": "loss"}
-HOLDS = 90.0  # percent of symbols right: the probe counts as passed at that length
+SOLVED = 90.0  # percent of correct symbols from which a length counts as solved
 
 
 def summary(result: dict[str, Any]) -> list[str]:
-    """Sentences, the most telling first."""
+    """Return sentences, the most important first."""
     done = [model for model in result["models"] if "scores" in model]
-    found = [*_failed(result["models"]), *_quality(done), *_length(done), *_cost(done)]
+    sentences = [*_failed(result["models"]), *_quality(done), *_length(done), *_cost(done)]
     for kind, verb in (("copy", "Copying"), ("reverse", "Reversing")):
-        found += _probe([model for model in result["models"] if kind in model], kind, verb)
-    return [*found, *_memory(result["attention_memory"])]
+        sentences += _probe([model for model in result["models"] if kind in model], kind, verb)
+    return [*sentences, *_memory(result["attention_memory"])]
 
 
 def _failed(models: Iterable[dict[str, Any]]) -> list[str]:
-    names = {"train": "could not be trained", "copy": "could not be probed", "reverse": "could not be probed"}
+    reasons = {"train": "could not be trained", "copy": "could not be probed", "reverse": "could not be probed"}
     return [
-        f"{NAMES[model['name']]} {names[stage]}: {message}"
+        f"{NAMES[model['name']]} {reasons[stage]}: {message}"
         for model in models
         for stage, message in model.get("failed", {}).items()
     ]
@@ -42,12 +42,12 @@ def _quality(done: list[dict[str, Any]]) -> list[str]:
     best, *_, last = ranked
     return [
         f"{_capital(best)} is best with {best['scores'][score]:.1f} {SCORES[score]}; "
-        f"{_article(last)} comes last with {last['scores'][score]:.1f}."
+        f"{_article(last)} is last with {last['scores'][score]:.1f}."
     ]
 
 
 def _length(done: list[dict[str, Any]]) -> list[str]:
-    """The bottleneck: what the longest sources cost the RNN, or else whoever loses most there."""
+    """Return the loss on the longest sources: of the RNN without attention, or else of the worst model there."""
     if len(done) < 2:
         return []
     score, named = done[0]["score"], {model["name"]: model for model in done}
@@ -59,10 +59,10 @@ def _length(done: list[dict[str, Any]]) -> list[str]:
     low, high = worse["by_length"][score], better["by_length"][score]
     if len(low) < 2:
         return []
-    gaps = [one["value"] - other["value"] for one, other in zip(high, low, strict=True)]
-    word = "loses" if gaps[-1] >= 0 else "wins"
+    gaps = [above["value"] - below["value"] for above, below in zip(high, low, strict=True)]
+    verb = "loses" if gaps[-1] >= 0 else "gains"
     return [
-        f"At {low[-1]['from']} and more source tokens {_article(worse)} {word} {abs(gaps[-1]):.1f} {SCORES[score]} "
+        f"At {low[-1]['from']} and more source tokens {_article(worse)} {verb} {abs(gaps[-1]):.1f} {SCORES[score]} "
         f"against {NAMES[better['name']]} ({low[-1]['value']:.1f} against {high[-1]['value']:.1f}); "
         f"below {low[0]['to']} tokens the difference is {gaps[0]:+.1f}."
     ]
@@ -73,45 +73,45 @@ def _cost(done: list[dict[str, Any]]) -> list[str]:
         return []
     speed = _ends(done, lambda model: model["target_tokens_per_second"])
     memory = _ends(done, lambda model: model["peak_bytes"])
-    words = _ends(done, lambda model: model["translating_seconds"])
+    decoding = _ends(done, lambda model: model["translating_seconds"])
     slow, fast = (model["target_tokens_per_second"] for model in speed)
     return [
-        f"{_capital(speed[1])} learns from {fast:,.0f} target tokens a second, {fast / slow:.1f} times as many as "
+        f"{_capital(speed[1])} trains on {fast:,.0f} target tokens per second, {fast / slow:.1f} times as many as "
         f"{_article(speed[0])}.",
-        f"The {words[0]['pairs']:,} validation pairs take {_article(words[0])} "
-        f"{words[0]['translating_seconds']:.1f} s to translate, {_article(words[1])} "
-        f"{words[1]['translating_seconds']:.1f} s.",
-        f"Peak memory goes from {memory[0]['peak_bytes'] / 1e6:,.0f} MB ({NAMES[memory[0]['name']]}) to "
+        f"Translating the {decoding[0]['pairs']:,} validation pairs takes {_article(decoding[0])} "
+        f"{decoding[0]['translating_seconds']:.1f} s and {_article(decoding[1])} "
+        f"{decoding[1]['translating_seconds']:.1f} s.",
+        f"Peak memory ranges from {memory[0]['peak_bytes'] / 1e6:,.0f} MB ({NAMES[memory[0]['name']]}) to "
         f"{memory[1]['peak_bytes'] / 1e6:,.0f} MB ({NAMES[memory[1]['name']]}).",
     ]
 
 
 def _ends(done: list[dict[str, Any]], of: Callable[[dict[str, Any]], float]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The models with the least and with the most of something."""
+    """Return the models with the least and the most of a quantity."""
     ranked = sorted(done, key=of)
     return ranked[0], ranked[-1]
 
 
-def holds(accuracy: dict[str, float]) -> int:
-    """The greatest length up to which nearly all symbols are right at every tested length; 0 if at none."""
+def solved_length(accuracy: dict[str, float]) -> int:
+    """Return the length up to which every tested length is solved; 0: none."""
     max_length = 0
     for length, value in sorted((int(length), value) for length, value in accuracy.items()):
-        if value < HOLDS:
+        if value < SOLVED:
             break
         max_length = length
     return max_length
 
 
 def _probe(models: list[dict[str, Any]], kind: str, verb: str) -> list[str]:
-    """Who can still do it at which length."""
+    """Return up to which length each model solves the probe."""
     groups: dict[int, list[str]] = {}
     for model in models:
-        groups.setdefault(holds(model[kind]["accuracy"]), []).append(NAMES[model["name"]])
-    told = []
+        groups.setdefault(solved_length(model[kind]["accuracy"]), []).append(NAMES[model["name"]])
+    parts = []
     for length, names in sorted(groups.items()):
-        how = f"up to {length:,} symbols" if length else "at no tested length"
-        told.append(f"{_listed(names)} {how}")
-    return [f"{verb} holds (at least {HOLDS:.0f}% of the symbols right): {'; '.join(told)}."] if told else []
+        limit = f"up to {length:,} symbols" if length else "at no tested length"
+        parts.append(f"{_enumerate(names)} {limit}")
+    return [f"{verb} is solved (at least {SOLVED:.0f}% of the symbols correct) by {'; '.join(parts)}."] if parts else []
 
 
 def _memory(memory: dict[str, Any] | None) -> list[str]:
@@ -120,12 +120,12 @@ def _memory(memory: dict[str, Any] | None) -> list[str]:
     before, last = memory["rows"][-2:]
     return [
         f"Plain attention keeps {last['plain'] / 1e6:,.0f} MB for its backward pass at {last['tokens']:,} tokens, the "
-        f"fused kernel {last['fused'] / 1e6:,.1f} MB; twice the tokens cost {last['plain'] / before['plain']:.1f} and "
-        f"{last['fused'] / before['fused']:.1f} times as much."
+        f"fused kernel {last['fused'] / 1e6:,.1f} MB; doubling the tokens costs "
+        f"{last['plain'] / before['plain']:.1f} and {last['fused'] / before['fused']:.1f} times as much."
     ]
 
 
-def _listed(names: list[str]) -> str:
+def _enumerate(names: list[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
@@ -139,25 +139,25 @@ def _article(model: dict[str, Any]) -> str:
     return name if model["name"] in ("rnn+attention", "convolution") else f"the {name}"
 
 
-def measures(done: list[dict[str, Any]]) -> list[str]:
-    """The scores that the models were given, the main one first."""
+def score_names(done: list[dict[str, Any]]) -> list[str]:
+    """Return the names of the scores, the main one first."""
     return [name for name in SCORES if name in done[0]["scores"]]
 
 
-def digits(name: str, value: float) -> str:
+def format_score(name: str, value: float) -> str:
     return f"{value:.3f}" if name == "loss" else f"{value:.1f}"
 
 
-def listed(result: dict[str, Any]) -> list[str]:
-    """The table of the models as lines of text."""
-    names = measures([model for model in result["models"] if "scores" in model])
-    heads = ["model", *names, "parameters", "tokens/s", "peak MB", "steps", "sequential", "sees", "translating s"]
-    rows = [heads, *(_row(model, names, len(heads)) for model in result["models"])]
-    widths = [max(len(row[at]) for row in rows) for at in range(len(heads))]
-    return ["  ".join(_set(cell, widths[at], at) for at, cell in enumerate(row)).rstrip() for row in rows]
+def text_table(result: dict[str, Any]) -> list[str]:
+    """Return the table of the models as lines of text."""
+    names = score_names([model for model in result["models"] if "scores" in model])
+    header = ["model", *names, "parameters", "tokens/s", "peak MB", "steps", "sequential", "reach", "translating s"]
+    rows = [header, *(_row(model, names, len(header)) for model in result["models"])]
+    widths = [max(len(row[at]) for row in rows) for at in range(len(header))]
+    return ["  ".join(_justify(cell, widths[at], at) for at, cell in enumerate(row)).rstrip() for row in rows]
 
 
-def _set(cell: str, width: int, at: int) -> str:
+def _justify(cell: str, width: int, at: int) -> str:
     return cell.rjust(width) if at else cell.ljust(width)
 
 
@@ -166,7 +166,7 @@ def _row(model: dict[str, Any], names: list[str], width: int) -> list[str]:
         return [model["name"], "failed", *[""] * (width - 2)]
     return [
         model["name"],
-        *(digits(name, model["scores"][name]) for name in names),
+        *(format_score(name, model["scores"][name]) for name in names),
         f"{model['parameters']:,}",
         f"{model['target_tokens_per_second']:,.0f}",
         f"{model['peak_bytes'] / 1e6:,.0f}",

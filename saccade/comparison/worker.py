@@ -1,6 +1,6 @@
-"""Worker: the process of one part of a comparison. `python -m saccade.comparison.worker FOLDER MODEL STAGE`.
+"""Worker: the process of one job of a comparison. `python -m saccade.comparison.worker FOLDER MODEL STAGE`.
 
-It tells its progress as lines of JSON; it ends at once when the process that started it is gone.
+It reports its events as lines of JSON, and ends at once when the process that started it is gone.
 """
 
 from __future__ import annotations
@@ -18,96 +18,109 @@ from saccade import api
 from saccade.atomic_io import read_json, write_json
 from saccade.comparison import measure
 from saccade.comparison.probe import LENGTHS
-from saccade.comparison.process import Part
+from saccade.comparison.process import Job
+from saccade.core import Callback
 from saccade.errors import SaccadeError
 
-EVERY = 0.1  # seconds between two steps that are told
+INTERVAL = 0.1  # seconds between two steps that are reported
 PROBE = "saccade.comparison.probe"
+KEPT = ("train.seed=", "train.device=", "train.precision=")  # overrides that the probe shares with the training
 
 
-class Lines:
-    """A report that writes a line of JSON for each word."""
+class EventWriter(Callback):
+    """Writes each event as a line of JSON."""
 
-    def __init__(self, file: TextIO, meanwhile: Callable[[], None]) -> None:
-        self._file, self._meanwhile = file, meanwhile
-        self._told, self._tokens = 0.0, 0
+    def __init__(self, file: TextIO, after_evaluation: Callable[[], None]) -> None:
+        self._file, self._after_evaluation = file, after_evaluation
+        self._reported, self._units = 0.0, 0
 
-    def say(self, message: str) -> None:
-        self._write("say", message)
+    def log(self, message: str) -> None:
+        self._write("log", message)
 
-    def advance(self, what: str, share: float) -> None:
-        self._write("advance", what, share)
+    def on_progress(self, stage: str, fraction: float) -> None:
+        self._write("on_progress", stage, fraction)
 
-    def step(self, record: dict[str, Any], progress: float, total: int | None) -> None:
-        self._tokens += record["tokens"]
-        if time.monotonic() - self._told < EVERY:
+    def on_step(self, record: dict[str, Any], progress: float, total: int | None) -> None:
+        unit = record["unit"]
+        self._units += record[unit]
+        if time.monotonic() - self._reported < INTERVAL:
             return
-        self._write("step", {**record, "tokens": self._tokens}, progress, total)
-        self._told, self._tokens = time.monotonic(), 0
+        self._write("on_step", {**record, unit: self._units}, progress, total)
+        self._reported, self._units = time.monotonic(), 0
 
-    def evaluated(self, record: dict[str, Any], sample: str) -> None:
-        self._meanwhile()
-        self._write("evaluated", record, sample)
+    def on_evaluation(self, record: dict[str, Any], sample: str) -> None:
+        self._after_evaluation()
+        self._write("on_evaluation", record, sample)
 
     def error(self, message: str, exit_code: int) -> None:
+        """Report why the job failed."""
         self._write("error", message, exit_code)
 
-    def _write(self, what: str, *values: Any) -> None:
-        self._file.write(json.dumps([what, values]) + "\n")
+    def _write(self, event: str, *values: Any) -> None:
+        self._file.write(json.dumps([event, values]) + "\n")
         self._file.flush()
 
 
-def work(folder: Path, part: Part, lines: Lines) -> dict[str, Any]:
-    """Do a part, new or where it was stopped; its numbers."""
-    if part.stage == "memory":
-        return measure.attention_memory(lambda share: lines.advance("measuring", share))
-    job = read_json(folder / "compare.json")
-    words, task = [*job["words"], f"model.architecture={part.model}"], "translation"
-    if part.stage != "train":
-        kept = [word for word in job["words"] if word.startswith(("train.seed=", "train.device=", "train.precision="))]
-        task, length = PROBE, f"train.minutes={job['probe_minutes'] / 2}"
-        words = [*kept, length, "train.optim.cooldown=0.3", f"model.architecture={part.model}", f"kind={part.stage}"]
-    if (folder / part.run / "run.json").exists():
-        trained = api.resume(folder / part.run, report=lines, task=task)
+def work(folder: Path, job: Job, events: EventWriter) -> dict[str, Any]:
+    """Run a job, new or where it was interrupted; return its results."""
+    if job.stage == "memory":
+        return measure.attention_memory(lambda fraction: events.on_progress("measuring", fraction))
+    settings = read_json(folder / "compare.json")
+    overrides, task = [*settings["overrides"], f"model.architecture={job.model}"], "translation"
+    if job.stage != "train":
+        kept = [override for override in settings["overrides"] if override.startswith(KEPT)]
+        task, minutes = PROBE, f"train.minutes={settings['probe_minutes'] / 2}"
+        shape = [f"model.architecture={job.model}", f"kind={job.stage}"]
+        overrides = [*kept, minutes, "train.optim.cooldown=0.3", *shape]
+    if (folder / job.run / "run.json").exists():
+        run = api.resume(folder / job.run, task=task, callbacks=[events], progress=False)
     else:
-        trained = api.train(job["data"], words, task=task, name=part.run, root=folder, report=lines)
-    if part.stage != "train":
-        return measure.probed(trained.run, trained.scores, LENGTHS)
-    keep_peak(folder, part)
-    found = measure.measured(trained, job, lambda what, share: lines.advance(what, share))
-    return {**found, "peak_bytes": read_json(_peak_file(folder, part))["bytes"]}
+        run = api.train(
+            settings["data"],
+            task=task,
+            name=job.run,
+            root=folder,
+            overrides=overrides,
+            callbacks=[events],
+            progress=False,
+        )
+    if job.stage != "train":
+        return measure.probe_results(run, LENGTHS)
+    save_peak(folder, job)
+    results = measure.measure_run(run, settings, events.on_progress)
+    return {**results, "peak_bytes": read_json(_peak_file(folder, job))["bytes"]}
 
 
-def keep_peak(folder: Path, part: Part) -> None:
-    """Remember the largest memory of any process that worked on this part."""
-    file = _peak_file(folder, part)
+def save_peak(folder: Path, job: Job) -> None:
+    """Save the largest memory of any process that worked on this job."""
+    file = _peak_file(folder, job)
     before = read_json(file)["bytes"] if file.exists() else 0
     write_json(file, {"bytes": max(before, measure.peak_bytes())})
 
 
-def _peak_file(folder: Path, part: Part) -> Path:
-    return part.file(folder).with_suffix(".peak.json")
+def _peak_file(folder: Path, job: Job) -> Path:
+    return job.file(folder).with_suffix(".peak.json")
 
 
-def _follow() -> None:
-    """End when the process that started this one has ended: the pipe to it closes."""
+def _end_with_parent() -> None:
+    """End this process when the one that started it has ended: the pipe to it closes."""
     while os.read(0, 1024):  # not sys.stdin, whose lock a thread must not hold at the end
         pass
-    os._exit(1)  # as after a kill: whatever is on disk is whole
+    os._exit(1)  # as after a kill: files are written atomically
 
 
 def main() -> None:
-    folder, part = Path(sys.argv[1]), Part(sys.argv[2], sys.argv[3])
-    told = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # whatever else is printed belongs to the log
-    threading.Thread(target=_follow, daemon=True).start()
-    lines = Lines(told, lambda: keep_peak(folder, part))
+    folder, job = Path(sys.argv[1]), Job(sys.argv[2], sys.argv[3])
+    output = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # anything else that is printed belongs to the log
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    events = EventWriter(output, lambda: save_peak(folder, job))
     try:
-        found = work(folder, part, lines)
+        results = work(folder, job, events)
     except SaccadeError as error:
-        lines.error(str(error), error.exit_code)
+        events.error(str(error), error.exit_code)
         sys.exit(error.exit_code)
-    write_json(part.file(folder), found)
+    write_json(job.file(folder), results)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ Every architecture of translation works; `model.architecture=decoder` is meant f
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -86,13 +85,13 @@ class Task(translation.Task):
         progress: Progress = ignore_progress,
     ) -> list[str]:
         notes = super().prepare(config, data, assets, base=base, progress=progress)
-        lengths.save_room(list(islice(PairReader(config.data, assets).target_lengths(data), MEASURED)), assets)
+        lengths.save_max_target_length(PairReader(config.data, assets).target_lengths(data)[:MEASURED], assets)
         return notes
 
     @classmethod
     def open(cls, config: Any, assets: Path) -> Self:
         reader = PairReader(config.data, assets)
-        return cls(config, cls._tokenizers(config, reader), reader, lengths.load_room(assets))
+        return cls(config, cls._tokenizers(config, reader), reader, lengths.load_max_target_length(assets))
 
     @classmethod
     def from_pretrained(cls, pretrained: Pretrained) -> Self:
@@ -102,7 +101,7 @@ class Task(translation.Task):
         notes = super().load_data(data, eval_only=eval_only, progress=progress)
         if eval_only or self.reader is None:
             return notes
-        return [*notes, *lengths.table(self.reader.lengths)]
+        return [*notes, *lengths.length_table(self.reader.lengths)]
 
     def _max_target(self, source: int) -> int:
         return self.max_summary

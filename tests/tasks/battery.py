@@ -39,7 +39,7 @@ INPUTS: dict[str, dict[str, Any]] = {
     "tagging": {"text": "the blue cat"},
     "question_answering": {"question": "the what?", "context": "the blue cat sat."},
 }
-OPTIONS: dict[str, dict[str, Any]] = {"language_model": {"length": 12}}
+OPTIONS: dict[str, dict[str, Any]] = {"language_model": {"max_new_tokens": 12}}
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from saccade.nn.cache import KVCache
-from saccade.nn.kernels import consistent_loss, token_loss
+from saccade.nn.kernels import rdrop_loss, token_loss
 from saccade.nn.layers import initialise, initialise_xavier
 from saccade.nn.universal import Halting
 
@@ -77,7 +77,7 @@ class Seq2Seq(nn.Module, abc.ABC):
         real = labels >= 0
         features, targets = self.decode(ids, memory)[real], labels[real]  # only real targets reach the output layer
         if loss.consistency:
-            total = consistent_loss(features, self.head.weight, targets, loss.smoothing, loss.consistency)
+            total = rdrop_loss(features, self.head.weight, targets, loss.smoothing, loss.consistency)
         else:
             total = token_loss(features, self.head.weight, targets, loss.smoothing, self.head.bias)
         if loss.ponder:
