@@ -1,4 +1,4 @@
-"""Config: JSON and back, dotted words, help for every field, and messages with value, rule and next step."""
+"""Config: JSON and back, dotted overrides, help for every field, and messages with value, rule and next step."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_settings_are_dotted_with_type_default_and_help() -> None:
     assert (found["x.extra"].type, found["x.extra"].default, found["x.extra"].help) == ("int", 1, "one more")
 
 
-def test_words_set_fields_and_the_last_one_wins() -> None:
+def test_overrides_set_fields_and_the_last_one_wins() -> None:
     found = override(Outer(), ["inner.size=8", "rate=1e-3", "name=3", "flag=true", "inner.size=6", "inner.mode=slow"])
     assert found == Outer(Inner(6, 2, "slow"), 1e-3, "3", True)
     assert override(Outer(), ["name=a=b"]).name == "a=b"
@@ -111,12 +111,12 @@ def test_words_set_fields_and_the_last_one_wins() -> None:
 
 
 def test_rules_between_fields_do_not_depend_on_the_order() -> None:
-    words = ["inner.share=5", "inner.size=15"]
-    assert override(Outer(), words) == override(Outer(), words[::-1]) == Outer(Inner(15, 5))
+    overrides = ["inner.share=5", "inner.size=15"]
+    assert override(Outer(), overrides) == override(Outer(), overrides[::-1]) == Outer(Inner(15, 5))
 
 
 @pytest.mark.parametrize(
-    ("word", "says"),
+    ("entry", "says"),
     [
         ("inner.sise=3", "no setting 'inner.sise'; did you mean 'inner.size'?"),
         ("raet=3", "no setting 'raet'; did you mean 'rate'?"),
@@ -130,19 +130,64 @@ def test_rules_between_fields_do_not_depend_on_the_order() -> None:
         ("inner.mode=slwo", "inner.mode must be 'fast' or 'slow', but is 'slwo'"),
         ("inner.size=5", "inner.size must be a multiple of share, but 5 is not a multiple of 2"),
         ("inner=5", "'inner' is a group of settings; name one of them, as in inner.size=..."),
-        ("rate.x=5", "no setting 'rate.x': 'rate' has no parts"),
+        ("rate.x=5", "no setting 'rate.x': 'rate' is not a group of settings"),
         ("rate", "a setting must be written name=value, but is 'rate'; for example model.dim=128"),
         ("=5", "a setting must be written name=value, but is '=5'; for example model.dim=128"),
     ],
 )
-def test_a_wrong_word_says_value_rule_and_next_step(word: str, says: str) -> None:
+def test_a_wrong_override_names_value_rule_and_next_step(entry: str, says: str) -> None:
     with pytest.raises(UsageError) as caught:
-        override(Outer(), [word])
+        override(Outer(), [entry])
     assert str(caught.value) == says
     assert caught.value.exit_code == 2
 
 
-def test_messages_keep_the_beginning_that_was_typed() -> None:
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        {"inner": {"size": 6, "mode": "slow"}, "rate": 0.25},
+        {"inner.size": 6, "inner.mode": "slow", "rate": 0.25},
+        [{"inner": {"size": 9, "share": 3}}, "inner.size=6", {"inner": {"share": 2, "mode": "slow"}}, "rate=0.25"],
+        {"inner": Inner(6, 2, "slow"), "rate": 0.25},
+        [{"inner": Inner(4)}, "inner.size=6", "inner.mode=slow", "rate=0.25"],
+    ],
+)
+def test_nested_mappings_set_fields_too(overrides: object) -> None:
+    assert override(Outer(), overrides) == Outer(Inner(6, 2, "slow"), 0.25)
+
+
+def test_values_of_mappings_are_not_parsed() -> None:
+    assert override(Outer(), {"name": "3"}).name == "3"
+    assert override(Outer(), {"name": "null", "rate": 2}).name == "null"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "says"),
+    [
+        ({"inner": {"sise": 3}}, "no setting 'inner.sise'; did you mean 'inner.size'?"),
+        ({"raet": 3}, "no setting 'raet'; did you mean 'rate'?"),
+        ({"inner.sise": 3}, "no setting 'inner.sise'; did you mean 'inner.size'?"),
+        ({"inner": {"size": "many"}}, "inner.size must be a whole number, but is 'many'"),
+        ({"inner": {"size": 5}}, "inner.size must be a multiple of share, but 5 is not a multiple of 2"),
+        ({"inner": 5}, "'inner' is a group of settings; name one of them, as in inner.size=..."),
+        ({"rate": {"x": 5}}, "no setting 'rate': 'rate' is not a group of settings"),
+        ({"name": None}, "name must be a string, but is None"),
+        ({3: 4}, "the name of a setting must be a text, but is 3; for example 'model.dim'"),
+    ],
+)
+def test_a_wrong_mapping_names_value_rule_and_next_step(overrides: dict[str, object], says: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        override(Outer(), overrides)
+    assert str(caught.value) == says
+
+
+def test_mappings_are_relative_to_the_prefix() -> None:
+    assert override(TrainConfig(), {"optim": {"lr": 0.5}}, "train.").optim.lr == 0.5
+    with pytest.raises(UsageError, match=r"^no setting 'train\.optim\.lrr'; did you mean 'train\.optim\.lr'\?$"):
+        override(TrainConfig(), {"optim": {"lrr": 1}}, "train.")
+
+
+def test_messages_keep_the_prefix() -> None:
     with pytest.raises(UsageError, match=r"^no setting 'train\.optim\.lrr'; did you mean 'train\.optim\.lr'\?$"):
         override(TrainConfig(), ["train.optim.lrr=1"], "train.")
     with pytest.raises(UsageError, match=r"^train\.keep must be at least 1, but is 0$"):

@@ -1,4 +1,4 @@
-"""Checkpoints: what is read is what was saved, whole or not at all, and the best and newest are kept."""
+"""Checkpoints: what is read is what was saved, all or nothing, and the best and newest are kept."""
 
 import errno
 import json
@@ -16,12 +16,12 @@ from saccade.runs import checkpoint
 from saccade.runs.checkpoint import Checkpoint
 from saccade.runs.weights import optimizer_tensors, restore, restore_optimizers, weights
 from saccade.tensor_files import read_header
-from saccade.training.optim import OptimConfig, build
+from saccade.training.optim import OptimConfig, build_optimizers
 
 PARTS = ("model", "optimizer", "average")
 
 
-def made(step: int = 5) -> Checkpoint:
+def example(step: int = 5) -> Checkpoint:
     generator = torch.Generator().manual_seed(step)
     parts = {part: {"a.b": torch.randn(3, 4, generator=generator), "n": torch.tensor(7)} for part in PARTS}
     return Checkpoint(step, parts, {"elapsed": 1.25, "best": {"step": step, "score": 0.1}})
@@ -40,9 +40,9 @@ def same(one: Checkpoint, other: Checkpoint) -> bool:
 
 
 def test_round_trip(tmp_path: Path) -> None:
-    path = checkpoint.save(tmp_path / "new", made())
+    path = checkpoint.save(tmp_path / "new", example())
     assert path.name == "step-000005"
-    assert same(checkpoint.read(path, PARTS), made())
+    assert same(checkpoint.read(path, PARTS), example())
     assert sorted(file.name for file in path.iterdir()) == [
         "average.safetensors",
         "manifest.json",
@@ -61,44 +61,44 @@ def test_half_precision_and_views_survive(tmp_path: Path) -> None:
     assert torch.equal(found.parts["model"]["view"], square.T)
 
 
-@pytest.mark.parametrize("place", ["save_file", "_fingerprint", "sync_folder", "durable"])
+@pytest.mark.parametrize("place", ["save_file", "_fingerprint", "sync_folder", "write"])
 @pytest.mark.parametrize("kind", ["full", "killed"])
-def test_trouble_on_the_way_leaves_the_old_one(
+def test_an_error_while_saving_leaves_the_old_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, kind: str
 ) -> None:
-    checkpoint.save(tmp_path, made(5))
+    checkpoint.save(tmp_path, example(5))
 
     def fail(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device") if kind == "full" else SystemExit()
 
     with monkeypatch.context() as patch:
-        where = (atomic_io, "write") if place == "durable" else (checkpoint, place)
+        where = (atomic_io, "write") if place == "write" else (checkpoint, place)
         patch.setattr(*where, fail)
         if kind == "full":
             with pytest.raises(
-                ResourceError, match=r"no room to save .*step-000006: .*No space left.*`saccade resume`"
+                ResourceError, match=r"no space left to save .*step-000006: .*No space left.*`saccade resume`"
             ):
-                checkpoint.save(tmp_path, made(6))
+                checkpoint.save(tmp_path, example(6))
         else:
             with pytest.raises(SystemExit):
-                checkpoint.save(tmp_path, made(6))
+                checkpoint.save(tmp_path, example(6))
     assert checkpoint.steps(tmp_path) == [5]
-    found = checkpoint.newest(tmp_path, pytest.fail, PARTS)
+    found = checkpoint.newest(tmp_path, pytest.fail)
     assert found is not None
-    assert same(found, made(5))
-    checkpoint.save(tmp_path, made(6))  # what was left half written is no obstacle
+    assert same(found, example(5))
+    checkpoint.save(tmp_path, example(6))  # what was left half written is no obstacle
     assert checkpoint.steps(tmp_path) == [5, 6]
 
 
-def test_another_trouble_is_told_as_it_is(tmp_path: Path) -> None:
+def test_another_error_is_reported_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ResourceError, match=r"cannot save .*file/step-000005: .*File exists|Not a directory"):
-        checkpoint.save(tmp_path / "file", made(5))
+        checkpoint.save(tmp_path / "file", example(5))
 
 
 def test_prune_keeps_the_newest_and_the_best_and_clears_halves(tmp_path: Path) -> None:
     for step in (1, 2, 3, 4, 5):
-        checkpoint.save(tmp_path, made(step))
+        checkpoint.save(tmp_path, example(step))
     (tmp_path / "step-000006.tmp").mkdir()
     checkpoint.prune(tmp_path, last=5, keep=2, best=2)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-000002", "step-000004", "step-000005"]
@@ -108,23 +108,23 @@ def test_prune_keeps_the_newest_and_the_best_and_clears_halves(tmp_path: Path) -
 
 def test_prune_never_keeps_a_damaged_later_one_for_a_whole_one(tmp_path: Path) -> None:
     for step in (5, 10, 12, 15, 20):  # 15 and 20 were damaged; the run fell back to 10 and was stopped at 12
-        checkpoint.save(tmp_path, made(step))
+        checkpoint.save(tmp_path, example(step))
     checkpoint.prune(tmp_path, last=12, keep=2, best=5)
     assert checkpoint.steps(tmp_path) == [5, 10, 12]
 
 
-def test_fall_back_says_which_file(tmp_path: Path) -> None:
+def test_falling_back_names_the_file(tmp_path: Path) -> None:
     for step in (1, 2, 3):
-        checkpoint.save(tmp_path, made(step))
+        checkpoint.save(tmp_path, example(step))
     (checkpoint.at(tmp_path, 3) / "state.json").unlink()
     file = checkpoint.at(tmp_path, 2) / "model.safetensors"
     file.write_bytes(file.read_bytes() + b"x")
-    told: list[str] = []
-    found = checkpoint.newest(tmp_path, told.append, PARTS)
+    messages: list[str] = []
+    found = checkpoint.newest(tmp_path, messages.append)
     assert found is not None
     assert found.step == 1
     size = file.stat().st_size
-    assert told == [
+    assert messages == [
         f"checkpoint of step 3 is damaged: {checkpoint.at(tmp_path, 3) / 'state.json'} is missing; "
         "falling back to the one before",
         f"checkpoint of step 2 is damaged: {file} must have {size - 1} bytes, but has {size}; "
@@ -132,35 +132,36 @@ def test_fall_back_says_which_file(tmp_path: Path) -> None:
     ]
     shutil.rmtree(checkpoint.at(tmp_path, 1))
     with pytest.raises(ModelFileError, match=r"all 2 checkpoints in .* are damaged"):
-        checkpoint.newest(tmp_path, told.append, PARTS)
+        checkpoint.newest(tmp_path, messages.append)
 
 
 def test_no_checkpoint_is_none(tmp_path: Path) -> None:
-    assert checkpoint.newest(tmp_path / "none", pytest.fail, PARTS) is None
-    assert checkpoint.newest(tmp_path, pytest.fail, PARTS) is None
+    assert checkpoint.newest(tmp_path / "none", pytest.fail) is None
+    assert checkpoint.newest(tmp_path, pytest.fail) is None
 
 
 def test_another_format_asks_for_an_update(tmp_path: Path) -> None:
-    path = checkpoint.save(tmp_path, made(1))
+    path = checkpoint.save(tmp_path, example(1))
     manifest = json.loads((path / "manifest.json").read_bytes())
     del manifest["seal"]
     (path / "manifest.json").write_bytes(checkpoint._seal({**manifest, "format": 99}))
-    with pytest.raises(ModelFileError, match="format must be 1, but is 99; update saccade"):
+    with pytest.raises(ModelFileError, match="format must be 2, but is 99; update saccade"):
         checkpoint.read(path)
 
 
 @pytest.mark.parametrize("files", [[], {}, {"state.json": {"bytes": 0, "sha256": ""}}])
 def test_a_manifest_must_list_what_is_needed(tmp_path: Path, files: object) -> None:
-    path = checkpoint.save(tmp_path, made(1))
-    (path / "manifest.json").write_bytes(checkpoint._seal({"format": 1, "step": 1, "files": files}))
+    path = checkpoint.save(tmp_path, example(1))
+    (path / "manifest.json").write_bytes(checkpoint._seal({"format": 2, "step": 1, "files": files}))
     with pytest.raises(ModelFileError, match=r"manifest\.json must list model\.safetensors and state\.json"):
         checkpoint.read(path)
 
 
 def test_a_file_that_the_manifest_does_not_list_is_not_read(tmp_path: Path) -> None:
-    path = checkpoint.save(tmp_path, made(1))
+    path = checkpoint.save(tmp_path, example(1))
     (path / "other.safetensors").write_bytes((path / "model.safetensors").read_bytes())
     assert checkpoint.read(path, ("model", "other")).parts.keys() == {"model"}
+    assert "other" not in checkpoint.read(path).parts
 
 
 def test_a_header_that_is_too_large_is_refused_before_it_is_read(tmp_path: Path) -> None:
@@ -175,13 +176,39 @@ def test_a_header_that_is_too_large_is_refused_before_it_is_read(tmp_path: Path)
 
 
 def test_a_manifest_cannot_name_files_elsewhere(tmp_path: Path) -> None:
-    path = checkpoint.save(tmp_path, made(1))
+    path = checkpoint.save(tmp_path, example(1))
     manifest = json.loads((path / "manifest.json").read_bytes())
     del manifest["seal"]
     files = {**manifest["files"], "../../secret": {"bytes": 0, "sha256": ""}}
     (path / "manifest.json").write_bytes(checkpoint._seal({**manifest, "files": files}))
     with pytest.raises(ModelFileError, match=r"step-000001/secret is missing"):
         checkpoint.verify(path)
+
+
+def test_a_part_elsewhere_is_never_read(tmp_path: Path) -> None:
+    path = checkpoint.save(tmp_path / "checkpoints", example(1))
+    secret = tmp_path / "checkpoints" / "secret.safetensors"
+    secret.write_bytes((path / "model.safetensors").read_bytes())
+    copy = path / "secret.safetensors"
+    copy.write_bytes(secret.read_bytes())
+    manifest = json.loads((path / "manifest.json").read_bytes())
+    del manifest["seal"]
+    files = {**manifest["files"], "../secret.safetensors": checkpoint._fingerprint(copy)}
+    (path / "manifest.json").write_bytes(checkpoint._seal({**manifest, "files": files}))
+    assert checkpoint.read(path).parts.keys() == {"model", "optimizer", "average"}
+
+
+def test_predicting_does_not_need_the_optimizer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = checkpoint.save(tmp_path, example(1))
+    hashed: list[str] = []
+    fingerprint = checkpoint._fingerprint
+    monkeypatch.setattr(checkpoint, "_fingerprint", lambda file: hashed.append(file.name) or fingerprint(file))
+    assert checkpoint.read_weights(path).parts.keys() == {"average"}
+    assert sorted(hashed) == ["average.safetensors", "state.json"]
+    (path / "optimizer.safetensors").unlink()
+    (path / "average.safetensors").write_bytes(b"damaged")
+    with pytest.raises(ModelFileError, match=r"average\.safetensors must have \d+ bytes, but has 7"):
+        checkpoint.read_weights(path)
 
 
 def test_too_little_space_is_refused_with_both_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,7 +227,7 @@ def test_a_small_json_file_is_the_old_or_the_new_one(tmp_path: Path, monkeypatch
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(atomic_io.os, "fsync", full)
-    with pytest.raises(ResourceError, match=r"no room to save .*a\.json"):
+    with pytest.raises(ResourceError, match=r"no space left to save .*a\.json"):
         atomic_io.write_json(path, {"a": 2})
     assert json.loads(path.read_bytes()) == {"a": 1}
 
@@ -218,7 +245,7 @@ def trained(kind: str, steps: int) -> tuple[dict[str, nn.Module], dict[str, list
     torch.manual_seed(1)
     net = Tied()
     networks = {"model": net}
-    optimizers = {"model": build(OptimConfig(kind=kind, lr=0.01, matrix_lr=0.01), net)}
+    optimizers = {"model": build_optimizers(OptimConfig(kind=kind, lr=0.01, matrix_lr=0.01), net)}
     for step in range(steps):
         move(networks, optimizers, step)
     return networks, optimizers
@@ -233,7 +260,7 @@ def move(networks: dict[str, nn.Module], optimizers: dict[str, list[torch.optim.
 
 
 @pytest.mark.parametrize("kind", ["muon", "adamw"])
-def test_weights_and_optimizers_go_on_as_if_nothing_had_happened(tmp_path: Path, kind: str) -> None:
+def test_weights_and_optimizers_continue_as_if_nothing_had_happened(tmp_path: Path, kind: str) -> None:
     networks, optimizers = trained(kind, 3)
     parts = {"model": weights(networks), "optimizer": optimizer_tensors(networks, optimizers)}
     assert "head.weight" not in parts["model"]  # a tied weight is there once
@@ -253,14 +280,20 @@ def test_weights_and_optimizers_go_on_as_if_nothing_had_happened(tmp_path: Path,
 
 def test_weights_that_do_not_fit_are_named() -> None:
     net = {"model": nn.Linear(2, 3)}
-    with pytest.raises(ModelFileError, match=r"here does not fit the model: missing \['bias'\], not known \['other'\]"):
+    with pytest.raises(
+        ModelFileError, match=r"here does not fit the model: missing \['bias'\], unexpected \['other'\]"
+    ):
         restore(net, {"weight": torch.zeros(3, 2), "other": torch.zeros(1)}, "here")
     with pytest.raises(ModelFileError, match=r"here: weight must have shape \(3, 2\), but has \(2, 3\)"):
         restore(net, {"weight": torch.zeros(2, 3), "bias": torch.zeros(3)}, "here")
-    with pytest.raises(ModelFileError, match="the saved optimizer knows 'model/gone', the model does not"):
-        restore_optimizers(net, {"model": build(OptimConfig(), net["model"])}, {"model/gone/step": torch.zeros(1)})
+    with pytest.raises(
+        ModelFileError, match="the saved optimizer has a state of 'model/gone', but the model has no such parameter"
+    ):
+        restore_optimizers(
+            net, {"model": build_optimizers(OptimConfig(), net["model"])}, {"model/gone/step": torch.zeros(1)}
+        )
 
 
-def test_two_players_keep_their_names_apart() -> None:
+def test_weights_of_two_networks_have_different_names() -> None:
     networks = {"one": nn.Linear(1, 1), "two": nn.Linear(1, 1)}
     assert set(weights(networks)) == {"one.weight", "one.bias", "two.weight", "two.bias"}

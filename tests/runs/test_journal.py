@@ -1,4 +1,4 @@
-"""Journals: whole lines only, cut back to a step, and a kill while cutting loses none."""
+"""Journals: complete lines only, truncated to a step, and a kill while truncating loses none."""
 
 import json
 from pathlib import Path
@@ -16,14 +16,14 @@ def written(path: Path, *records: dict[str, object]) -> None:
     journal.close()
 
 
-def test_records_come_back_as_they_were(tmp_path: Path) -> None:
+def test_records_are_read_as_they_were_written(tmp_path: Path) -> None:
     records = [{"step": 1, "text": "a\u2028b\x85c\nd é"}, {"step": 2, "loss": 0.1}]  # a line ends on \n alone
     written(tmp_path / "a.jsonl", *records)
     assert read_journal(tmp_path / "a.jsonl") == records
     assert len((tmp_path / "a.jsonl").read_bytes().split(b"\n")) == 3
 
 
-def test_what_came_after_the_checkpoint_is_cut_and_the_rest_keeps_its_bytes(tmp_path: Path) -> None:
+def test_records_after_the_checkpoint_are_removed_and_the_others_keep_their_bytes(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     written(path, *({"step": step, "text": "né\u2028"} for step in (1, 2, 2, 3)))
     whole = path.read_bytes()
@@ -35,7 +35,7 @@ def test_what_came_after_the_checkpoint_is_cut_and_the_rest_keeps_its_bytes(tmp_
 
 
 @pytest.mark.parametrize("torn", [b'{"step": 3, "lo', b'{"step": 3', b"\xff\xfe", b"{"])
-def test_a_torn_line_is_left_out(tmp_path: Path, torn: bytes) -> None:
+def test_an_incomplete_line_is_left_out(tmp_path: Path, torn: bytes) -> None:
     path = tmp_path / "a.jsonl"
     written(path, {"step": 1}, {"step": 2})
     path.write_bytes(path.read_bytes() + torn)
@@ -44,7 +44,7 @@ def test_a_torn_line_is_left_out(tmp_path: Path, torn: bytes) -> None:
     assert path.read_bytes() == b'{"step": 1}\n{"step": 2}\n'
 
 
-def test_a_kill_while_cutting_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kill_while_truncating_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.jsonl"
     written(path, *({"step": step} for step in range(5)))
     before = path.read_bytes()
@@ -58,7 +58,7 @@ def test_a_kill_while_cutting_loses_nothing(tmp_path: Path, monkeypatch: pytest.
     assert path.read_bytes() == before
 
 
-def test_a_line_that_finds_no_room_is_told(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "a.jsonl", 0)
     journal._file.close()
     journal._file = Path("/dev/full").open("a")  # noqa: SIM115 - closed below
