@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from saccade.nn.ablation import apply_ablations
 from saccade.nn.cache import LayerCache
-from saccade.nn.kernels import level
+from saccade.nn.kernels import needs_plain_operations, rms_normalize
 from saccade.nn.listeners import emit
 from saccade.nn.masks import Lowered, Mask, Near, Padding
 from saccade.nn.probe import notify
@@ -44,7 +44,7 @@ class Cosine(Dot):
     """Ten times the cosine of query and key: their length does not count (https://arxiv.org/abs/2010.04245)."""
 
     def prepare(self, x: Tensor) -> Tensor:
-        return level(x)  # length sqrt(E)
+        return rms_normalize(x)  # length sqrt(E)
 
     def factor(self, width: int) -> float:
         return 10 / width if self.scale is None else self.scale
@@ -198,7 +198,7 @@ class Attention(nn.Module):
             return self._mix_blocks(q, k, v, lowered.block)
         dropout = self.dropout if self.training else 0.0
         tensor, causal = (None, False) if lowered is None else (lowered.tensor, lowered.causal)
-        if isinstance(self.score, Dot):
+        if isinstance(self.score, Dot) and not needs_plain_operations():
             y = F.scaled_dot_product_attention(
                 q,
                 k,

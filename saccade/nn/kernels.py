@@ -1,8 +1,10 @@
-"""A few element-wise pieces as single autograd nodes: fewer passes over memory than their plain form.
+"""A few element-wise operations as single autograd nodes: fewer passes over memory than their plain form.
 
 Each is tested against the plain formula, forward and backward. Shapes: E is the last axis.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -10,42 +12,66 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from saccade.nn.context import ContextValue
 
-class _Turn(torch.autograd.Function):
-    """A complex product turns all pairs of neighbours at once; the backward pass turns the other way."""
+_twice_differentiable = ContextValue("twice differentiable", False)
+
+
+@contextmanager
+def twice_differentiable() -> Iterator[None]:
+    """Compute with plain operations in this context, also instead of fused attention: they have second derivatives.
+
+    A gradient penalty needs them: the forward pass and `autograd.grad(..., create_graph=True)` go into the block.
+    """
+    with _twice_differentiable.set(True):
+        yield
+
+
+def needs_plain_operations() -> bool:
+    """Whether this context needs operations with a second derivative."""
+    return _twice_differentiable.get()
+
+
+def _apply(function: Any, *inputs: Any) -> Tensor:
+    """Call an autograd function, whose `apply` torch has not typed."""
+    result: Tensor = function.apply(*inputs)
+    return result
+
+
+class _RotatePairs(torch.autograd.Function):
+    """A complex product rotates all pairs of neighbours at once; the backward pass rotates the other way."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, angle: Tensor) -> Tensor:
         ctx.save_for_backward(angle)
-        return _turned(x, angle)
+        return _rotated(x, angle)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
         (angle,) = ctx.saved_tensors
-        return _turned(gradients[0], angle.conj()), None
+        return _rotated(grads[0], angle.conj()), None
 
 
-def _turned(x: Tensor, angle: Tensor) -> Tensor:
-    x = x if x.stride(-1) == 1 else x.contiguous()  # the gradient of a sum is one number spread out
+def _rotated(x: Tensor, angle: Tensor) -> Tensor:
+    x = x if x.stride(-1) == 1 else x.contiguous()  # the gradient of a sum is an expanded scalar
     pairs = torch.view_as_complex(x.unflatten(-1, (-1, 2)))
     return torch.view_as_real(pairs * angle).flatten(-2)
 
 
-def turn(x: Tensor, angle: Tensor) -> Tensor:
-    """Turn the pairs of features (2i, 2i + 1) of x (..., E) by unit complex numbers (..., E/2)."""
-    if x.dtype in (torch.bfloat16, torch.float16):  # there are no complex numbers that short
-        return turn(x.float(), angle).to(x.dtype)
-    turned: Tensor = _Turn.apply(x, angle.to(torch.complex128 if x.dtype == torch.float64 else torch.complex64))  # type: ignore[no-untyped-call]
-    return turned
+def rotate_pairs(x: Tensor, angle: Tensor) -> Tensor:
+    """Rotate the pairs of features (2i, 2i + 1) of x (..., E) by unit complex numbers (..., E/2)."""
+    if x.dtype in (torch.bfloat16, torch.float16):  # torch has no complex numbers of half precision
+        return rotate_pairs(x.float(), angle).to(x.dtype)
+    return _apply(_RotatePairs, x, angle.to(torch.complex128 if x.dtype == torch.float64 else torch.complex64))
 
 
-class _Level(torch.autograd.Function):
-    """y = r x with r = 1 / sqrt(mean(x^2) + epsilon). The gradient loses its part along y: r (g - y mean(g y))."""
+class _RMSNormalize(torch.autograd.Function):
+    """y = r x with r = 1 / sqrt(mean(x^2) + epsilon). The gradient loses its component along y: r (g - y mean(g y))."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, epsilon: float) -> Tensor:
-        short = x.dtype in (torch.float16, torch.bfloat16)  # squares would overflow or lose their last digits
-        length: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=torch.float32 if short else None)
+        half = x.dtype in (torch.float16, torch.bfloat16)  # squares would overflow or lose precision
+        length: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=torch.float32 if half else None)
         inverse = length.square_().div_(x.shape[-1]).add_(epsilon).rsqrt_()
         y = (x * inverse).to(x.dtype)
         ctx.save_for_backward(y, inverse)
@@ -53,16 +79,18 @@ class _Level(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable  # a second derivative would be wrong, so it raises
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
         y, inverse = ctx.saved_tensors
-        along = (gradients[0] * y).sum(-1, keepdim=True).mul_(-1 / y.shape[-1])
-        return torch.addcmul(gradients[0], y, along).mul_(inverse.to(y.dtype)), None
+        along = (grads[0] * y).sum(-1, keepdim=True).mul_(-1 / y.shape[-1])
+        return torch.addcmul(grads[0], y, along).mul_(inverse.to(y.dtype)), None
 
 
-def level(x: Tensor, epsilon: float = 1e-6) -> Tensor:
-    """Bring each vector (..., E) to root mean square 1."""
-    result: Tensor = _Level.apply(x, epsilon)  # type: ignore[no-untyped-call]
-    return result
+def rms_normalize(x: Tensor, epsilon: float = 1e-6) -> Tensor:
+    """Scale each vector (..., E) to root mean square 1."""
+    if needs_plain_operations():
+        wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+        return (x * (wide.square().mean(-1, keepdim=True) + epsilon).rsqrt()).to(x.dtype)
+    return _apply(_RMSNormalize, x, epsilon)
 
 
 class _SquaredReLU(torch.autograd.Function):
@@ -76,103 +104,103 @@ class _SquaredReLU(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable  # a second derivative would be wrong, so it raises
-    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:
         (positive,) = ctx.saved_tensors
-        return torch.mul(gradients[0], positive).mul_(2)
+        return torch.mul(grads[0], positive).mul_(2)
 
 
 def squared_relu(x: Tensor) -> Tensor:
     """max(x, 0)^2: Primer (https://arxiv.org/abs/2109.08668)."""
-    result: Tensor = _SquaredReLU.apply(x)  # type: ignore[no-untyped-call]
-    return result
+    return x.relu().square() if needs_plain_operations() else _apply(_SquaredReLU, x)
 
 
 class _Dropout(torch.autograd.Function):
-    """x keep / share kept. The choice is made by 16 random bits a value, four values to one draw."""
+    """x keep / (1 - p). The mask is drawn from 16 random bits per value, four values from one draw."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, share: float) -> Tensor:
+    def forward(ctx: Any, x: Tensor, p: float) -> Tensor:
         draws = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
-        dropped = round(share * 2**16)
+        dropped = round(p * 2**16)
         keep = (draws.view(torch.int16)[: x.numel()].view(x.shape) >= dropped - 2**15).view(torch.uint8)
         ctx.save_for_backward(keep)
         ctx.scale = 2**16 / (2**16 - dropped)
         return (x * keep).mul_(ctx.scale)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
         (keep,) = ctx.saved_tensors
-        return (gradients[0] * keep) * ctx.scale, None
+        return (grads[0] * keep) * ctx.scale, None
 
 
-def dropout(x: Tensor, share: float, training: bool) -> Tensor:
-    """Put this share of the values to 0 and stretch the rest, so that the mean stays; a CPU counts in 1/65536."""
-    if not training or not share:
+def dropout(x: Tensor, p: float, training: bool) -> Tensor:
+    """Zero each value with probability p and scale the others by 1 / (1 - p); on a CPU p is rounded to 1/65536."""
+    if not training or not p:
         return x
-    if x.device.type != "cpu" or share * 2**16 >= 2**16 - 1:
-        return F.dropout(x, share)
-    result: Tensor = _Dropout.apply(x, share)  # type: ignore[no-untyped-call]
-    return result
+    if x.device.type != "cpu" or p * 2**16 >= 2**16 - 1:
+        return F.dropout(x, p)
+    return _apply(_Dropout, x, p)
 
 
 class _TokenLoss(torch.autograd.Function):
-    """Some rows at a time: logits, softmax and both gradients while they are in the processor's cache.
+    """Logits, softmax and both gradients for some rows at a time, while they are in the processor's cache.
 
     log sum exp = largest logit - log of its softmax, which is never small. The gradient of the logits is
-    softmax - (1 - s) onehot - s / V for a smoothing s. With a pull, the two readings of a token are in one block.
+    softmax - (1 - s) onehot - s / V for label smoothing s. With R-Drop (alpha > 0) both passes of a token are in one
+    block.
     """
 
     ROWS = 128
 
     @staticmethod
-    def forward(ctx: Any, features: Tensor, weight: Tensor, labels: Tensor, smoothing: float, pull: float) -> Tensor:
-        readings = 2 if pull else 1
+    def forward(ctx: Any, features: Tensor, weight: Tensor, labels: Tensor, smoothing: float, alpha: float) -> Tensor:
+        passes = 2 if alpha else 1
         count, total = len(features), features.new_zeros((), dtype=torch.float64)
-        learns = any(ctx.needs_input_grad)
-        slope, weight_slope = torch.empty_like(features), torch.zeros_like(weight) if learns else weight
-        inputs, slopes = (part.unflatten(0, (readings, -1)) for part in (features, slope))  # (1 or 2, N, D)
-        labels = labels.unflatten(0, (readings, -1))
-        for first in range(0, count // readings, _TokenLoss.ROWS // readings):
-            rows = slice(first, first + _TokenLoss.ROWS // readings)
+        needs_grad = any(ctx.needs_input_grad)
+        grad, weight_grad = torch.empty_like(features), torch.zeros_like(weight) if needs_grad else weight
+        inputs, grads = (part.unflatten(0, (passes, -1)) for part in (features, grad))  # (1 or 2, N, D)
+        labels = labels.unflatten(0, (passes, -1))
+        for first in range(0, count // passes, _TokenLoss.ROWS // passes):
+            rows = slice(first, first + _TokenLoss.ROWS // passes)
             x, label = inputs[:, rows].flatten(0, 1), labels[:, rows].reshape(-1, 1)
             logits = x @ weight.t()  # (rows, V)
             top, at = logits.max(1, keepdim=True)
-            chances = logits.softmax(1)
-            fit = (1 - smoothing) * logits.gather(1, label)
+            probs = logits.softmax(1)
+            target = (1 - smoothing) * logits.gather(1, label)
             if smoothing:
-                fit = fit + smoothing * logits.mean(1, keepdim=True)
-            whole = top - chances.gather(1, at).log()
-            total += (whole - fit).sum()
-            pulled = None
-            if pull:
-                apart, pulled = _apart(logits - whole, chances)
-                total += pull / 2 * apart
-            if learns:
-                chances.scatter_add_(1, label, torch.full_like(fit, smoothing - 1))
+                target = target + smoothing * logits.mean(1, keepdim=True)
+            log_sum_exp = top - probs.gather(1, at).log()
+            total += (log_sum_exp - target).sum()
+            kl_grad = None
+            if alpha:
+                kl, kl_grad = _symmetric_kl(logits - log_sum_exp, probs)
+                total += alpha / 2 * kl
+            if needs_grad:
+                probs.scatter_add_(1, label, torch.full_like(target, smoothing - 1))
                 if smoothing:
-                    chances.sub_(smoothing / len(weight))
-                if pulled is not None:
-                    chances.add_(pulled, alpha=pull / 2)
-                slopes[:, rows] = (chances @ weight).unflatten(0, (readings, -1))
-                weight_slope.addmm_(chances.t(), x)
-        ctx.save_for_backward(slope, weight_slope)
+                    probs.sub_(smoothing / len(weight))
+                if kl_grad is not None:
+                    probs.add_(kl_grad, alpha=alpha / 2)
+                grads[:, rows] = (probs @ weight).unflatten(0, (passes, -1))
+                weight_grad.addmm_(probs.t(), x)
+        ctx.save_for_backward(grad, weight_grad)
         ctx.count = count
         return (total / count).to(features.dtype)
 
     @staticmethod
     @once_differentiable  # a second derivative would be wrong, so it raises
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
-        slope, weight_slope = ctx.saved_tensors
-        share = gradients[0] / ctx.count
-        return slope * share, weight_slope * share, None, None, None
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
+        grad, weight_grad = ctx.saved_tensors
+        scale = grads[0] / ctx.count
+        return grad * scale, weight_grad * scale, None, None, None
 
 
-def _apart(logs: Tensor, chances: Tensor) -> tuple[Tensor, Tensor]:
+def _symmetric_kl(log_probs: Tensor, probs: Tensor) -> tuple[Tensor, Tensor]:
     """Sum of both Kullback-Leibler divergences of two halves of rows, and its gradient for the logits (rows, V)."""
-    (one, other), (p, q) = logs.chunk(2), chances.chunk(2)
-    further, more = one - other, p - q
-    there, back = ((part * further).sum(1, keepdim=True) for part in (p, q))  # KL(p, q) and -KL(q, p)
-    return (there - back).sum(), torch.cat((p * (further - there) + more, q * (back - further) - more))
+    (log_p, log_q), (p, q) = log_probs.chunk(2), probs.chunk(2)
+    log_ratio, difference = log_p - log_q, p - q
+    forward, backward = ((part * log_ratio).sum(1, keepdim=True) for part in (p, q))  # KL(p, q) and -KL(q, p)
+    grad = torch.cat((p * (log_ratio - forward) + difference, q * (backward - log_ratio) - difference))
+    return (forward - backward).sum(), grad
 
 
 def token_loss(
@@ -180,29 +208,27 @@ def token_loss(
 ) -> Tensor:
     """Mean cross-entropy of features (N, D) through an output layer (V, D).
 
-    Without a bias the logits (N, V) are never all there.
+    Without a bias the logits (N, V) are never all in memory.
     """
     if bias is not None or _plain(features, weight):
         return F.cross_entropy(F.linear(features, weight, bias), labels, label_smoothing=smoothing)
-    result: Tensor = _TokenLoss.apply(features, weight, labels, smoothing, 0.0)  # type: ignore[no-untyped-call]
-    return result
+    return _apply(_TokenLoss, features, weight, labels, smoothing, 0.0)
 
 
-def consistent_loss(features: Tensor, weight: Tensor, labels: Tensor, smoothing: float, pull: float) -> Tensor:
-    """Mean cross-entropy of two readings of the same tokens, one half after the other, and how far they are apart.
+def rdrop_loss(features: Tensor, weight: Tensor, labels: Tensor, smoothing: float, alpha: float) -> Tensor:
+    """Mean cross-entropy of two passes over the same tokens, one half after the other, and the KL divergence of both.
 
-    R-Drop, https://arxiv.org/abs/2106.14448: dropout makes the readings differ; `pull` is the alpha of that paper.
+    R-Drop, https://arxiv.org/abs/2106.14448: dropout makes the passes differ.
     """
     if _plain(features, weight):
         logits = F.linear(features, weight)  # (2 N, V)
-        one, other = logits.log_softmax(1).chunk(2)
-        apart = ((one.exp() - other.exp()) * (one - other)).sum(1).mean()  # both Kullback-Leibler divergences
-        return F.cross_entropy(logits, labels, label_smoothing=smoothing) + pull / 4 * apart
-    result: Tensor = _TokenLoss.apply(features, weight, labels, smoothing, pull)  # type: ignore[no-untyped-call]
-    return result
+        log_p, log_q = logits.log_softmax(1).chunk(2)
+        kl = ((log_p.exp() - log_q.exp()) * (log_p - log_q)).sum(1).mean()  # both Kullback-Leibler divergences
+        return F.cross_entropy(logits, labels, label_smoothing=smoothing) + alpha / 4 * kl
+    return _apply(_TokenLoss, features, weight, labels, smoothing, alpha)
 
 
 def _plain(features: Tensor, weight: Tensor) -> bool:
-    """Whether torch's own layers do it: elsewhere than on a CPU, or in half precision."""
-    short = torch.is_autocast_enabled(features.device.type) or features.dtype != weight.dtype
-    return short or features.device.type != "cpu" or not len(features)
+    """Whether torch's own layers compute it: elsewhere than on a CPU, in half precision, or differentiated twice."""
+    half = torch.is_autocast_enabled(features.device.type) or features.dtype != weight.dtype
+    return half or features.device.type != "cpu" or not len(features) or needs_plain_operations()

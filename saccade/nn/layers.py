@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from saccade.nn.kernels import dropout, level, squared_relu
+from saccade.nn.kernels import dropout, rms_normalize, squared_relu
 
 
 def gelu_tanh(x: Tensor) -> Tensor:
@@ -38,7 +38,7 @@ class RMSNorm(nn.Module):
         self.weight = nn.Parameter(torch.ones(dim)) if gain else None
 
     def forward(self, x: Tensor) -> Tensor:
-        y = level(x, self.epsilon)
+        y = rms_normalize(x, self.epsilon)
         return y if self.weight is None else y * self.weight
 
 

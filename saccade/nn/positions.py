@@ -9,7 +9,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from saccade.nn.kernels import turn
+from saccade.nn.kernels import rotate_pairs
 from saccade.nn.masks import positions
 
 
@@ -78,4 +78,4 @@ class Rotary(nn.Module):
 
     def forward(self, x: Tensor, start: int | Tensor) -> Tensor:
         """(B, T, H, E) -> the same, turned."""
-        return turn(x, self.angles(start, x.shape[1], x.device))
+        return rotate_pairs(x, self.angles(start, x.shape[1], x.device))

@@ -4,10 +4,22 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.autograd import gradcheck
+from torch import nn
+from torch.autograd import gradcheck, gradgradcheck
 from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from saccade.nn.kernels import consistent_loss, dropout, level, squared_relu, token_loss, turn
+from saccade.nn.kernels import (
+    dropout,
+    rdrop_loss,
+    rms_normalize,
+    rotate_pairs,
+    squared_relu,
+    token_loss,
+    twice_differentiable,
+)
+from saccade.nn.masks import Causal, Padding
+from saccade.nn.transformer import Transformer, TransformerConfig
 
 
 def unit(*shape):
@@ -16,50 +28,50 @@ def unit(*shape):
     return torch.polar(torch.ones_like(angle), angle)
 
 
-def plain_turn(x, angle):
+def plain_rotation(x, angle):
     first, second = x[..., 0::2], x[..., 1::2]
     cos, sin = angle.real, angle.imag
     return torch.stack((first * cos - second * sin, second * cos + first * sin), dim=-1).flatten(-2)
 
 
 @given(rows=st.integers(1, 2), tokens=st.integers(1, 3), heads=st.integers(1, 2), half=st.integers(1, 3))
-def test_turn_equals_its_formula_and_its_numerical_gradient(rows, tokens, heads, half):
+def test_rotate_pairs_equals_its_formula_and_its_numerical_gradient(rows, tokens, heads, half):
     x = torch.randn(rows, tokens, heads, 2 * half, dtype=torch.double, requires_grad=True)
     angle = unit(1, tokens, 1, half)
-    torch.testing.assert_close(turn(x, angle), plain_turn(x, angle), atol=1e-14, rtol=1e-14)
-    assert gradcheck(lambda x: turn(x, angle), x)
+    torch.testing.assert_close(rotate_pairs(x, angle), plain_rotation(x, angle), atol=1e-14, rtol=1e-14)
+    assert gradcheck(lambda x: rotate_pairs(x, angle), x)
 
 
-def test_turn_takes_a_view_with_gaps_and_leaves_it_unchanged():
+def test_rotate_pairs_takes_a_view_with_gaps_and_leaves_it_unchanged():
     """q and k are slices of one product of q, k and v."""
     wide = torch.randn(2, 3, 2, 12, dtype=torch.double)
     before, view, angle = wide.clone(), wide[..., 2:6], unit(1, 3, 1, 2)
-    torch.testing.assert_close(turn(view, angle), plain_turn(view, angle))
+    torch.testing.assert_close(rotate_pairs(view, angle), plain_rotation(view, angle))
     assert torch.equal(wide, before)
 
 
-def test_turn_takes_a_gradient_that_is_one_number_spread_out():
+def test_rotate_pairs_takes_a_gradient_that_is_one_number_spread_out():
     """The gradient of a sum is such a tensor."""
     x, angle = torch.randn(2, 3, 1, 4, dtype=torch.double, requires_grad=True), unit(1, 3, 1, 2)
-    (gradient,) = torch.autograd.grad(turn(x, angle).sum(), x)
-    torch.testing.assert_close(gradient, torch.autograd.grad(plain_turn(x, angle).sum(), x)[0])
+    (gradient,) = torch.autograd.grad(rotate_pairs(x, angle).sum(), x)
+    torch.testing.assert_close(gradient, torch.autograd.grad(plain_rotation(x, angle).sum(), x)[0])
 
 
-def test_turn_keeps_the_precision_of_its_input():
+def test_rotate_pairs_keeps_the_precision_of_its_input():
     for dtype in (torch.float16, torch.float32, torch.float64):
-        assert turn(torch.randn(1, 3, 2, 4).to(dtype), unit(1, 3, 1, 2)).dtype == dtype
+        assert rotate_pairs(torch.randn(1, 3, 2, 4).to(dtype), unit(1, 3, 1, 2)).dtype == dtype
 
 
 @given(rows=st.integers(1, 3), width=st.integers(1, 6), scale=st.sampled_from([1e-3, 1.0, 100.0]))
-def test_level_equals_its_formula_and_its_numerical_gradient(rows, width, scale):
+def test_rms_normalize_equals_its_formula_and_its_numerical_gradient(rows, width, scale):
     x = (scale * torch.randn(rows, width, dtype=torch.double)).requires_grad_()
     expected = x / (x.square().mean(-1, keepdim=True) + 1e-6).sqrt()
-    torch.testing.assert_close(level(x), expected, atol=1e-13, rtol=1e-13)
+    torch.testing.assert_close(rms_normalize(x), expected, atol=1e-13, rtol=1e-13)
     direction = torch.randn_like(x)
-    (ours,), (theirs,) = (torch.autograd.grad((y * direction).sum(), x) for y in (level(x), expected))
+    (ours,), (theirs,) = (torch.autograd.grad((y * direction).sum(), x) for y in (rms_normalize(x), expected))
     torch.testing.assert_close(ours, theirs, atol=1e-10, rtol=1e-10)
     if scale >= 1:  # where a finite difference is smooth enough
-        assert gradcheck(level, x)
+        assert gradcheck(rms_normalize, x)
 
 
 @given(st.lists(st.floats(-4, 4).filter(lambda value: abs(value) > 1e-3), min_size=1, max_size=8))
@@ -75,7 +87,7 @@ def test_squared_relu_has_gradient_zero_at_zero():
     assert (x.grad == 0).all()
 
 
-@pytest.mark.parametrize("kernel", [level, squared_relu])
+@pytest.mark.parametrize("kernel", [rms_normalize, squared_relu])
 def test_a_second_derivative_is_refused_rather_than_wrong(kernel):
     x = torch.randn(3, 4, requires_grad=True)
     (first,) = torch.autograd.grad(kernel(x).pow(2).sum(), x, create_graph=True)
@@ -84,9 +96,9 @@ def test_a_second_derivative_is_refused_rather_than_wrong(kernel):
 
 
 @pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16])
-def test_level_does_not_overflow_in_short_numbers(kind):
+def test_rms_normalize_does_not_overflow_in_short_numbers(kind):
     x = (12 * torch.randn(5, 768)).to(kind)
-    y = level(x)
+    y = rms_normalize(x)
     assert y.dtype == kind
     torch.testing.assert_close(y.float().square().mean(-1).sqrt(), torch.ones(5), atol=5e-3, rtol=0)
 
@@ -133,7 +145,7 @@ def test_consistent_loss_is_the_cross_entropy_and_both_divergences_of_r_drop(smo
     features = torch.randn(2 * 5, 6, dtype=torch.double, requires_grad=True)
     weight = torch.randn(11, 6, dtype=torch.double, requires_grad=True)
     labels = torch.randint(11, (5,)).repeat(2)
-    ours = consistent_loss(features, weight, labels, smoothing, 3.0)
+    ours = rdrop_loss(features, weight, labels, smoothing, 3.0)
 
     logits = features @ weight.t()
     logs = logits.log_softmax(1).chunk(2)
@@ -148,5 +160,111 @@ def test_consistent_loss_is_the_cross_entropy_and_both_divergences_of_r_drop(smo
 def test_consistent_loss_of_equal_readings_is_the_plain_loss():
     features, weight, labels = torch.randn(5, 6).repeat(2, 1), torch.randn(11, 6), torch.randint(11, (5,)).repeat(2)
     torch.testing.assert_close(
-        consistent_loss(features, weight, labels, 0.1, 5.0), token_loss(features, weight, labels, 0.1)
+        rdrop_loss(features, weight, labels, 0.1, 5.0), token_loss(features, weight, labels, 0.1)
     )
+
+
+# --- second derivatives ---
+
+
+ANGLE = torch.polar(torch.ones(1, 2, dtype=torch.double), torch.tensor([[0.3, 2.0]], dtype=torch.double))
+
+
+@pytest.mark.parametrize("kernel", [rms_normalize, squared_relu, lambda x: rotate_pairs(x, ANGLE)])
+def test_inside_twice_differentiable_second_derivatives_are_exact(kernel):
+    x = torch.randn(3, 4, dtype=torch.double, requires_grad=True)
+    with twice_differentiable():
+        torch.testing.assert_close(kernel(x).detach(), kernel(x.detach()))
+        assert gradgradcheck(kernel, x)
+
+
+def test_losses_have_second_derivatives_too():
+    features = torch.randn(6, 4, dtype=torch.double, requires_grad=True)
+    weight, labels = torch.randn(5, 4, dtype=torch.double, requires_grad=True), torch.tensor([0, 1, 4, 0, 1, 4])
+    with twice_differentiable():
+        assert gradgradcheck(lambda x, w: token_loss(x, w, labels, 0.1), (features, weight))
+        assert gradgradcheck(lambda x, w: rdrop_loss(x, w, labels, 0.1, 2.0), (features, weight))
+
+
+def penalty(model, x, *, create_graph=True):
+    """Gradient penalty of WGAN-GP (https://arxiv.org/abs/1704.00028): (|d out / d x| - 1)^2, mean over rows."""
+    out = model(x)
+    (grad,) = torch.autograd.grad(out.sum(), x, create_graph=create_graph)
+    return (grad.flatten(1).norm(dim=1) - 1).square().mean()
+
+
+@pytest.mark.parametrize("norm_first", [True, False])
+def test_a_gradient_penalty_through_a_transformer_equals_torchs_own_layers(norm_first):
+    """The parameter gradients of the penalty, a second derivative, by our layers and by nn.TransformerEncoderLayer."""
+    config = TransformerConfig(
+        dim=8, depth=1, heads=2, hidden=12, activation="gelu", norm="layer", norm_first=norm_first,
+        position="none", score="scaled_dot", bias=True,
+    )  # fmt: skip
+    ours = Transformer(config).double().eval()
+    theirs = nn.TransformerEncoderLayer(8, 2, 12, 0.0, "gelu", batch_first=True, norm_first=norm_first).double()
+    layer = ours.get_submodule("0")
+    pairs = {
+        "self.qkv.weight": "self_attn.in_proj_weight", "self.qkv.bias": "self_attn.in_proj_bias",
+        "self.out.weight": "self_attn.out_proj.weight", "self.out.bias": "self_attn.out_proj.bias",
+        "feed.up.weight": "linear1.weight", "feed.up.bias": "linear1.bias",
+        "feed.down.weight": "linear2.weight", "feed.down.bias": "linear2.bias",
+        "self_residual.norm.weight": "norm1.weight", "feed_residual.norm.bias": "norm2.bias",
+    }  # fmt: skip
+    with torch.no_grad():
+        for mine, other in pairs.items():
+            layer.get_parameter(mine).normal_(std=0.5)
+            theirs.get_parameter(other).copy_(layer.get_parameter(mine))
+    ours.norm = nn.Identity()
+    x = torch.randn(3, 5, 8, dtype=torch.double, requires_grad=True)
+    with twice_differentiable():
+        penalty(lambda x: ours(x).square(), x).backward()
+    with sdpa_kernel(SDPBackend.MATH):
+        penalty(lambda x: theirs(x).square(), x).backward()
+    for mine, other in pairs.items():
+        found, expected = layer.get_parameter(mine).grad, theirs.get_parameter(other).grad
+        assert expected.abs().max() > 0 or "down.bias" in mine or "feed_residual" in mine
+        torch.testing.assert_close(found, expected, atol=1e-10, rtol=1e-8)
+
+
+@pytest.mark.parametrize("shape", [{}, {"kv_heads": 1, "activation": "swiglu", "norm": "rms"}, {"dropout": 0.3}])
+def test_a_gradient_penalty_through_every_kind_of_layer_is_the_numerical_derivative(shape):
+    """The house's own layers: rotary positions, cosine scores, squared ReLU, RMS norms, dropout, a causal mask."""
+    torch.manual_seed(1)
+    model = Transformer(TransformerConfig(dim=8, depth=2, heads=2, hidden=12, **shape)).double()
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=0.4)
+    x = torch.randn(2, 4, 8, dtype=torch.double, requires_grad=True)
+
+    def value():
+        torch.manual_seed(2)  # the same dropout
+        with twice_differentiable():
+            return penalty(lambda x: model(x, mask=Causal()).square(), x)
+
+    weight, step = model.get_parameter("0.self.qkv.weight"), 1e-5
+    (grad,) = torch.autograd.grad(value(), weight)
+    direction = torch.randn_like(weight)
+    with torch.no_grad():
+        weight += step * direction
+    above = value().item()
+    with torch.no_grad():
+        weight -= 2 * step * direction
+    below = value().item()
+    assert (grad * direction).sum().item() == pytest.approx((above - below) / (2 * step), rel=1e-4, abs=1e-6)
+
+
+def test_outside_a_second_derivative_raises_instead_of_being_wrong():
+    model = Transformer(TransformerConfig(dim=8, depth=1, heads=2, hidden=12)).double()
+    x = torch.randn(2, 4, 8, dtype=torch.double, requires_grad=True)
+    with pytest.raises(RuntimeError):
+        penalty(lambda x: model(x).square(), x).backward()
+
+
+def test_the_plain_operations_give_the_same_output():
+    model = Transformer(TransformerConfig(dim=8, depth=2, heads=2, hidden=12)).double()
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=0.4)
+    x = torch.randn(2, 4, 8, dtype=torch.double)
+    keep = Padding(torch.tensor([[True] * 4, [False] * 4]))
+    with twice_differentiable():
+        plain = model(x, mask=Causal() & keep)
+    torch.testing.assert_close(plain, model(x, mask=Causal() & keep), atol=1e-12, rtol=1e-12)
