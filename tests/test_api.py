@@ -1,6 +1,7 @@
 """The public functions: settings, loading a run, and what happens when a part of a run is damaged."""
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -144,7 +145,7 @@ def test_a_run_stands_for_its_folder(run: saccade.Run, tmp_path: Path) -> None:
 def test_a_card_describes_the_run(run: saccade.Run) -> None:
     card = (run.path / "card.md").read_text()
     assert "# made" in card and "`language_model`" in card and "text.txt" in card
-    assert f"| loss | {run.metrics['loss']:,.4f} |" in card
+    assert re.search(rf"^\| \*\*loss\*\* +\| {run.metrics['loss']:,.4f}\b", card, re.MULTILINE), card
 
 
 def test_a_task_that_is_not_built_in_runs_only_if_it_is_named(run: saccade.Run, tmp_path: Path, monkeypatch) -> None:

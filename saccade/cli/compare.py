@@ -11,15 +11,15 @@ from typing import Any
 import click
 
 from saccade.cli.group import json_option, log, main, progress_bar, runs_option
+from saccade.comparison import MODELS
 
-MODELS = "rnn,rnn+attention,convolution,transformer,universal"
 TRIAL = ("minutes", "probe_minutes", "sentence")
 
 
 @main.command()
 @click.argument("data", type=click.Path(path_type=Path))
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
-@click.option("--models", default=MODELS, show_default=True, help="Architectures, separated by commas.")
+@click.option("--models", default=",".join(MODELS), show_default=True, help="Architectures, separated by commas.")
 @click.option(
     "--minutes", type=click.FloatRange(0, min_open=True), default=5.0, show_default=True, help="For each model."
 )
