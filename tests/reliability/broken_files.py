@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SUBPROCESSES = 8  # of the files, how many go through a process of their own: it is slow, and the code is the same
-ForwardTrace = tuple[int, str]
+Outcome = tuple[int, str]
 GOOD = [f"line {number} of a text with enough words to learn from" for number in range(1, 60)]
 NEWLINE = b"\n"
 TEXT = ("\n".join(GOOD) + "\n").encode()
@@ -237,7 +237,7 @@ def every_file() -> list[Broken]:
     return [*encodings(), *characters(), *emptiness(), *tables(), *json_lines(), *foreign()]
 
 
-def run_reader(path: Path, runs: Path) -> ForwardTrace:
+def run_reader(path: Path, runs: Path) -> Outcome:
     """Read a file to its end with the functions that the command uses."""
     from saccade.data.tables.files import documents, find, sniff
     from saccade.errors import SaccadeError
@@ -252,11 +252,11 @@ def run_reader(path: Path, runs: Path) -> ForwardTrace:
 
 
 def train(path: Path, runs: Path) -> list[str]:
-    """The words of a command that reads a file as text, whatever labels a table has."""
+    """Return the arguments of a command that reads a file as text, whatever labels a table has."""
     return ["train", str(path), "--task", "language_model", "--steps", "1", "--runs", str(runs)]
 
 
-def run_command(path: Path, runs: Path) -> ForwardTrace:
+def run_command(path: Path, runs: Path) -> Outcome:
     """Train on a file with the command line, in this process."""
     from click.testing import CliRunner
 
@@ -266,33 +266,33 @@ def run_command(path: Path, runs: Path) -> ForwardTrace:
     return result.exit_code, result.stderr + trace
 
 
-def run_process(path: Path, runs: Path) -> ForwardTrace:
+def run_process(path: Path, runs: Path) -> Outcome:
     """Train on a file with the command line, in a process of its own."""
     command = [sys.executable, "-m", "saccade", *train(path, runs)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     return done.returncode, done.stderr
 
 
-def complaint(broken: Broken, path: Path, outcome: ForwardTrace) -> str | None:
-    """What is wrong with what a person was told, or None."""
-    code, told = outcome
+def failure(broken: Broken, path: Path, outcome: Outcome) -> str | None:
+    """What is wrong with what a person was output, or None."""
+    code, output = outcome
     if code != 3:
-        return f"exit code {code}, expected 3: {told[:300]}"
-    if "Traceback" in told:
-        return f"a traceback: {told[:300]}"
+        return f"exit code {code}, expected 3: {output[:300]}"
+    if "Traceback" in output:
+        return f"a traceback: {output[:300]}"
     # A command may fold its message to the width of the terminal.
-    plain = " ".join(told.split())
+    plain = " ".join(output.split())
     # ":4" must not be satisfied by ":41"; a place that ends in a colon leaves the rest open.
     place = re.compile(re.escape(f"{path}{broken.place}") + ("" if broken.place.endswith(":") else r"(?!\d)"))
-    if not place.search(told.replace("\n", "")) and not place.search(plain):
-        return f"no '{path.name}{broken.place}' in: {told[:300]}"
-    return None if broken.says in plain else f"no '{broken.says}' in: {told[:300]}"
+    if not place.search(output.replace("\n", "")) and not place.search(plain):
+        return f"no '{path.name}{broken.place}' in: {output[:300]}"
+    return None if broken.says in plain else f"no '{broken.says}' in: {output[:300]}"
 
 
-def check_all(run: Callable[[Path, Path], ForwardTrace], processes: int = 0) -> tuple[int, int, list[str]]:
-    """Run every file; how many were named rightly, of how many, and the complaints."""
+def check_all(run: Callable[[Path, Path], Outcome], processes: int = 0) -> tuple[int, int, list[str]]:
+    """Run every file; how many were named rightly, of how many, and the failures."""
     files = every_file()
-    complaints = []
+    failures = []
     with tempfile.TemporaryDirectory() as folder:
         step = max(len(files) // processes, 1) if processes else len(files) + 1
         for index, broken in enumerate(files):
@@ -300,10 +300,10 @@ def check_all(run: Callable[[Path, Path], ForwardTrace], processes: int = 0) -> 
             path.parent.mkdir()
             path.write_bytes(broken.content)
             apart = processes and index % step == 0
-            wrong = complaint(broken, path, (run_process if apart else run)(path, Path(folder) / "runs"))
+            wrong = failure(broken, path, (run_process if apart else run)(path, Path(folder) / "runs"))
             if wrong is not None:
-                complaints.append(f"{broken.name}: {wrong}")
-    return len(files) - len(complaints), len(files), complaints
+                failures.append(f"{broken.name}: {wrong}")
+    return len(files) - len(failures), len(files), failures
 
 
 def main() -> int:
@@ -311,8 +311,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Check that every broken data file is named with its line.")
     parser.add_argument("--reader", action="store_true", help="use the reading functions alone, not the command")
     reader = parser.parse_args().reader
-    right, total, complaints = check_all(run_reader if reader else run_command, 0 if reader else SUBPROCESSES)
-    for line in complaints:
+    right, total, failures = check_all(run_reader if reader else run_command, 0 if reader else SUBPROCESSES)
+    for line in failures:
         print(line)
     print(f"{right}/{total} broken files named with the right line")
     return 0 if right == total else 1

@@ -15,15 +15,15 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from tiny import Place, differences, log, temporary
+from tiny import Workspace, differences, log, temporary
 
 STEPS = 60
 SETTINGS = [f"train.steps={STEPS}", "train.save_every=5", "train.evaluate_every=25", "train.average=0.9"]
-Check = Callable[[Place], list[str] | None]
+Check = Callable[[Workspace], list[str] | None]
 
 
 def expect(what: str, found: bool, shown: object) -> list[str]:
-    """Nothing, or a complaint with what was seen."""
+    """Nothing, or a failure with what was seen."""
     return [] if found else [f"{what}: {shown}"]
 
 
@@ -39,48 +39,50 @@ def newest(run: Path) -> int:
     return max((int(name[5:]) for name in names if re.fullmatch(r"step-\d+", name)), default=0)
 
 
-def begin(place: Place, name: str, step: int, *words: str) -> subprocess.Popen[str]:
+def start(workspace: Workspace, name: str, step: int, *settings: str) -> subprocess.Popen[str]:
     """A training process that has passed a step."""
-    process = place.start(*place.train(name, *SETTINGS, *words))
-    while process.poll() is None and newest(place.runs / name) < step:
+    process = workspace.start(*workspace.train(name, *SETTINGS, *settings))
+    while process.poll() is None and newest(workspace.runs / name) < step:
         time.sleep(0.002)
     return process
 
 
-def whole_and_same(place: Place, name: str) -> list[str]:
+def whole_and_same(workspace: Workspace, name: str) -> list[str]:
     """After trouble: the old checkpoint can be used, and resuming ends as if there had been no trouble."""
-    code, out, err = place.run("evaluate", name, "--json")
-    complaints = expect("evaluate after trouble", code == 0 and '"loss"' in out, err)
-    code, _, err = place.run(*place.resume(name))
-    complaints += expect("resume after trouble", code == 0, err)
-    return complaints + expect("same end", not (found := differences(place.runs / name, place.runs / "whole")), found)
+    code, out, err = workspace.run("evaluate", name, "--json")
+    failures = expect("evaluate after trouble", code == 0 and '"loss"' in out, err)
+    code, _, err = workspace.run(*workspace.resume(name))
+    failures += expect("resume after trouble", code == 0, err)
+    return failures + expect(
+        "same end", not (found := differences(workspace.runs / name, workspace.runs / "whole")), found
+    )
 
 
-def limited(place: Place, name: str, limit: Callable[[Path], int], says: str) -> list[str]:
-    """Kill a run, let it go on with a limit on the size of files, then without."""
-    process = begin(place, name, 20)
+def limited(workspace: Workspace, name: str, limit: Callable[[Path], int], says: str) -> list[str]:
+    """Kill a run, resume it with a limit on the size of files, then without."""
+    process = start(workspace, name, 20)
     process.kill()
     process.communicate()
-    size = limit(place.runs / name)
+    size = limit(workspace.runs / name)
     preexec = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))  # noqa: E731
-    code, _, err = place.run(*place.resume(name), preexec=preexec)
-    complaints = expect(f"{name}: exit 5 and a message", code == 5 and clear(err) and says in err, (code, err))
-    complaints += expect("nothing half written", not list((place.runs / name).rglob("*.tmp/*")), name)
-    return complaints + whole_and_same(place, name)
+    code, _, err = workspace.run(*workspace.resume(name), preexec=preexec)
+    failures = expect(f"{name}: exit 5 and a message", code == 5 and clear(err) and says in err, (code, err))
+    failures += expect("nothing half written", not list((workspace.runs / name).rglob("*.tmp/*")), name)
+    return failures + whole_and_same(workspace, name)
 
 
-def full_disk_while_saving(place: Place) -> list[str]:
+def full_disk_while_saving(workspace: Workspace) -> list[str]:
     """No room for the optimizer, which is larger than the model."""
 
     def size(run: Path) -> int:
         return (run / "checkpoints" / f"step-{newest(run):06d}" / "model.safetensors").stat().st_size + 512
 
-    return limited(place, "limit-save", size, "no room to save")
+    return limited(workspace, "limit-save", size, "no space left to save")
 
 
-def full_disk_while_logging(place: Place) -> list[str]:
+def full_disk_while_logging(workspace: Workspace) -> list[str]:
     """No room for another line of the log."""
-    return limited(place, "limit-log", lambda run: (run / "metrics.jsonl").stat().st_size, "cannot write")
+    return limited(workspace, "limit-log", lambda run: (run / "metrics.jsonl").stat().st_size, "cannot write")
 
 
 @contextlib.contextmanager
@@ -96,73 +98,73 @@ def small_disk(folder: Path) -> Iterator[bool]:
             subprocess.run(["umount", str(folder)], check=True, capture_output=True)
 
 
-def full_disk_for_real(place: Place) -> list[str] | None:
+def full_disk_for_real(workspace: Workspace) -> list[str] | None:
     """A real small disk fills up while training; too little space is refused before the first step. None: no disk."""
-    disk = place.folder / "disk"
+    disk = workspace.folder / "disk"
     with small_disk(disk) as mounted:
         if not mounted:
             print("a small disk cannot be mounted here: only limits on file sizes are checked", file=sys.stderr)
             return None
-        place.runs.rename(place.folder / "kept")
-        place.runs.symlink_to(disk)
-        shutil.copytree(place.folder / "kept" / "whole", disk / "whole")
-        process, filler = begin(place, "full", 20), disk / "filler"
+        workspace.runs.rename(workspace.folder / "kept")
+        workspace.runs.symlink_to(disk)
+        shutil.copytree(workspace.folder / "kept" / "whole", disk / "whole")
+        process, filler = start(workspace, "full", 20), disk / "filler"
         with contextlib.suppress(OSError), filler.open("wb", buffering=0) as stream:
             while True:
                 stream.write(bytes(4096))
         _, err = process.communicate()
-        right = process.returncode == 5 and clear(err) and ("no room to save" in err or "cannot write" in err)
-        complaints = expect("a full disk", right, (process.returncode, err))
-        code, _, err = place.run(*place.resume("full"))
+        right = process.returncode == 5 and clear(err) and ("no space left to save" in err or "cannot write" in err)
+        failures = expect("a full disk", right, (process.returncode, err))
+        code, _, err = workspace.run(*workspace.resume("full"))
         refused = re.search(r"must have ([\d.]+) MB free for \d checkpoints, but has ([\d.]+) MB", err)
         right = code == 5 and clear(err) and refused is not None and float(refused[1]) > float(refused[2])
-        complaints += expect("too little space is refused with both numbers", right, (code, err))
+        failures += expect("too little space is refused with both numbers", right, (code, err))
         filler.unlink()
-        complaints += whole_and_same(place, "full")
-        place.runs.unlink()
-        (place.folder / "kept").rename(place.runs)
-    return complaints
+        failures += whole_and_same(workspace, "full")
+        workspace.runs.unlink()
+        (workspace.folder / "kept").rename(workspace.runs)
+    return failures
 
 
-def second_trainer(place: Place) -> list[str]:
+def second_trainer(workspace: Workspace) -> list[str]:
     """A run that is being trained is refused to another trainer, by the number of the first."""
-    process = begin(place, "held", 5, "train.steps=100000")
-    code, _, err = place.run(*place.resume("held"))
+    process = start(workspace, "held", 5, "train.steps=100000")
+    code, _, err = workspace.run(*workspace.resume("held"))
     right = code == 5 and clear(err) and f"process {process.pid};" in err
-    complaints = expect("a second trainer is refused", right, (code, err))
-    code, _, err = place.run(*place.train("held", *SETTINGS))
-    complaints += expect("a taken name is refused", code == 2 and clear(err) and "'held' exists" in err, (code, err))
-    code, out, _ = place.run("runs", "--json")
-    complaints += expect("runs shows that it is being trained", '"running": true' in out, out)
-    complaints += expect("the first one goes on", process.poll() is None, process.returncode)
+    failures = expect("a second trainer is refused", right, (code, err))
+    code, _, err = workspace.run(*workspace.train("held", *SETTINGS))
+    failures += expect("a taken name is refused", code == 2 and clear(err) and "'held' exists" in err, (code, err))
+    code, out, _ = workspace.run("runs", "--json")
+    failures += expect("runs shows that it is being trained", '"running": true' in out, out)
+    failures += expect("the first one goes on", process.poll() is None, process.returncode)
     process.kill()
     process.communicate()
-    return complaints
+    return failures
 
 
-def stopped(place: Place, number: signal.Signals) -> list[str]:
+def stopped(workspace: Workspace, number: signal.Signals) -> list[str]:
     """A signal stops after the step at hand, which is saved; resuming ends the same."""
-    name, chance = f"stopped-{number.name}", random.Random(number)
-    process = begin(place, name, chance.randint(5, 40))
-    time.sleep(chance.uniform(0, 0.1))
+    name, rng = f"stopped-{number.name}", random.Random(number)
+    process = start(workspace, name, rng.randint(5, 40))
+    time.sleep(rng.uniform(0, 0.1))
     process.send_signal(number)
     _, err = process.communicate()
-    run, said = place.runs / name, re.search(r"stopped at step (\d+); the checkpoint is saved", err)
-    right = process.returncode == 128 + number and clear(err) and said is not None
-    complaints = expect(f"{number.name}: exit {128 + number} and a message", right, (process.returncode, err))
-    steps = {newest(run), log(run)[-1]["step"], int(said[1]) if said else -1}
-    complaints += expect("the checkpoint of that very step", len(steps) == 1, steps)
-    return complaints + whole_and_same(place, name)
+    run, message = workspace.runs / name, re.search(r"stopped at step (\d+); the checkpoint is saved", err)
+    right = process.returncode == 128 + number and clear(err) and message is not None
+    failures = expect(f"{number.name}: exit {128 + number} and a message", right, (process.returncode, err))
+    steps = {newest(run), log(run)[-1]["step"], int(message[1]) if message else -1}
+    failures += expect("the checkpoint of that very step", len(steps) == 1, steps)
+    return failures + whole_and_same(workspace, name)
 
 
-def not_a_number(place: Place) -> list[str]:
+def not_a_number(workspace: Workspace) -> list[str]:
     """A learning rate far too high: the first loss that is not finite stops the run, with where and what."""
-    code, _, err = place.run(*place.train("broken", *SETTINGS, "train.optim.kind=adamw", "train.optim.lr=3e38"))
+    code, _, err = workspace.run(*workspace.train("broken", *SETTINGS, "train.optim.kind=adamw", "train.optim.lr=3e38"))
     says = r"step \d+: (loss|the norm of the gradient) is (nan|inf), .* rows: token \d+, .*"
-    said = re.search(says + r"first not finite: (parameter|the gradient of) [\w.]+", err)
-    complaints = expect("a loss that is not finite", code == 1 and clear(err) and said is not None, (code, err))
-    lines = len(log(place.runs / "broken")) if (place.runs / "broken" / "metrics.jsonl").exists() else 0
-    return complaints + expect("it stops at once", lines < 10, lines)
+    message = re.search(says + r"first not finite: (parameter|the gradient of) [\w.]+", err)
+    failures = expect("a loss that is not finite", code == 1 and clear(err) and message is not None, (code, err))
+    lines = len(log(workspace.runs / "broken")) if (workspace.runs / "broken" / "metrics.jsonl").exists() else 0
+    return failures + expect("it stops at once", lines < 10, lines)
 
 
 CHECKS: list[tuple[str, Check]] = [
@@ -170,8 +172,8 @@ CHECKS: list[tuple[str, Check]] = [
     ("full disk while logging", full_disk_while_logging),
     ("a small disk, full", full_disk_for_real),
     ("second trainer", second_trainer),
-    ("SIGTERM", lambda place: stopped(place, signal.SIGTERM)),
-    ("SIGINT", lambda place: stopped(place, signal.SIGINT)),
+    ("SIGTERM", lambda workspace: stopped(workspace, signal.SIGTERM)),
+    ("SIGINT", lambda workspace: stopped(workspace, signal.SIGINT)),
     ("not a number", not_a_number),
 ]
 
@@ -179,17 +181,17 @@ CHECKS: list[tuple[str, Check]] = [
 def main() -> int:
     good, done = 0, []
     with temporary() as folder:
-        place = Place(Path(folder))
-        code, _, err = place.run(*place.train("whole", *SETTINGS))
+        workspace = Workspace(Path(folder))
+        code, _, err = workspace.run(*workspace.train("whole", *SETTINGS))
         if code:
             raise SystemExit(f"the run without trouble failed: {err}")
         for name, check in CHECKS:
-            complaints = check(place)
-            if complaints is None:  # not checked, so not counted
+            failures = check(workspace)
+            if failures is None:  # not checked, so not counted
                 continue
             done.append(name)
-            good += not complaints
-            for line in complaints:
+            good += not failures
+            for line in failures:
                 print(f"{name}: {line}")
     print(f"{good}/{len(done)} troubles ended with one message and lost nothing ({', '.join(done)})")
     return 0 if good == len(done) else 1

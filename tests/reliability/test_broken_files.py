@@ -25,8 +25,8 @@ def test_there_are_many_different_files(script: ModuleType) -> None:
 
 
 def test_readers_name_every_line(script: ModuleType) -> None:
-    right, total, complaints = script.check_all(script.run_reader)
-    assert not complaints, "\n".join(complaints)
+    right, total, failures = script.check_all(script.run_reader)
+    assert not failures, "\n".join(failures)
     assert right == total
 
 
@@ -34,8 +34,8 @@ def test_readers_name_every_line(script: ModuleType) -> None:
 def test_the_command_names_every_line(script: ModuleType) -> None:
     if importlib.util.find_spec("saccade.cli") is None:
         pytest.skip("saccade.cli is not there")
-    _, _, complaints = script.check_all(script.run_command, script.SUBPROCESSES)
-    assert not complaints, "\n".join(complaints)
+    _, _, failures = script.check_all(script.run_command, script.SUBPROCESSES)
+    assert not failures, "\n".join(failures)
 
 
 def test_a_good_file_is_not_called_broken(script: ModuleType, tmp_path: Path) -> None:
@@ -44,6 +44,6 @@ def test_a_good_file_is_not_called_broken(script: ModuleType, tmp_path: Path) ->
     outcome = script.run_reader(tmp_path / "good.txt", tmp_path)
     assert outcome == (0, "")
     never = script.Broken("good.txt", script.TEXT, ":1", "anything")
-    assert script.complaint(never, tmp_path / "good.txt", outcome).startswith("exit code 0, expected 3")
-    told = (3, f"error: {tmp_path / 'good.txt'}:2: anything")
-    assert script.complaint(never, tmp_path / "good.txt", told).startswith("no 'good.txt:1' in")
+    assert script.failure(never, tmp_path / "good.txt", outcome).startswith("exit code 0, expected 3")
+    output = (3, f"error: {tmp_path / 'good.txt'}:2: anything")
+    assert script.failure(never, tmp_path / "good.txt", output).startswith("no 'good.txt:1' in")

@@ -1,4 +1,4 @@
-"""A tiny run for the reliability scripts: generated text, the real command in a process, comparing two runs."""
+"""A tiny run for the reliability scripts: generated text, the real command in a process, comparison of two runs."""
 
 import json
 import os
@@ -15,20 +15,20 @@ WORDS = ["the", "a", "cat", "dog", "sat", "on", "mat", "under", "red", "blue", "
 LOOP = ["train.device=cpu", "train.optim.lr=0.003", "train.optim.matrix_lr=0.01", "train.optim.clip=1"]
 LOOP += ["train.optim.warmup=2"]
 SMALL = ["dim=32", "depth=2", "heads=2", "hidden=64", "dropout=0.1"]
-TASKS = {  # the file, where the tiny shape goes, and what else a task needs
-    "language_model": ("text.txt", "model", ["model.max_positions=32", "batch=4"]),
-    "translation": ("pairs.tsv", "model.transformer", ["tokens=300", "search.beam=2"]),
+TASKS = {  # data file, group of the model settings, and other settings of a task
+    "language_model": ("text.txt", "model", ["model.max_positions=32", "batch_size=4"]),
+    "translation": ("pairs.tsv", "model.transformer", ["batch_tokens=300", "search.beam=2"]),
 }
-CLOCKS = ("seconds", "elapsed")  # what may differ between two equal runs
+CLOCKS = ("seconds", "elapsed")  # may differ between two equal runs
 
 
-class Place:
+class Workspace:
     """A temporary folder with a text or pairs in it, where commands run with a cache of their own."""
 
     def __init__(self, folder: Path, task: str = "language_model") -> None:
         self.folder, self.runs, self.task = folder, folder / "runs", task
-        chance = random.Random(7)
-        lines = [" ".join(chance.choice(WORDS) for _ in range(9)) for _ in range(400)]
+        rng = random.Random(7)
+        lines = [" ".join(rng.choice(WORDS) for _ in range(9)) for _ in range(400)]
         (folder / "text.txt").write_text("".join(f"{line}.\n" for line in lines))
         pairs = [line.split()[: 2 + number % 7] for number, line in enumerate(lines)]
         rows = (f"{' '.join(words)}\t{' '.join(reversed(words)).upper()}\n" for words in pairs)
@@ -41,11 +41,11 @@ class Place:
             "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")])),
         }
 
-    def start(self, *words: str, driver: str = "", preexec: Any = None) -> subprocess.Popen[str]:
-        """The command `saccade WORDS` (or a script that stands before it) as a process."""
+    def start(self, *arguments: str, driver: str = "", preexec: Any = None) -> subprocess.Popen[str]:
+        """Start the command `saccade ARGUMENTS` (or a script that wraps it) as a process."""
         program = [str(Path(__file__).with_name(driver))] if driver else ["-m", "saccade"]
         return subprocess.Popen(
-            [sys.executable, *program, *words],
+            [sys.executable, *program, *arguments],
             cwd=self.folder,
             env=self.environment,
             stdout=subprocess.PIPE,
@@ -54,21 +54,21 @@ class Place:
             preexec_fn=preexec,
         )
 
-    def run(self, *words: str, preexec: Any = None) -> tuple[int, str, str]:
-        """Exit code, stdout and stderr of `saccade WORDS`."""
-        process = self.start(*words, preexec=preexec)
+    def run(self, *arguments: str, preexec: Any = None) -> tuple[int, str, str]:
+        """Return exit code, stdout and stderr of `saccade ARGUMENTS`."""
+        process = self.start(*arguments, preexec=preexec)
         out, err = process.communicate(timeout=300)
         return process.returncode, out, err
 
     def train(self, name: str, *settings: str) -> list[str]:
-        """The words that train a tiny run."""
-        file, where, more = TASKS[self.task]
-        words = ["train", file, "--task", self.task, "--name", name, "--quiet", "--json"]
-        return [*words, *(f"{where}.{word}" for word in SMALL), *more, *LOOP, *settings]
+        """Return the arguments that train a tiny run."""
+        file, group, more = TASKS[self.task]
+        arguments = ["train", file, "--task", self.task, "--name", name, "--quiet", "--json"]
+        return [*arguments, *(f"{group}.{setting}" for setting in SMALL), *more, *LOOP, *settings]
 
     def tied(self) -> str:
-        """The setting that ties the output layer to the embedding."""
-        return f"{TASKS[self.task][1]}.tied=true"
+        """Return the setting that ties the output layer to the embedding."""
+        return f"{TASKS[self.task][1]}.tie_embeddings=true"
 
     def resume(self, name: str) -> list[str]:
         return ["resume", name, "--quiet", "--json"]
@@ -79,7 +79,7 @@ def temporary() -> tempfile.TemporaryDirectory[str]:
 
 
 def differences(one: Path, other: Path) -> list[str]:
-    """What differs between two finished runs: last step, tensors byte by byte, best score, logs, samples."""
+    """Return what differs between two finished runs: last step, tensors byte by byte, best score, logs, samples."""
     from saccade.runs import checkpoint
 
     steps = [checkpoint.steps(run / "checkpoints") for run in (one, other)]
@@ -96,7 +96,7 @@ def differences(one: Path, other: Path) -> list[str]:
 
 
 def log(run: Path) -> list[dict[str, Any]]:
-    """The records of a run without the clock: losses, norms, rates and scores."""
+    """Return the records of a run without the clock: losses, gradient norms, learning rates and metrics."""
     lines = (run / "metrics.jsonl").read_text().splitlines()
     return [{key: value for key, value in json.loads(line).items() if key not in CLOCKS} for line in lines]
 
