@@ -18,7 +18,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 
 from saccade.core import Callback, Callbacks
 
-NOT_METRICS = ("step", "elapsed", "units", "best")  # of the record of an evaluation
+NOT_METRICS = ("step", "elapsed", "best")  # of the record of an evaluation
 
 
 class Throughput:
@@ -36,7 +36,7 @@ class Throughput:
         if not self._since or part != self._part:
             self._units, self._since, self._part = 0, now, part
         else:
-            self._units += record["units"]
+            self._units += record[record["unit"]]
 
     def line(self, record: dict[str, Any], progress: float, total: int | None, now: float) -> str:
         """Describe the step that was just counted."""
@@ -46,7 +46,7 @@ class Throughput:
         losses = "  ".join(f"{name} {value:.4f}" for name, value in record.items() if name.startswith("loss"))
         part = f"{self._part}  " if self._part else ""
         step = f"step {record['step']}{f'/{total}' if total else ''}"
-        return f"{part}{step}  {losses}  {speed:,.0f} {record.get('unit', 'units')}/s  {left} left"
+        return f"{part}{step}  {losses}  {speed:,.0f} {record['unit']}/s  {left} left"
 
 
 class Terminal(Console):

@@ -91,11 +91,12 @@ def progress_bar(*, quiet: bool = False) -> ProgressBar:
 
 def read_lines(file: Any) -> Iterator[tuple[str, str]]:
     """Yield the lines of a file of inputs, which must be UTF-8, each with `file:line` for messages."""
+    name = getattr(file, "name", "<stdin>")
     for number, line in enumerate(file, start=1):
         try:
-            yield f"{file.name}:{number}", line.decode().rstrip("\r\n")
+            yield f"{name}:{number}", line.decode().rstrip("\r\n")
         except UnicodeDecodeError as error:
-            position = f"{file.name}:{number}:{error.start + 1}"
+            position = f"{name}:{number}:{error.start + 1}"
             raise DataError(
                 f"{position}: byte 0x{line[error.start]:02X}, expected UTF-8; convert it with iconv"
             ) from error

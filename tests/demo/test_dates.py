@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from saccade.data.tables.files import rows, sniff
-from saccade.data.tables.rows import FORBIDDEN
+from saccade.data.tables.rows import FORBIDDEN, rows
+from saccade.data.tables.sniffing import sniff
 from saccade.demo import dates as demo
 from saccade.errors import ResourceError, UsageError
 
