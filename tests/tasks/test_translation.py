@@ -1,9 +1,10 @@
-"""Translation: teacher forcing against free running, maps with words on their axes, scores, and that it learns."""
+"""Translation: teacher forcing and search, attention with tokens on its axes, streaming, scores, and learning."""
 
 import dataclasses
 import math
 import os
 import random
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,35 +15,37 @@ import torch.nn.functional as F
 
 from saccade import api
 from saccade.config import override
-from saccade.core.task import Split
-from saccade.errors import DataError
-from saccade.tasks import guess_task
-from saccade.tasks.translation import Task, TranslationConfig, TranslationOptions
+from saccade.core import Prediction, Role, Split
+from saccade.errors import DataError, UsageError
+from saccade.models.seq2seq.interface import Seq2SeqLoss
+from saccade.nn.probe import watch
+from saccade.tasks import guess_task, translation
+from saccade.tasks.translation import METRICS, Task, TranslationConfig, TranslationOptions
 
 NAMES = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
 SMALL = ["dim=16", "heads=2", "hidden=24", "depth=2", "decoder_depth=2"]
 TINY = {
-    "rnn": ["model.rnn.dim=8", "model.rnn.state=12"],
-    "rnn+attention": ["model.rnn.dim=8", "model.rnn.state=12"],
+    "rnn": ["model.rnn.dim=8", "model.rnn.hidden=12"],
+    "rnn+attention": ["model.rnn.dim=8", "model.rnn.hidden=12"],
     "convolution": ["model.convolution.dim=8", "model.convolution.depth=2", "model.convolution.decoder_depth=2"],
-    "transformer": [f"model.transformer.{word}" for word in SMALL],
-    "universal": [f"model.universal.{word}" for word in SMALL],
+    "transformer": [f"model.transformer.{setting}" for setting in SMALL],
+    "universal": [f"model.universal.{setting}" for setting in SMALL],
 }
-FREE = TranslationOptions(beam=3)
+SEARCH = TranslationOptions(beam=3)
 
 
 def digits(count: int = 400) -> list[tuple[str, str]]:
     """A number, and its digits in words, the last one first."""
-    chance = random.Random(1)
-    numbers = {"".join(chance.choices("0123456789", k=chance.randint(2, 4))): None for _ in range(2 * count)}
+    draw = random.Random(1)
+    numbers = {"".join(draw.choices("0123456789", k=draw.randint(2, 4))): None for _ in range(2 * count)}
     chosen = list(numbers)[:count]
     return [(number, " ".join(NAMES[int(digit)] for digit in reversed(number))) for number in chosen]
 
 
 def sentences(count: int = 200) -> list[tuple[str, str]]:
-    chance = random.Random(2)
-    words = ["".join(chance.choices("aeioubdklmnprst", k=chance.randint(2, 8))) for _ in range(800)]
-    rows = [chance.choices(words, k=chance.randint(2, 6)) for _ in range(count)]
+    draw = random.Random(2)
+    words = ["".join(draw.choices("aeioubdklmnprst", k=draw.randint(2, 8))) for _ in range(800)]
+    rows = [draw.choices(words, k=draw.randint(2, 6)) for _ in range(count)]
     return [(" ".join(row), " ".join(f"{word}en" for word in reversed(row))) for row in rows]
 
 
@@ -51,40 +54,45 @@ def write(path: Path, rows: list[tuple[str, str]]) -> Path:
     return path
 
 
-def made(folder: Path, rows: list[tuple[str, str]], *words: str) -> Task:
-    """An untrained model with lively weights, so that what it says varies."""
+def make(folder: Path, rows: list[tuple[str, str]], *overrides: str) -> Task:
+    """Return an untrained model with large random weights, so that its outputs vary."""
     data, assets = write(folder / "pairs.tsv", rows), folder / "assets"
     assets.mkdir(exist_ok=True)
-    config = override(TranslationConfig(), list(words))
+    config = override(TranslationConfig(), list(overrides))
     Task.prepare(config, data, assets)
     task = Task.open(config, assets)
     task.load_data(data)
     torch.manual_seed(1)
     for parameter in task.model.parameters():
         torch.nn.init.normal_(parameter, std=0.4)
+    task.model.eval()
     return task
+
+
+def predict(task: Task, source: str, options: TranslationOptions) -> Prediction:
+    (prediction,) = task.predict([{"source": source}], options)
+    return prediction
 
 
 @pytest.fixture(scope="module", params=TINY)
 def task(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Task]:
     folder = tmp_path_factory.mktemp("translation")
-    yield made(folder, digits(150), f"model.architecture={request.param}", *TINY[request.param])
+    yield make(folder, digits(150), f"model.architecture={request.param}", *TINY[request.param])
 
 
 @pytest.fixture(scope="module")
-def speaker(tmp_path_factory: pytest.TempPathFactory) -> Task:
+def translator(tmp_path_factory: pytest.TempPathFactory) -> Task:
     """A Transformer over byte pairs."""
-    return made(tmp_path_factory.mktemp("bpe"), sentences(), *TINY["transformer"], "data.vocabulary=300")
+    return make(tmp_path_factory.mktemp("bpe"), sentences(), *TINY["transformer"], "data.vocabulary_size=300")
 
 
 # losses
 
 
 def test_losses_are_finite_have_a_gradient_and_equal_a_hand_computation(task: Task) -> None:
-    (batch,) = task.batches(Split.TRAIN, 1).at(0)
-    task.model.eval()
-    ((player, loss),) = task.losses(batch)
-    assert player == "model"
+    (batch,) = task.source(Split.TRAIN, 1).at(0)
+    ((network, loss),) = task.losses(batch, task.networks())
+    assert network == "model"
     loss.backward()
     assert all(value.grad is not None and value.grad.isfinite().all() for value in task.model.parameters())
     with torch.no_grad():
@@ -100,117 +108,207 @@ def test_losses_are_finite_have_a_gradient_and_equal_a_hand_computation(task: Ta
     assert bool(memory.halting) == (task.config.model.architecture == "universal")
     assert float(loss.detach()) == pytest.approx(float(by_hand) + ponder, rel=1e-4)
     task.model.zero_grad()
-    task.model.train()
 
 
-def test_a_batch_reads_the_begin_and_predicts_the_end(task: Task) -> None:
-    (batch,) = task.batches(Split.TRAIN, 1).at(2)
-    stop, begin, end = task.marks
-    pairs = task.parts[Split.TRAIN]
+def test_the_loss_is_computed_by_the_network_that_is_given(task: Task) -> None:
+    """A wrapper (torch.compile, DDP) sees the whole loss: nothing is computed beside it."""
+    (batch,) = task.source(Split.TRAIN, 1).at(0)
+    calls = []
+
+    class Wrapper(torch.nn.Module):
+        def forward(self, *inputs: Any) -> torch.Tensor:
+            calls.append(inputs)
+            return torch.tensor(7.0)
+
+    ((_, loss),) = task.losses(batch, {"model": Wrapper()})
+    assert float(loss) == 7 and len(calls) == 1
+
+
+def test_a_batch_starts_with_the_start_token_and_predicts_the_end(task: Task) -> None:
+    (batch,) = task.source(Split.TRAIN, 1).at(2)
+    source_end, start, end = task.tokenizers.special
+    pairs = task.splits[Split.TRAIN]
     rows = [pairs.lines.tolist().index(line) for line in batch.lines]
     for at, row in enumerate(rows):
         source, target = pairs.source[row].tolist(), pairs.target[row].tolist()
-        assert batch.source[at][batch.keep[at]].tolist() == [*source, stop]
+        assert batch.source[at][batch.keep[at]].tolist() == [*source, source_end]
         real = batch.labels[at] >= 0
         assert batch.labels[at][real].tolist() == [*target, end]
-        assert batch.inputs[at][real].tolist() == [begin, *target]
+        assert batch.inputs[at][real].tolist() == [start, *target]
     assert batch.count == sum(len(pairs.target[row]) + 1 for row in rows)
+    assert batch.units == batch.count + sum(len(pairs.source[row]) + 1 for row in rows)  # real tokens, no padding
     assert batch.rows[0] == f"line {batch.lines[0]}"
 
 
-def test_consistency_costs_nothing_where_both_readings_agree_and_something_where_dropout_parts_them(task: Task) -> None:
-    pulled = Task(dataclasses.replace(task.config, consistency=5.0), task.reader)
-    pulled.model.load_state_dict(task.model.state_dict())
-    (batch,) = task.batches(Split.TRAIN, 1).at(0)
-    for one in (task, pulled):
-        one.model.eval()
+def copy_of(task: Task, **settings: Any) -> Task:
+    """Return the task with other settings and the same weights."""
+    copy = Task(dataclasses.replace(task.config, **settings), task.tokenizers, task.reader)
+    copy.model.load_state_dict(task.model.state_dict())
+    copy.model.eval()
+    copy.splits = task.splits
+    return copy
+
+
+def test_consistency_is_0_where_both_passes_agree_and_positive_with_dropout(task: Task) -> None:
+    other = copy_of(task, consistency=5.0)
+    (batch,) = task.source(Split.TRAIN, 1).at(0)
     with torch.no_grad():
-        assert float(next(pulled.losses(batch))[1]) == pytest.approx(float(next(task.losses(batch))[1]), rel=1e-5)
-        pulled.model.train()
-        torch.manual_seed(1)
-        near = float(pulled._loss(batch.twice(), 0.1, consistency=1e-9)[0])
-        torch.manual_seed(1)
-        far = float(pulled._loss(batch.twice(), 0.1, consistency=50.0)[0])
-    task.model.train()
-    assert far > 1.01 * near
+        losses = [float(next(one.losses(batch, one.networks()))[1]) for one in (task, other)]
+        assert losses[1] == pytest.approx(losses[0], rel=1e-5)
+        other.model.train()
+        values = []
+        for consistency in (1e-9, 50.0):
+            torch.manual_seed(1)
+            loss = Seq2SeqLoss(smoothing=0.1, consistency=consistency)
+            values.append(float(other.model(batch.source, batch.keep, batch.inputs, batch.labels, loss)))
+    assert values[1] > 1.01 * values[0]
 
 
-def test_a_step_in_parts_has_the_same_mean_loss(speaker: Task) -> None:
-    whole, parts = (
-        Task(dataclasses.replace(speaker.config, parts=count, smoothing=0.0), speaker.reader) for count in (1, 3)
-    )
-    for one in (whole, parts):
-        one.model.load_state_dict(speaker.model.state_dict())
-        one.model.eval()
-        one.parts = speaker.parts
-    (batch,) = whole.batches(Split.TRAIN, 1).at(0)
-    pieces = parts.batches(Split.TRAIN, 1).at(0)
+def test_a_step_in_micro_batches_has_the_same_mean_loss(translator: Task) -> None:
+    whole, parts = (copy_of(translator, micro_batches=count, label_smoothing=0.0) for count in (1, 3))
+    (batch,) = whole.source(Split.TRAIN, 1).at(0)
+    pieces = parts.source(Split.TRAIN, 1).at(0)
     assert len(pieces) == 3 and sum(piece.count for piece in pieces) == batch.count
     with torch.no_grad():
-        total = float(next(whole.losses(batch))[1])
-        shares = [float(next(parts.losses(piece))[1]) * piece.count / batch.count for piece in pieces]
-    assert sum(shares) == pytest.approx(total, rel=1e-5)
+        total = float(next(whole.losses(batch, whole.networks()))[1])
+        losses = [float(next(parts.losses(piece, parts.networks()))[1]) for piece in pieces]
+    weighted = sum(loss * piece.count / batch.count for loss, piece in zip(losses, pieces, strict=True))
+    assert weighted == pytest.approx(total, rel=1e-5)
 
 
-# teacher forcing and free running
+# teacher forcing and search
 
 
 def test_a_given_target_is_scored_as_the_loss_scores_it(task: Task) -> None:
     source, target = digits(150)[3]
-    found = task.predict(source, TranslationOptions(target=target))
-    ids = torch.tensor([[*task.reader.source.encode(source), task.marks[0]]])
-    wanted = task.reader.target.encode(target)
-    task.model.eval()
+    prediction = predict(task, source, TranslationOptions(target=target))
+    special = task.tokenizers.special
+    ids = torch.tensor([[*task.tokenizers.source.encode(source), special.source_end]])
+    expected = task.tokenizers.target.encode(target)
     with torch.no_grad():
-        logits = task.model(ids, torch.ones_like(ids, dtype=torch.bool), torch.tensor([[task.marks[1], *wanted]]))[0]
-    task.model.train()
-    labels = torch.tensor([*wanted, task.marks[2]])
+        keep = torch.ones_like(ids, dtype=torch.bool)
+        logits = task.model(ids, keep, torch.tensor([[special.target_start, *expected]]))[0]
+    labels = torch.tensor([*expected, special.target_end])
     loss = float(F.cross_entropy(logits, labels))
-    assert found.scores["log_probability"] == pytest.approx(-loss * len(labels), abs=1e-4)
-    assert found.scores["perplexity"] == pytest.approx(math.exp(loss), rel=1e-4)
-    said = [token for token in logits.argmax(-1).tolist() if token != task.marks[2]]
-    assert found.output == task.reader.target.decode(said).strip()
+    assert prediction.scores["log_probability"] == pytest.approx(-loss * len(labels), abs=1e-4)
+    assert prediction.scores["perplexity"] == pytest.approx(math.exp(loss), rel=1e-4)
+    best = [token for token in logits.argmax(-1).tolist() if token != special.target_end]
+    assert prediction.text == task.tokenizers.target.decode(best).strip()
 
 
-def test_free_running_differs_from_teacher_forcing(task: Task) -> None:
-    """An untrained model: after words that it would not have said itself, it says something else."""
+def test_search_differs_from_teacher_forcing(task: Task) -> None:
+    """An untrained model: after words that it would not have generated itself, it predicts something else."""
     differ = 0
     for source, target in digits(150)[:8]:
-        free = task.predict(source, dataclasses.replace(FREE, maps=False))
-        forced = task.predict(source, TranslationOptions(target=target, maps=False))
-        differ += free.output != forced.output
+        searched = predict(task, source, dataclasses.replace(SEARCH, attention=False))
+        forced = predict(task, source, TranslationOptions(target=target, attention=False))
+        differ += searched.text != forced.text
     assert differ >= 4
 
 
-def test_a_prefix_begins_the_output(task: Task) -> None:
-    found = task.predict("407", dataclasses.replace(FREE, prefix="seven two"))
-    assert found.output.startswith("seven two")
+def test_the_output_starts_with_the_prefix(task: Task) -> None:
+    prediction = predict(task, "407", dataclasses.replace(SEARCH, prefix="seven two"))
+    assert prediction.text.startswith("seven two")
 
 
-def test_answers_to_many_are_those_to_each_in_their_order(task: Task) -> None:
-    inputs = [source for source, _ in digits(150)[:9]]
-    together = list(task.predict_all(inputs, FREE))
-    assert [found.input for found in together] == inputs
-    for text, found in zip(inputs, together, strict=True):
-        alone = task.predict(text, FREE)
-        assert found.output == alone.output
-        assert found.scores["score"] == pytest.approx(alone.scores["score"], abs=1e-4)
-    assert task.model.training
+def test_answers_to_many_are_those_to_each_in_their_order(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(translation, "CHUNK", 4)  # several searches
+    inputs = [{"source": source} for source, _ in digits(150)[:9]]
+    together = list(task.predict(inputs, SEARCH))
+    assert [prediction.inputs for prediction in together] == inputs
+    for example, prediction in zip(inputs, together, strict=True):
+        alone = predict(task, example["source"], SEARCH)
+        assert prediction.text == alone.text
+        assert prediction.scores["score"] == pytest.approx(alone.scores["score"], abs=1e-4)
 
 
-def test_other_answers_are_worse_and_different(speaker: Task) -> None:
-    found = speaker.predict("a text", TranslationOptions(beam=4, best=4, maps=False))
-    scores = [one.scores["score"] for one in (found, *found.others)]
-    assert len(found.others) == 3 and scores == sorted(scores, reverse=True)
+def test_alternatives_are_worse_and_different(translator: Task) -> None:
+    prediction = predict(translator, "a text", TranslationOptions(beam=4, n_best=4, attention=False))
+    scores = [one.scores["score"] for one in (prediction, *prediction.alternatives)]
+    assert len(prediction.alternatives) == 3 and scores == sorted(scores, reverse=True)
 
 
-# maps
+# streaming and threads
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+@pytest.mark.parametrize("prefix", ["", "seven two"])
+def test_a_stream_has_the_text_of_the_prediction(task: Task, beam: int, prefix: str) -> None:
+    options = TranslationOptions(beam=beam, prefix=prefix, attention=False)
+    for source, _ in digits(150)[:4]:
+        tokens = list(task.stream({"source": source}, options))
+        assert "".join(token.text for token in tokens) == predict(task, source, options).text
+        assert not any(token.attention for token in tokens)
+
+
+def test_a_stream_of_byte_pairs_has_the_text_of_the_prediction(translator: Task) -> None:
+    for beam in (1, 4):
+        options = TranslationOptions(beam=beam, attention=False)
+        for source, _ in sentences()[:4]:
+            text = "".join(map(str, translator.stream({"source": source}, options)))
+            assert text == predict(translator, source, options).text
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_a_streamed_token_has_the_cross_attention_of_all_tokens_so_far(task: Task, beam: int) -> None:
+    options = TranslationOptions(beam=beam)
+    cross = [name for name, _ in task.model.named_modules() if name.endswith(("cross", "attention"))]
+    prediction = predict(task, "407", options)
+    count = 0
+    for token in task.stream({"source": "407"}, options):
+        if not token.token:
+            continue
+        count += 1
+        assert list(token.attention) == cross and token.prompt[:-1] == ("4", "0", "7")
+        for name, weights in token.attention.items():
+            assert weights.shape[1:] == (count, 4)
+            expected = prediction.attention[name].rows(0, count)
+            torch.testing.assert_close(weights.rows(0, count), expected, atol=1e-5, rtol=1e-4)
+    assert count == len(prediction.trace[1])
+
+
+def test_a_suspended_stream_records_no_other_call(translator: Task) -> None:
+    options = TranslationOptions(beam=1)
+    alone = [token.attention["decoder.1.cross"].shape for token in translator.stream({"source": "a text"}, options)]
+    beside = []
+    for token in translator.stream({"source": "a text"}, options):
+        beside.append(token.attention["decoder.1.cross"].shape)
+        predict(translator, "another and longer text", options)
+        with watch(translator.model, "decoder.0.cross") as maps:
+            predict(translator, "another one", dataclasses.replace(options, attention=False))
+        assert maps["decoder.0.cross"].shape[2] > 0
+    assert beside == alone and len(alone) > 2
+
+
+def test_two_threads_translate_with_one_model_at_once(translator: Task) -> None:
+    """Reading changes nothing: each thread gets what it gets alone, the weights and the mode stay."""
+    groups = [[{"source": source} for source, _ in sentences()[first : first + 10]] for first in (0, 10)]
+    options = TranslationOptions(beam=2)
+    expected = [[prediction.text for prediction in translator.predict(group, options)] for group in groups]
+    before = {name: value.clone() for name, value in translator.model.state_dict().items()}
+    results: dict[int, list[str]] = {}
+
+    def work(number: int) -> None:
+        results[number] = [prediction.text for prediction in translator.predict(groups[number], options)]
+
+    for _ in range(3):
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert [results[0], results[1]] == expected
+    assert all(torch.equal(value, before[name]) for name, value in translator.model.state_dict().items())
+    assert not translator.model.training and not any("forward" in vars(module) for module in translator.model.modules())
+
+
+# attention
 
 
 def test_maps_have_the_tokens_of_both_sides_on_their_axes(task: Task) -> None:
     architecture, target = task.config.model.architecture, "four zero"
-    found = task.predict("407", TranslationOptions(target=target))
-    names = {read.name.rpartition(".")[2] for read in found.maps}
+    prediction = predict(task, "407", TranslationOptions(target=target))
+    names = {name.rpartition(".")[2] for name in prediction.attention}
     assert (
         names
         == {
@@ -221,113 +319,150 @@ def test_maps_have_the_tokens_of_both_sides_on_their_axes(task: Task) -> None:
             "universal": {"self", "cross"},
         }[architecture]
     )
-    read, written, given = ("4", "0", "7"), ("four", "zero"), ("four", "zero")
-    for one in found.maps:
+    source, output, inputs = ("4", "0", "7"), ("four", "zero"), ("four", "zero")
+    for one in prediction.attention.values():
         heads, queries, keys = one.weights.shape
-        assert (len(one.queries.labels), len(one.keys.labels)) == (queries, keys)
+        assert (len(one.queries), len(one.keys)) == (queries, keys)
         torch.testing.assert_close(one.weights.sum(-1), torch.ones(heads, queries))
-        if one.name.endswith(("cross", "attention")):  # T x S: a row says what was looked at to write its word
+        if one.name.endswith(("cross", "attention")):  # T x S: a row belongs to the token it predicts
             assert one.weights.shape[1:] == (3, 4)
-            assert one.queries.labels[:-1] == written and one.keys.labels[:-1] == read
-            assert (one.queries.kind, one.keys.kind) == ("target", "source")
+            assert one.queries.labels[:-1] == output and one.keys.labels[:-1] == source
+            assert (one.queries.role, one.keys.role) == (Role.TARGET, Role.SOURCE)
         elif one.name.startswith("encoder"):
-            assert one.queries == one.keys and one.keys.labels[:-1] == read
+            assert one.queries == one.keys and one.keys.labels[:-1] == source
         else:
-            assert one.queries == one.keys and one.keys.labels[1:] == given
+            assert one.queries == one.keys and one.keys.labels[1:] == inputs
             assert (one.weights.triu(1) == 0).all()
-    assert (found.alignment is None) == (architecture == "rnn")
-    if found.alignment is not None:
-        assert found.alignment.weights.shape == (1, 2, 3)  # words alone: no end looks at anything
-        assert (found.alignment.queries.labels, found.alignment.keys.labels) == (written, read)
-    steps = {reading.axis.kind: reading for reading in found.readings}
-    assert set(steps) == ({"source", "target"} if architecture == "universal" else set())
-    for reading in steps.values():
-        assert len(reading.values) == len(reading.axis.labels)
-        assert all(1 <= value <= 2 for value in reading.values)
+    assert (prediction.alignment is None) == (architecture == "rnn")
+    if prediction.alignment is not None:
+        assert prediction.alignment.weights.shape == (1, 2, 3)  # words alone: the end tokens are not aligned
+        assert (prediction.alignment.queries.labels, prediction.alignment.keys.labels) == (output, source)
+    steps = {scores.axis.role: scores for scores in prediction.token_scores}
+    assert set(steps) == ({Role.SOURCE, Role.TARGET} if architecture == "universal" else set())
+    for scores in steps.values():
+        assert len(scores.values) == len(scores.axis)
+        assert all(1 <= value <= 2 for value in scores.values)
 
 
-def test_pieces_know_their_words(speaker: Task) -> None:
+def test_tokens_know_their_words(translator: Task) -> None:
     source, target = sentences()[4]
-    found = speaker.predict(source, TranslationOptions(target=target))
-    for one in found.maps:
+    prediction = predict(translator, source, TranslationOptions(target=target))
+    for one in prediction.attention.values():
         for axis in (one.queries, one.keys):
-            assert len(axis.words) == len(axis.labels)
-            text = source if axis.kind == "source" else target
-            assert len(set(axis.words)) == len(text.split()) + 1  # and the end, or the begin
+            assert len(axis.words) == len(axis)
+            text = source if axis.role is Role.SOURCE else target
+            assert len(set(axis.words)) == len(text.split()) + 1  # and the end or start token
 
 
-def test_the_finding_chooses_the_map_that_is_shown(speaker: Task) -> None:
+def test_the_analysis_chooses_the_map_of_the_alignment(translator: Task) -> None:
     options = TranslationOptions(target="some words")
     try:
         for name in ("decoder.0.cross", "decoder.1.cross"):
             for head in (0, 1, None):
-                speaker.analysis = {"alignment": {"name": name, "head": head}}
-                found = speaker.predict("a text", options)
-                chosen = next(read.weights for read in found.maps if read.name == name)
+                translator.analysis = {"alignment": {"name": name, "head": head}}
+                prediction = predict(translator, "a text", options)
+                chosen = prediction.attention[name].weights
                 expected = chosen.mean(0) if head is None else chosen[head]
-                assert found.alignment is not None
-                assert torch.equal(found.alignment.weights[0], expected[:-1, :-1])  # without the end marks
+                assert prediction.alignment is not None
+                assert torch.equal(prediction.alignment.weights[0], expected[:-1, :-1])  # without the end tokens
     finally:
-        speaker.analysis = {}
+        translator.analysis = {}
 
 
-def test_studying_finds_one_of_the_crossing_heads(speaker: Task) -> None:
-    choice = speaker.analyse()["alignment"]
+def test_the_analysis_is_one_of_the_cross_attention_heads(translator: Task) -> None:
+    choice = translator.analyse()["alignment"]
     assert choice["name"] in ("decoder.0.cross", "decoder.1.cross")
     assert choice["head"] in (0, 1, None)
     assert 0 < choice["score"] < 1
 
 
+def test_a_snapshot_has_the_attention_of_two_validation_pairs(translator: Task) -> None:
+    pairs = translator.splits[Split.VALID]
+    snapshot = translator.attention_snapshot()
+    assert [one.inputs["source"] for one in snapshot] == [pairs.texts[0][0], pairs.texts[len(pairs) // 2][0]]
+    assert all("decoder.1.cross" in one.attention for one in snapshot)
+
+
 # scores
 
 
-def test_scores_can_be_repeated_by_others(speaker: Task, task: Task) -> None:
-    found = speaker.evaluate(Split.VALID)
-    assert speaker.score == "bleu"
-    assert {"bleu", "bleu_lowercase", "chrf", "exact", "loss", "pairs"} <= set(found)
-    assert "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:" in speaker.explained["bleu"]
-    assert "case:lc" in speaker.explained["bleu_lowercase"] and "nc:6" in speaker.explained["chrf"]
-    assert found["pairs"] == len(speaker.parts[Split.VALID])
-    found = task.evaluate(Split.VALID, quick=True)
-    assert task.score == "exact" and {"exact", "token_error", "loss"} <= set(found)
-    assert found["loss"] == pytest.approx(-_mean_log_probability(task), rel=1e-4)
+def test_scores_can_be_repeated_by_others(translator: Task, task: Task) -> None:
+    evaluation = translator.evaluate(Split.VALID)
+    assert translator.metric == METRICS["bleu"] and translator.metric.higher_is_better
+    assert {"bleu", "bleu_lowercase", "chrf", "exact", "loss", "pairs"} <= set(evaluation.values)
+    assert "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:" in evaluation.signatures["bleu"]
+    assert "case:lc" in evaluation.signatures["bleu_lowercase"] and "nc:6" in evaluation.signatures["chrf"]
+    assert evaluation["pairs"] == len(translator.splits[Split.VALID])
+    quick = task.evaluate(Split.VALID, quick=True)
+    assert task.metric == METRICS["exact"] and {"exact", "token_error", "loss"} <= set(quick.values)
+    assert quick["loss"] == pytest.approx(-_mean_log_probability(task), rel=1e-4)
+    assert set(evaluation.values) | set(quick.values) <= set(METRICS)
+    assert not METRICS["token_error"].higher_is_better and not METRICS["loss"].higher_is_better
 
 
 def _mean_log_probability(task: Task) -> float:
-    """Of the references by teacher forcing, a token."""
-    pairs, total, count = task.parts[Split.VALID], 0.0, 0
+    """Return the mean log-probability per token of the references under teacher forcing."""
+    pairs, total, count = task.splits[Split.VALID], 0.0, 0
     for at, (source, target) in enumerate(pairs.texts):
-        total += task.predict(source, TranslationOptions(target=target, maps=False)).scores["log_probability"]
+        total += predict(task, source, TranslationOptions(target=target, attention=False)).scores["log_probability"]
         count += len(pairs.target[at]) + 1
     return total / count
 
 
-def test_a_file_with_nothing_to_hold_back_is_refused(tmp_path: Path) -> None:
+def test_a_file_without_validation_pairs_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"pairs.tsv: the valid part has no pairs, expected at least one; give more"):
-        made(tmp_path, [("12", "two one")] * 6)
+        make(tmp_path, [("12", "two one")] * 6)
+
+
+def test_the_fingerprint_covers_the_validation_data(tmp_path: Path) -> None:
+    rows = sentences(60)
+    fingerprints = []
+    for number, valid in enumerate((rows[:5], rows[:5], rows[:6])):
+        file = write(tmp_path / f"valid-{number}.tsv", valid)
+        settings = [*TINY["transformer"], "data.tokenizer=words", f"data.valid={file}"]
+        fingerprints.append(make(tmp_path, rows, *settings).fingerprint)
+    assert fingerprints[0] == fingerprints[1] != fingerprints[2]
+
+
+# exchange
+
+
+def test_a_translator_goes_through_pretrained_and_back(translator: Task) -> None:
+    pretrained = translator.to_pretrained()
+    assert pretrained.task == "translation" and pretrained.config is translator.config.model.transformer
+    again = Task.from_pretrained(pretrained)
+    assert again.tokenizers.special == translator.tokenizers.special and again.tokenizers.joint
+    options = TranslationOptions(beam=2)
+    assert predict(again, "a text", options).text == predict(translator, "a text", options).text
+    with pytest.raises(UsageError, match="cannot be evaluated"):
+        again.load_data(Path("pairs.tsv"))
+    wrong = dataclasses.replace(pretrained, processor=dataclasses.replace(pretrained.processor, eos_ids=()))
+    with pytest.raises(UsageError, match="must have decoder_start_token_id and eos_token_id, but has not both"):
+        Task.from_pretrained(wrong)
+    with pytest.raises(UsageError, match="translation cannot be fine-tuned from a pretrained model yet"):
+        Task.prepare(translator.config, Path("pairs.tsv"), Path(), base=pretrained)
 
 
 # learning
 
 
 @pytest.mark.slow
-def test_it_learns_to_read_numbers_backwards(tmp_path: Path, monkeypatch: Any) -> None:
+def test_it_learns_to_read_numbers_backwards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SACCADE_CACHE", str(tmp_path / "cache"))
     data = write(tmp_path / "pairs.tsv", digits())
     shape = ["dim=48", "hidden=96", "depth=1", "decoder_depth=1"]
-    words = [*(f"model.transformer.{word}" for word in shape), "tokens=600", "train.steps=400"]
-    api.train(
-        data, [*words, "train.device=cpu", "train.evaluate_every=1000"], task="translation", name="a", root=tmp_path
-    )
-    task = api.load(tmp_path / "a", device="cpu")
-    assert api.evaluate(task, data)["exact"] >= 95
-    found = api.predict(task, "4071")
-    assert found.output == "one seven zero four"
-    assert found.alignment is not None
-    assert found.alignment.weights.shape == (1, 4, 4)
+    overrides = [*(f"model.transformer.{setting}" for setting in shape), "batch_tokens=600", "train.steps=400"]
+    overrides += ["train.device=cpu", "train.evaluate_every=1000"]
+    api.train(data, task="translation", name="a", root=tmp_path, overrides=overrides, progress=False)
+    model = api.load(tmp_path / "a", device="cpu")
+    assert model.evaluate(data)["exact"] >= 95
+    prediction = model("4071")
+    assert prediction.text == "one seven zero four"
+    assert prediction.alignment is not None
+    assert prediction.alignment.weights.shape == (1, 4, 4)
 
 
-# what a file is for, where nobody says
+# the task of a file
 
 
 @pytest.mark.parametrize(
@@ -372,14 +507,17 @@ def test_the_file_decides_what_is_learnt(tmp_path: Path, name: str, rows: list[s
     assert guess_task(tmp_path / name, ["data.target=x"]) == "translation"
 
 
-def test_what_a_person_says_of_columns_decides_too(tmp_path: Path) -> None:
+def test_the_columns_among_the_overrides_decide_too(tmp_path: Path) -> None:
     path = tmp_path / "table.csv"
     path.write_text("note,mood,other,grade\n" + "".join(f"a {at},m{at % 2},b {at},{at / 4}\n" for at in range(40)))
     assert guess_task(path) == "language_model"
-    assert guess_task(path, ["data.column=note"]) == "language_model"
-    assert guess_task(path, ["data.label=mood"]) == "text_classification"
-    assert guess_task(path, ["data.column=note", "data.label=mood"]) == "text_classification"
-    assert guess_task(path, ["data.column=note", "data.second=other", "data.label=grade"]) == "regression"
+    assert guess_task(path, ["data.text_column=note"]) == "language_model"
+    assert guess_task(path, ["data.label_column=mood"]) == "text_classification"
+    assert guess_task(path, ["data.text_column=note", "data.label_column=mood"]) == "text_classification"
+    assert (
+        guess_task(path, ["data.text_column=note", "data.second_column=other", "data.label_column=grade"])
+        == "regression"
+    )
 
 
 def test_a_folder_with_tagged_words_is_for_tagging(tmp_path: Path) -> None:
