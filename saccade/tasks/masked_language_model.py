@@ -254,7 +254,7 @@ class Task(EncoderTask):
         """Evaluate on rows that are the same each time, beside always predicting the most frequent token."""
         source, device = self.source(split, 0), self.device()
         count = min(QUICK_ROWS if quick else MAX_ROWS, source.examples.per_epoch)
-        most_frequent = self._most_frequent(split)
+        most_frequent = int(np.bincount(self.splits[split].rows.ids).argmax())
 
         @torch.no_grad()
         def evaluate_from(first: int) -> _Sums:
@@ -287,11 +287,6 @@ class Task(EncoderTask):
             values["next_sentence"] = 100 * sum(one.follows for one in sums) / count
         return Evaluation({**values, "masked_tokens": tokens, "rows": count})
 
-    def _most_frequent(self, split: Split) -> int:
-        """The most frequent token of a split."""
-        rows = self.splits[split].rows
-        return int(np.bincount(np.concatenate([rows[row] for row in range(len(rows))])).argmax())
-
     def attention_snapshot(self) -> list[Prediction]:
         example = self.source(Split.VALID, 0).examples.at(0)
         return [self.snapshot({"text": self.tokenizer.decode(example.ids)}, EncodedText(example.ids, example.second))]
@@ -305,9 +300,9 @@ class Task(EncoderTask):
             self._check_input(text, bool(example.get("second")))
 
         def compute(batch: EncoderInputs, rows: list[int]) -> Iterator[tuple[Tensor, float]]:
-            selected = batch.ids == self.template.mask_id
+            selected = batch.ids.eq(self.masker.mask_id)
             if batch.keep is not None:
-                selected = selected & batch.keep
+                selected &= batch.keep
             logits: PreTrainingLogits = self.model(batch, selected=selected)
             known = logits.tokens[:, : self.tokenizer.size].softmax(-1).cpu()  # some models have unused rows
             by_row = known.split(selected.sum(1).tolist())
@@ -368,6 +363,7 @@ class Task(EncoderTask):
         with torch.device("meta"):  # the network is there already
             task = cls(config, pretrained.processor.tokenizer, pretrained.config)
         task.model = network
+        task.family = pretrained.family
         return task
 
 

@@ -28,7 +28,7 @@ from saccade.core import (
 )
 from saccade.core.callback import ignore_progress
 from saccade.data.batching import BucketedBatches
-from saccade.data.formats.squad import Question, Squad, read_squad
+from saccade.data.formats.squad import Question, Questions, Squad, read_squad
 from saccade.data.settings import ValidationSplit
 from saccade.data.splitting import SplitSettings
 from saccade.data.text.tokenizers import Tokenizer
@@ -140,7 +140,7 @@ class Task(EncoderTask):
         base: Pretrained | None = None,
         progress: Progress = ignore_progress,
     ) -> list[str]:
-        squad = read_squad(data)
+        squad = read_squad(data, progress=progress)
         train = squad if config.data.valid else squad.split(SplitSettings(fraction=config.data.valid_fraction))[0]
         contexts = dict.fromkeys(question.context for question in train.questions)
         return [*squad.notes(), *cls.write_encoder(config, contexts, assets, base)]
@@ -152,7 +152,7 @@ class Task(EncoderTask):
         return task
 
     def load_data(self, data: Path, *, eval_only: bool = False, progress: Progress = ignore_progress) -> list[str]:
-        settings, squad = self.config.data, read_squad(data)
+        settings, squad = self.config.data, read_squad(data, progress=progress)
         if eval_only:
             self.splits = {Split.VALID: squad}
         elif settings.valid:
@@ -190,7 +190,7 @@ class Task(EncoderTask):
             Lengths(lengths), collate, budget=config.batch_tokens, seed=seed, micro_batches=config.micro_batches
         )
 
-    def windows(self, questions: Sequence[Question]) -> list[Window]:
+    def windows(self, questions: Questions) -> list[Window]:
         """Return the windows of all questions."""
         return cut_windows(questions, self.tokenizer, self.template, self.config.stride)
 
@@ -245,7 +245,7 @@ class Task(EncoderTask):
 
     def attention_snapshot(self) -> list[Prediction]:
         question = self.splits[Split.VALID].questions[0]
-        window = self.windows([question])[0]
+        window = self.windows(Questions.of([question]))[0]
         inputs = {"question": question.question, "context": question.context}
         return [self.snapshot(inputs, encoded_window(window))]
 
@@ -253,7 +253,7 @@ class Task(EncoderTask):
         self, inputs: Sequence[Mapping[str, Any]], options: QuestionAnsweringOptions
     ) -> Iterable[Prediction]:
         """Return the span of each context that answers the question; an empty one where there is none."""
-        questions = [Question("", "", example["context"], example["question"], (), 1) for example in inputs]
+        questions = Questions.of(Question("", "", example["context"], example["question"], (), 1) for example in inputs)
         windows = self.windows(questions)
         for example, span in zip(inputs, self.best_spans(questions, windows), strict=True):
             window = windows[span.window] if span.window >= 0 else None

@@ -28,13 +28,13 @@ from saccade.core import (
     VectorOutput,
 )
 from saccade.core.callback import ignore_progress
-from saccade.data.formats.labelled import Labelled
-from saccade.data.formats.pairs import PairFiles, Skipped, find_pairs, read_pairs
-from saccade.data.tables.columns import is_number
-from saccade.data.tables.problems import Strays
+from saccade.data.formats.labelled import Labelled, LabelSet
+from saccade.data.formats.pair_files import PairFiles, find_pairs
+from saccade.data.formats.pairs import empty_note, read_pairs
+from saccade.data.tables.numbers import is_number
 from saccade.errors import DataError, UsageError
 from saccade.metrics import classification
-from saccade.models.text.bert import pool
+from saccade.models.text.bert import BertForPreTraining, pool
 from saccade.models.text.heads import SentenceEncoder, SimilarityLoss
 from saccade.tasks._encoder.inputs import EncodedText
 from saccade.tasks._encoder.labelled import LabelledConfig, LabelledSettings, LabelledTask
@@ -98,8 +98,8 @@ class Task(LabelledTask):
 
     @classmethod
     def describe_labels(cls, train: Labelled, rows: Labelled) -> dict[str, Any]:
-        if not rows.seconds:
-            message = f"{rows.files[0]}: one text in a row, expected two"
+        if not len(rows.seconds):
+            message = f"{rows.origins.file(0)}: one text in a row, expected two"
             raise DataError(f"{message}; name the column of the second with data.second_column")
         label_info = super().describe_labels(train, rows)
         if not train.numbers:
@@ -108,24 +108,28 @@ class Task(LabelledTask):
         return {**label_info, "minimum": minimum, "range": (maximum - minimum) or 1.0}
 
     @classmethod
-    def read(cls, settings: LabelledSettings, path: Path, like: Labelled | None = None) -> tuple[Labelled, list[str]]:
+    def read(
+        cls,
+        settings: LabelledSettings,
+        path: Path,
+        label_set: LabelSet | None = None,
+        progress: Progress = ignore_progress,
+    ) -> tuple[Labelled, list[str]]:
         """Return pairs with their numbers; pairs alone, where there is no column of numbers."""
-        files, skipped = None if settings.label_column else cls._find_pairs(settings, path), Skipped()
-        pairs = list(read_pairs(files, skipped=skipped)) if files is not None else []
-        if files is None or all(is_number(pair.target) for pair in pairs):
-            return super().read(settings, path, like)
+        files = None if settings.label_column else cls._find_pairs(settings, path)
+        pairs = read_pairs(files, progress=progress) if files is not None else None
+        if files is None or pairs is None or all(map(is_number, pairs.targets)):
+            return super().read(settings, path, label_set, progress)
         rows = Labelled(
-            texts=tuple(pair.source for pair in pairs),
-            seconds=tuple(pair.target for pair in pairs),
+            texts=pairs.sources,
+            seconds=pairs.targets,
             labels=((),) * len(pairs),
             numbers=(),
-            names=(),
-            several=False,
-            files=tuple(pair.file for pair in pairs),
-            lines=tuple(pair.line for pair in pairs),
-            strays=Strays(),
+            label_set=LabelSet(()),
+            origins=pairs.origins,
+            cache_notes=pairs.notes,
         )
-        return rows, [*files.notes(), *skipped.notes(), "no numbers: each text is trained to retrieve its partner"]
+        return rows, [*files.notes(), *empty_note(pairs.empty), "no numbers: each text learns to retrieve its partner"]
 
     @classmethod
     def _find_pairs(cls, settings: LabelledSettings, path: Path) -> PairFiles | None:
@@ -135,7 +139,7 @@ class Task(LabelledTask):
             files = find_pairs(path, source=source, target=target, encoding=settings.encoding or None)
         except DataError:  # then it is a table with numbers, or reading it as one reports what is wrong
             return None
-        if not files.aside:
+        if not files.ignored:
             return files
         try:
             cls.find(settings, path)
@@ -211,7 +215,9 @@ class Task(LabelledTask):
         label_info = {"labels": [], "multi_label": False, "pairs": True, "minimum": 0.0, "range": 1.0}
         with torch.device("meta"):  # the network is there already
             task = cls(config, pretrained.processor.tokenizer, pretrained.config, label_info)
-        task.model = SentenceEncoder.from_bert(pretrained.network.get_submodule("bert"), config.pool)
+        assert isinstance(pretrained.network, BertForPreTraining)
+        task.model = SentenceEncoder.from_bert(pretrained.network.bert, config.pool)
+        task.family = pretrained.family
         return task
 
 

@@ -33,9 +33,8 @@ from saccade.data.batching import BucketedBatches
 from saccade.data.formats.tagged import Tagged, read_tagged
 from saccade.data.settings import ValidationSplit
 from saccade.data.splitting import SplitSettings
-from saccade.data.tables.problems import Strays
 from saccade.data.text.tokenizers import Tokenizer
-from saccade.decode.tags import best_tags
+from saccade.decode.tags import viterbi
 from saccade.metrics import classification, tagging
 from saccade.models.text.bert import BertConfig, EncoderInputs
 from saccade.models.text.heads import BertForTokenClassification
@@ -147,7 +146,7 @@ class Task(EncoderTask):
         base: Pretrained | None = None,
         progress: Progress = ignore_progress,
     ) -> list[str]:
-        tagged = read_tagged(data, encoding=config.data.encoding or None)
+        tagged = read_tagged(data, encoding=config.data.encoding or None, progress=progress)
         train = tagged if config.data.valid else tagged.split(SplitSettings(fraction=config.data.valid_fraction))[0]
         write_json(assets / LABELS, {"labels": list(tagged.names), "scheme": tag_scheme(train)})
         texts = (" ".join(sentence.words) for sentence in train.sentences)
@@ -162,12 +161,11 @@ class Task(EncoderTask):
 
     def load_data(self, data: Path, *, eval_only: bool = False, progress: Progress = ignore_progress) -> list[str]:
         settings, encoding = self.config.data, self.config.data.encoding or None
-        like = Tagged((), self.labels, (), 0, Strays())
-        tagged = read_tagged(data, encoding=encoding, like=like)
+        tagged = read_tagged(data, encoding=encoding, tags=self.labels, progress=progress)
         if eval_only:
             splits = {Split.VALID: tagged}
         elif settings.valid:
-            valid = read_tagged(Path(settings.valid), encoding=encoding, like=like)
+            valid = read_tagged(Path(settings.valid), encoding=encoding, tags=self.labels)
             splits = {Split.TRAIN: tagged, Split.VALID: valid}
         else:
             train, valid = tagged.split(SplitSettings(fraction=settings.valid_fraction))
@@ -188,24 +186,32 @@ class Task(EncoderTask):
 
     def encode_words(self, words: Sequence[str]) -> EncodedWords:
         """Encode words one by one, each as if after a space where the tokenizer distinguishes that."""
+        return self._build(self.tokenizer.encode_batch([f" {word}" if self._spaced else word for word in words]))
+
+    @property
+    def _spaced(self) -> bool:
+        return self.tokenizer.kind != "wordpiece"
+
+    def _build(self, words: Iterable[Sequence[int]]) -> EncodedWords:
+        """Return the tokens of words as one row; words that do not fit are left out."""
         template = self.template
-        spaced = [word if self.tokenizer.kind == "wordpiece" else f" {word}" for word in words]
         ids, positions = [template.cls_id], list[int]()
-        for pieces in self.tokenizer.encode_batch(spaced):
+        for pieces in words:
             # The normalizer can remove all characters of a word.
-            pieces = pieces or [self.tokenizer.specials.get("[UNK]", template.sep_id)]
+            tokens = list(pieces) or [self.tokenizer.specials.get("[UNK]", template.sep_id)]
             if not positions:  # at least one word is kept
-                pieces = pieces[: template.max_length - 2]
-            if len(ids) + len(pieces) + 1 > template.max_length:
+                tokens = tokens[: template.max_length - 2]
+            if len(ids) + len(tokens) + 1 > template.max_length:
                 break
             positions.append(len(ids))
-            ids += pieces
+            ids += tokens
         return EncodedWords([*ids, template.sep_id], positions)
 
     def encoded(self, split: Split) -> list[EncodedWords]:
         """Return all sentences of a split as tokens; they are encoded once."""
         if split not in self._encoded:
-            self._encoded[split] = [self.encode_words(sentence.words) for sentence in self.splits[split].sentences]
+            words = self.splits[split].sentences.tokenize(self.tokenizer, spaced=self._spaced)
+            self._encoded[split] = [self._build([ids.tolist() for ids in sentence]) for sentence in words]
         return self._encoded[split]
 
     def source(self, split: Split, seed: int) -> BucketedBatches:
@@ -243,7 +249,7 @@ class Task(EncoderTask):
         def compute(inputs: EncoderInputs, rows: list[int]) -> Iterator[TaggedWords]:
             for row, logits in zip(rows, self.model(inputs), strict=True):
                 log_probs = logits[encoded[row].positions].log_softmax(-1).cpu()
-                best = best_tags(log_probs, allowed)
+                best = viterbi(log_probs, allowed)
                 probabilities = log_probs.gather(1, best[:, None])[:, 0].exp()
                 truncated = len(sentences[row]) - len(best)
                 tags = [self.labels[tag] for tag in best.tolist()] + [self.labels[0]] * truncated
@@ -292,7 +298,7 @@ class Task(EncoderTask):
         words: EncodedWords = prediction.trace
         logits, axis, by_layer = self.trace(words.text, lambda x: self.model.logits(x[words.positions]), layers=layers)
         positions = StepAxis(Role.LABEL, tuple(prediction.inputs["text"].split()[: len(words.positions)]))
-        best = best_tags(logits.detach().log_softmax(-1).cpu(), torch.tensor(self._allowed)).tolist()
+        best = viterbi(logits.detach().log_softmax(-1).cpu(), torch.tensor(self._allowed)).tolist()
         return ForwardTrace(logits, tuple(best), positions, (axis,), self.labels.__getitem__, by_layer)
 
 

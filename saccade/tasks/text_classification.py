@@ -85,7 +85,10 @@ class Task(LabelledTask):
     @classmethod
     def describe_labels(cls, train: Labelled, rows: Labelled) -> dict[str, Any]:
         counts = Counter(label for labels in train.labels for label in labels)
-        return {**super().describe_labels(train, rows), "counts": {label: counts[label] for label in rows.names}}
+        return {
+            **super().describe_labels(train, rows),
+            "counts": {label: counts[label] for label in rows.label_set.names},
+        }
 
     def targets(self, rows: Labelled, indices: Sequence[int]) -> Tensor:
         number = {label: at for at, label in enumerate(self.labels)}
@@ -110,8 +113,8 @@ class Task(LabelledTask):
         }
         tables = []
         if not self.multi_label:
-            sides = ([label for (label,) in side] for side in (predicted, expected))
-            tables = [confusion_table(classification.confusion(*sides, self.labels))]
+            single = [[labels[0] for labels in side] for side in (predicted, expected)]
+            tables = [confusion_table(classification.confusion(single[0], single[1], self.labels))]
         values = {name: score.value for name, score in scores.items()}
         values |= {"loss": float(self.model.loss(logits, self.targets(rows, indices))), "rows": len(indices)}
         return Evaluation(values, {name: score.signature for name, score in scores.items()}, tables)

@@ -1,4 +1,4 @@
-"""What the tests of encoder tasks share: a task made ready on a small file, with no dropout and a head that speaks."""
+"""What the tests of encoder tasks share: a task ready on a small file, without dropout, with a random head."""
 
 import pytest
 import torch
@@ -6,56 +6,106 @@ import torch
 from saccade.config import override
 from saccade.tasks import load_task
 
-TINY = ["model.dim=16", "model.depth=2", "model.heads=2", "model.hidden=24", "vocabulary=90", "tokens=200"]
-QUIET = ["model.dropout=0", "model.embedding_dropout=0"]
+TINY = [
+    "model.dim=16",
+    "model.depth=2",
+    "model.heads=2",
+    "model.hidden=24",
+    "vocabulary_size=90",
+    "batch_tokens=200",
+]
+NO_DROPOUT = ["model.dropout=0", "model.embedding_dropout=0"]
 
 
 @pytest.fixture
-def ready(tmp_path):
-    """Make a task ready on a file, without training it; every weight is random, the zeros of a fresh head too."""
+def ready(tmp_path, monkeypatch):
+    """Return a task that is ready on a file, untrained; every weight is random, the zeros of a new head too."""
+    monkeypatch.setenv("SACCADE_CACHE", str(tmp_path / "cache"))
 
-    def make(name, data, *words):
+    def make(name, data, *overrides):
         kind = load_task(name)
-        config = override(kind.Config(), [*TINY, *QUIET, *words])
+        config = override(kind.Config(), [*TINY, *NO_DROPOUT, *overrides])
         assets = tmp_path / f"assets-{len(list(tmp_path.iterdir()))}"
         assets.mkdir()
         kind.prepare(config, data, assets)
-        opened = kind.open(config, assets)
+        task = kind.open(config, assets)
         torch.manual_seed(11)
         with torch.no_grad():
-            for value in opened.model.parameters():
+            for value in task.model.parameters():
                 value.normal_(std=0.5)
-        opened.load_data(data)
-        return opened
+        task.model.eval()
+        task.load_data(data)
+        return task
 
     return make
 
 
 @pytest.fixture
-def alone():
-    """The vectors (T, D) of one framed row that goes through the encoder by itself, without padding."""
+def predict():
+    """Return the answer of a task to one example."""
 
-    def read(opened, framed):
-        row, second = framed
-        segments = (torch.arange(len(row)) >= second).long()
-        return opened.model.bert(torch.tensor([row]), None, segments[None])[0]
+    def answer(task, inputs, **options):
+        (prediction,) = task.predict([inputs], task.Options(**options))
+        return prediction
+
+    return answer
+
+
+@pytest.fixture
+def alone():
+    """Return the vectors (T, D) of one encoded text that goes through the encoder by itself, without padding."""
+
+    def read(task, encoded):
+        ids, second = encoded
+        segments = (torch.arange(len(ids)) >= second).long()
+        return task.model.bert(torch.tensor([ids]), None, segments[None])[0]
 
     return read
 
 
 @pytest.fixture
-def whole_and_parts():
-    """The loss of a step at once, and what the loop makes of the same step in parts."""
+def loss_of():
+    """Return the loss of a batch, as the loop gets it."""
 
-    def losses(make, *words):
-        whole, parts = make("parts=1", *words), make("parts=3", *words)
+    def compute(task, batch):
+        ((name, loss),) = task.losses(batch, task.networks())
+        assert name == "model"
+        return float(loss.detach())
+
+    return compute
+
+
+@pytest.fixture
+def whole_and_parts(loss_of):
+    """Return the loss of a step at once, and what the loop makes of the same step in micro-batches."""
+
+    def losses(make, *overrides):
+        whole, parts = make("micro_batches=1", *overrides), make("micro_batches=3", *overrides)
         parts.model.load_state_dict(whole.model.state_dict())
-        found = []
-        for opened in (whole, parts):
-            batches = opened.batches("train", 1).at(0)
-            total = sum(part.count for part in batches)
-            found.append(sum(float(next(opened.losses(part))[1]) * part.count / total for part in batches))
-            found.append(len(batches))
-        return found
+        results = []
+        for task in (whole, parts):
+            batches = task.source("train", 1).at(0)
+            total = sum(batch.count for batch in batches)
+            results.append(sum(loss_of(task, batch) * batch.count / total for batch in batches))
+            results.append(len(batches))
+        return results
 
     return losses
+
+
+@pytest.fixture
+def batched_as_alone():
+    """Check that many examples at once are answered as one by one, in order, and return the answers."""
+
+    def check(task, examples, **options):
+        together = list(task.predict(examples, task.Options(**options)))
+        assert [answer.inputs for answer in together] == list(examples)
+        for example, answer in zip(examples, together, strict=True):
+            (single,) = task.predict([example], task.Options(**options))
+            assert answer.text == single.text
+            assert type(answer.output) is type(single.output)
+            assert answer.scores.keys() == single.scores.keys()
+            assert dict(answer.scores) == pytest.approx(dict(single.scores), rel=1e-4, abs=1e-5)
+        return together
+
+    return check

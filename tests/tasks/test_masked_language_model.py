@@ -2,17 +2,23 @@
 
 import json
 import math
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 
 from saccade.config import override
-from saccade.core.task import Split
+from saccade.core import Split
 from saccade.data.text.tokenizers import Tokenizer, train_tokenizer
 from saccade.data.text.vocabularies import ROBERTA
 from saccade.errors import DataError, UsageError
 from saccade.models.text.bert import BertConfig
-from saccade.tasks.masked_language_model import FillOptions, MaskedConfig, Task, goes_on
+from saccade.tasks.masked_language_model import (
+    MaskedLanguageModelConfig,
+    MaskedLanguageModelOptions,
+    Task,
+    continues_word,
+)
 
 WORDS = ["the", "cat", "dog", "sat", "ran", "on", "a", "mat", "red", "blue"]
 
@@ -25,11 +31,11 @@ def book(tmp_path):
     return path
 
 
-SMALL = ["max_length=24", "tokens=144"]
+SMALL = ["max_length=24", "batch_tokens=144"]
 
 
-def surprise(logits, place):
-    return math.log(sum(map(math.exp, logits))) - logits[place]
+def nll(logits, target):
+    return math.log(sum(map(math.exp, logits))) - logits[target]
 
 
 def shared(model, ids, vectors, second):
@@ -43,42 +49,43 @@ def shared(model, ids, vectors, second):
 
 
 @torch.no_grad()
-def logits_alone(opened, alone, batch):
+def logits_alone(task, alone, batch):
     """For each row of a batch the logits of its hidden tokens and of whether its second text follows."""
     for row in range(len(batch.starts)):
-        length = int(batch.read.keep[row].sum()) if batch.read.keep is not None else batch.read.ids.shape[1]
-        second = length - int(batch.read.segments[row].sum())
-        vectors = alone(opened, (batch.read.ids[row, :length].tolist(), second))
+        length = int(batch.inputs.keep[row].sum()) if batch.inputs.keep is not None else batch.inputs.ids.shape[1]
+        second = length - int(batch.inputs.segments[row].sum())
+        vectors = alone(task, (batch.inputs.ids[row, :length].tolist(), second))
         hidden = [place for place in range(length) if batch.labels[row, place] >= 0]
-        words = [(opened.model.words(vectors[place]).tolist(), int(batch.labels[row, place])) for place in hidden]
+        words = [(task.model.mlm(vectors[place]).tolist(), int(batch.labels[row, place])) for place in hidden]
         follows = None
-        if opened.model.next is not None:
+        if task.model.next_sentence is not None:
             one, other = vectors[:second].mean(0), vectors[second:].mean(0)
-            both = shared(opened.model, batch.read.ids[row, :length].tolist(), vectors, second)
-            follows = opened.model.next.judge(torch.cat((one, other, (one - other).abs(), one * other, both)))
+            both = shared(task.model, batch.inputs.ids[row, :length].tolist(), vectors, second)
+            follows = task.model.next_sentence.classifier(
+                torch.cat((one, other, (one - other).abs(), one * other, both))
+            )
         yield words, follows
 
 
-@pytest.mark.parametrize("following", [True, False])
+@pytest.mark.parametrize("next_sentence", [True, False])
 @torch.no_grad()
-def test_the_loss_is_over_hidden_tokens_and_over_pairs(ready, alone, book, following):
-    opened = ready("masked_language_model", book, *SMALL, f"following={following}")
-    (batch,) = opened.batches(Split.TRAIN, 1).at(2)
-    assert batch.read.keep is not None  # rows of unequal length
+def test_the_loss_is_over_masked_tokens_and_over_pairs(ready, alone, loss_of, book, next_sentence):
+    task = ready("masked_language_model", book, *SMALL, f"next_sentence={next_sentence}")
+    (batch,) = task.source(Split.TRAIN, 1).at(2)
+    assert batch.inputs.keep is not None  # rows of unequal length
     hidden, pairs = [], []
-    for row, (words, follows) in enumerate(logits_alone(opened, alone, batch)):
-        hidden += [surprise(logits, label) for logits, label in words]
-        pairs += [] if follows is None else [surprise(follows.tolist(), int(batch.follows[row]))]
-    assert len(hidden) == batch.count and len(pairs) == following * len(batch.starts)
-    expected = sum(hidden) / len(hidden) + (sum(pairs) / len(pairs) if following else 0)
-    ((_, loss),) = opened.losses(batch)
-    assert float(loss) == pytest.approx(expected, rel=1e-4)
+    for row, (words, follows) in enumerate(logits_alone(task, alone, batch)):
+        hidden += [nll(logits, label) for logits, label in words]
+        pairs += [] if follows is None else [nll(follows.tolist(), int(batch.next_labels[row]))]
+    assert len(hidden) == batch.count and len(pairs) == next_sentence * len(batch.starts)
+    expected = sum(hidden) / len(hidden) + (sum(pairs) / len(pairs) if next_sentence else 0)
+    assert loss_of(task, batch) == pytest.approx(expected, rel=1e-4)
 
 
 @torch.no_grad()
-def test_parts_add_up_to_the_whole_though_they_hide_unequal_numbers(ready, book, whole_and_parts):
-    make = lambda *more: ready("masked_language_model", book, *SMALL, "share=0.3", *more)  # noqa: E731
-    counts = {part.count / len(part.starts) for part in make("parts=3").batches(Split.TRAIN, 1).at(0)}
+def test_micro_batches_add_up_to_the_whole_though_they_mask_unequal_numbers(ready, book, whole_and_parts):
+    make = lambda *more: ready("masked_language_model", book, *SMALL, "mask_probability=0.3", *more)  # noqa: E731
+    counts = {part.count / len(part.starts) for part in make("micro_batches=3").source(Split.TRAIN, 1).at(0)}
     assert len(counts) > 1
     whole, one, parts, three = whole_and_parts(make)
     assert (one, three) == (1, 3)
@@ -86,54 +93,74 @@ def test_parts_add_up_to_the_whole_though_they_hide_unequal_numbers(ready, book,
 
 
 def test_the_scores_are_those_of_the_rows_alone(ready, alone, book):
-    opened = ready("masked_language_model", book, *SMALL)
-    batches = opened.batches(Split.VALID, 0)
+    task = ready("masked_language_model", book, *SMALL)
+    batches = task.source(Split.VALID, 0)
     rows = min(2000, batches.examples.per_epoch)
     assert rows <= 32  # one batch
-    batch = batches.make([batches.examples.at(place) for place in range(rows)], 0)
+    batch = batches.collate([batches.examples.at(position) for position in range(rows)], 0)
     losses, right, follow, labels = [], 0, 0, []
-    for row, (words, follows) in enumerate(logits_alone(opened, alone, batch)):
-        losses += [surprise(logits, label) for logits, label in words]
+    for row, (words, follows) in enumerate(logits_alone(task, alone, batch)):
+        losses += [nll(logits, label) for logits, label in words]
         right += sum(max(range(len(logits)), key=logits.__getitem__) == label for logits, label in words)
-        follow += int(follows.argmax()) == int(batch.follows[row])
+        follow += int(follows.argmax()) == int(batch.next_labels[row])
         labels += [label for _, label in words]
-    scores = opened.evaluate(Split.VALID)
+    scores = task.evaluate(Split.VALID)
     assert scores["loss"] == pytest.approx(sum(losses) / len(losses), rel=1e-4)
     assert scores["perplexity"] == pytest.approx(math.exp(scores["loss"]))
     assert scores["accuracy"] == pytest.approx(100 * right / len(losses))
     assert scores["next_sentence"] == pytest.approx(100 * follow / rows)
-    ids = opened.sentences[Split.VALID].rows.ids.tolist()
+    ids = task.splits[Split.VALID].rows.ids.tolist()
     usual = max(sorted(set(ids)), key=ids.count)
     assert scores["most_frequent"] == pytest.approx(100 * labels.count(usual) / len(labels))
-    assert (scores["hidden"], scores["rows"]) == (len(labels), rows)
+    assert (scores["masked_tokens"], scores["rows"]) == (len(labels), rows)
 
 
 @torch.no_grad()
-def test_words_are_filled_in_with_chances_that_sum_to_one(ready, alone, book):
-    opened = ready("masked_language_model", book, *SMALL)
-    found = opened.predict("the [MASK] sat.", FillOptions(best=10_000, maps=True))
-    row, second = opened.framed("the [MASK] sat.", parse_special=True)
-    place = row.index(opened.frame.mask_id)
-    chances = opened.model.words(alone(opened, (row, second))[place]).softmax(-1)
+def test_tokens_are_filled_in_with_probabilities_that_sum_to_one(ready, alone, predict, book):
+    task = ready("masked_language_model", book, *SMALL)
+    found = predict(task, {"text": "the [MASK] sat."}, n_best=10_000, attention=True)
+    row, second = task.encode("the [MASK] sat.", parse_special=True)
+    position = row.index(task.template.mask_id)
+    probabilities = task.model.mlm(alone(task, (row, second))[position]).softmax(-1)
     assert sum(found.scores.values()) == pytest.approx(1, abs=1e-4)
-    assert len(found.scores) == opened.tokenizer.size
-    for number, chance in enumerate(chances.tolist()):
-        assert found.scores[opened.tokenizer.token(number)] == pytest.approx(chance, abs=1e-5)
+    assert len(found.scores) == task.tokenizer.size
+    for number, probability in enumerate(probabilities.tolist()):
+        assert found.scores[task.tokenizer.token(number)] == pytest.approx(probability, abs=1e-5)
     best = next(iter(found.scores))
     assert found.scores[best] == max(found.scores.values())
-    row[place] = opened.tokenizer.id(best)
-    assert found.output == opened.tokenizer.decode(row)
-    assert [one.weights.shape for one in found.maps] == [(2, len(row), len(row))] * 2
-    assert found.maps[0].keys.labels[place] == "[MASK]"
+    row[position] = task.tokenizer.id(best)
+    assert found.text == task.tokenizer.decode(row)
+    assert [one.weights.shape for one in found.attention.values()] == [(2, len(row), len(row))] * 2
+    assert found.attention["bert.encoder.0.self"].keys.labels[position] == "[MASK]"
 
 
-def test_several_masks_are_numbered_and_a_second_text_may_follow(ready, book):
-    opened = ready("masked_language_model", book, *SMALL)
-    found = opened.predict("the [MASK] [MASK].", FillOptions(best=2, second="a dog ran."))
+def test_several_masks_are_numbered_and_a_second_text_may_follow(ready, predict, book):
+    task = ready("masked_language_model", book, *SMALL)
+    found = predict(task, {"text": "the [MASK] [MASK].", "second": "a dog ran."}, n_best=2)
     assert [name.split()[0] for name in found.scores] == ["1", "1", "2", "2", "follows"]
     assert 0 < found.scores["follows"] < 1
-    only = opened.predict("the cat sat.", FillOptions(second="a dog ran."))
-    assert set(only.scores) == {"follows"} and only.output == "the cat sat. a dog ran."
+    only = predict(task, {"text": "the cat sat.", "second": "a dog ran."})
+    assert set(only.scores) == {"follows"} and only.text == "the cat sat. a dog ran."
+
+
+def test_many_texts_are_filled_in_as_each_alone(ready, batched_as_alone, book):
+    task = ready("masked_language_model", book, *SMALL)
+    examples = [{"text": f"the [MASK] {'sat on a ' * (number % 4)}[MASK]"} for number in range(12)]
+    examples[3] = {"text": "the cat sat.", "second": "a [MASK] ran."}
+    answers = batched_as_alone(task, examples, n_best=3)
+    assert [len(answer.scores) for answer in answers] == [6, 6, 6, 4, *[6] * 8]
+
+
+def test_two_threads_may_use_one_model_at_once(ready, book):
+    task = ready("masked_language_model", book, *SMALL)
+    examples = [{"text": f"the [MASK] {'sat on a mat ' * (number % 3)}"} for number in range(30)]
+    expected = [dict(one.scores) for one in task.predict(examples, task.Options())]
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(lambda _: list(task.predict(examples, task.Options(attention=True))), range(4)))
+    for answer in answers:
+        assert [dict(one.scores) for one in answer] == [pytest.approx(scores, rel=1e-4) for scores in expected]
+        assert all(len(one.attention) == 2 for one in answer)
+    assert not task.model.training
 
 
 def roberta(tmp_path):
@@ -161,11 +188,11 @@ def test_the_mask_of_roberta_swallows_the_space_before_it(tmp_path):
 
 def test_whole_words_are_hidden_among_byte_pairs_too(tmp_path):
     tokenizer = roberta(tmp_path)
-    config = MaskedConfig(words=True, max_length=24, share=0.2)
-    opened = Task(config, tokenizer, BertConfig(dim=8, depth=1, heads=1, hidden=8))
-    row, _ = opened.frame.build(tokenizer.encode("the zzz sat on blueish mats."))
+    config = MaskedLanguageModelConfig(whole_words=True, max_length=24, mask_probability=0.2)
+    task = Task(config, tokenizer, BertConfig(dim=8, depth=1, heads=1, hidden=8))
+    row, _ = task.template.build(tokenizer.encode("the zzz sat on blueish mats."))
     raw = [piece.decode() for piece in tokenizer.raw(row)]
-    assert any(goes_on(tokenizer, token) for token in row)
+    assert any(continues_word(tokenizer, token) for token in row)
     words = []
     for place, piece in enumerate(raw):
         if not piece:
@@ -175,42 +202,44 @@ def test_whole_words_are_hidden_among_byte_pairs_too(tmp_path):
         words[-1].add(place)
     assert max(map(len, words)) > 1
     for seed in range(40):
-        _, labels = opened.masker.hide(row, seed)
+        _, labels = task.masker.mask(row, seed)
         hidden = {place for place, label in enumerate(labels) if label >= 0}
         assert hidden and all(not hidden & word or word <= hidden for word in words)
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("overrides", "message"),
     [
-        (["share=0"], r"^share must be above 0 and below 1, but is 0\.0$"),
-        (["share=1"], r"^share must be above 0 and below 1, but is 1\.0$"),
-        (["data.fraction=1"], r"^data\.fraction must be above 0 and below 1, but is 1\.0$"),
-        (["recipe=half"], r"^recipe must be 'mixed' or 'plain', but is 'half'"),
+        (["mask_probability=0"], r"^mask_probability must be above 0 and below 1, but is 0\.0$"),
+        (["mask_probability=1"], r"^mask_probability must be above 0 and below 1, but is 1\.0$"),
+        (["data.valid_fraction=1"], r"^data\.valid_fraction must be above 0 and below 1, but is 1\.0$"),
+        (["masking=half"], r"^masking must be '80_10_10' or 'mask_only', but is 'half'"),
     ],
 )
-def test_settings_that_break_a_rule(words, says):
-    with pytest.raises(UsageError, match=says):
-        override(MaskedConfig(), words)
+def test_settings_that_break_a_rule(overrides, message):
+    with pytest.raises(UsageError, match=message):
+        override(MaskedLanguageModelConfig(), overrides)
 
 
-def test_what_breaks_a_rule_is_refused(ready, book, tmp_path):
-    with pytest.raises(UsageError, match=r"^best must be at least 1, but is 0$"):
-        override(FillOptions(), ["best=0"])
-    opened = ready("masked_language_model", book, *SMALL, "following=false")
-    says = r"^the text must hold \[MASK\] where a word is hidden, but has none; or give second=TEXT$"
-    with pytest.raises(UsageError, match=says):
-        opened.predict("the cat sat.", FillOptions())
-    says = r"^second must be left out, but was given: this model has not learnt which texts follow$"
-    with pytest.raises(UsageError, match=says):
-        opened.predict("the [MASK] sat.", FillOptions(second="a dog ran."))
+def test_what_breaks_a_rule_is_refused(ready, predict, book, tmp_path):
+    with pytest.raises(UsageError, match=r"^n_best must be at least 1, but is 0$"):
+        override(MaskedLanguageModelOptions(), ["n_best=0"])
+    task = ready("masked_language_model", book, *SMALL, "next_sentence=false")
+    message = r"^text must hold \[MASK\] where a token is to be filled in, but has none; or give second$"
+    with pytest.raises(UsageError, match=message):
+        predict(task, {"text": "the cat sat."})
+    message = r"^second must be left out, but was given: this model does not predict next sentences$"
+    with pytest.raises(UsageError, match=message):
+        predict(task, {"text": "the [MASK] sat.", "second": "a dog ran."})
     short = tmp_path / "short.txt"
     short.write_text("the cat sat. The dog ran. A mat.\n")
-    says = rf"^{short}: the valid part must have at least 2 sentences, but has 1; give more text, or --valid FILE$"
+    message = (
+        rf"^{short}: the valid split must have at least 2 sentences, but has 1; give more text, or data.valid=FILE$"
+    )
     (tmp_path / "valid.txt").write_text("the cat\n")
-    with pytest.raises(DataError, match=says):
+    with pytest.raises(DataError, match=message):
         ready("masked_language_model", short, *SMALL, f"data.valid={tmp_path / 'valid.txt'}")
     unmasked = train_tokenizer("bpe", ["the cat"], 300, ["[CLS]", "[SEP]"])
-    says = r"^the tokenizer must have \[MASK\] or <mask>, but has neither; take another base$"
-    with pytest.raises(UsageError, match=says):
-        Task(MaskedConfig(), unmasked, BertConfig(dim=8, depth=1, heads=1, hidden=8))
+    message = r"^the tokenizer must have \[MASK\] or <mask>, but has neither; take another base$"
+    with pytest.raises(UsageError, match=message):
+        Task(MaskedLanguageModelConfig(), unmasked, BertConfig(dim=8, depth=1, heads=1, hidden=8))

@@ -7,101 +7,99 @@ import numpy as np
 import pytest
 import torch
 
-from saccade.core.task import Split
+from saccade.core import NumberOutput, Split, bind
 from saccade.errors import DataError, UsageError
-from saccade.tasks.regression import NumberOptions
 
 
 @pytest.fixture
 def prices(tmp_path):
     """Pairs of texts of unequal length with numbers far from 0."""
-    chance = random.Random(2)
+    draw = random.Random(2)
     words = ["red", "blue", "cat", "dog", "sat"]
-    sides = [[" ".join(chance.choices(words, k=1 + chance.randrange(8))) for _ in range(2)] for _ in range(50)]
-    rows = [f"{one} {at}\t{two}\t{100 + chance.gauss(0, 20):.2f}\n" for at, (one, two) in enumerate(sides)]
+    sides = [[" ".join(draw.choices(words, k=1 + draw.randrange(8))) for _ in range(2)] for _ in range(50)]
+    rows = [f"{one} {at}\t{two}\t{100 + draw.gauss(0, 20):.2f}\n" for at, (one, two) in enumerate(sides)]
     path = tmp_path / "prices.tsv"
     path.write_text("sentence1\tsentence2\tscore\n" + "".join(rows))
     return path
 
 
-def output(opened, alone, text, second):
-    pooled = alone(opened, opened.framed(text, second)).mean(0)
-    return float(opened.model.head.weight[0] @ pooled + opened.model.head.bias[0])
+def output(task, alone, text, second):
+    pooled = alone(task, task.encode(text, second)).mean(0)
+    return float(task.model.head.weight[0] @ pooled + task.model.head.bias[0])
 
 
 @torch.no_grad()
-def test_the_loss_is_the_mean_square_in_deviations_of_each_row_alone(ready, alone, prices):
-    opened = ready("regression", prices)
-    part = opened.parts[Split.TRAIN]
+def test_the_loss_is_the_mean_square_in_deviations_of_each_row_alone(ready, alone, loss_of, prices):
+    task = ready("regression", prices)
+    part = task.splits[Split.TRAIN]
     mean = sum(part.numbers) / len(part)
     deviation = math.sqrt(sum((number - mean) ** 2 for number in part.numbers) / len(part))
-    place = {part.place(row): row for row in range(len(part))}
-    (batch,) = opened.batches(Split.TRAIN, 1).at(0)
+    row_of = {part.origins.describe(row): row for row in range(len(part))}
+    (batch,) = task.source(Split.TRAIN, 1).at(0)
     total = 0.0
-    for row in map(place.__getitem__, batch.rows):
-        wanted = (part.numbers[row] - mean) / deviation
-        total += (output(opened, alone, part.texts[row], part.seconds[row]) - wanted) ** 2
-    ((_, loss),) = opened.losses(batch)
-    assert float(loss) == pytest.approx(total / batch.count, rel=1e-4)
+    for row in map(row_of.__getitem__, batch.rows):
+        expected = (part.numbers[row] - mean) / deviation
+        total += (output(task, alone, part.texts[row], part.seconds[row]) - expected) ** 2
+    assert loss_of(task, batch) == pytest.approx(total / batch.count, rel=1e-4)
 
 
 @torch.no_grad()
-def test_parts_add_up_to_the_whole(ready, prices, whole_and_parts):
+def test_micro_batches_add_up_to_the_whole(ready, prices, whole_and_parts):
     whole, one, parts, three = whole_and_parts(lambda *more: ready("regression", prices, *more))
     assert (one, three) == (1, 3)
     assert parts == pytest.approx(whole, rel=1e-5)
 
 
 def test_the_scores_of_fixed_numbers(ready, prices, monkeypatch):
-    opened = ready("regression", prices)
-    wanted = np.array(opened.parts[Split.VALID].numbers)
-    found = wanted**3  # the same order, but not in line
-    monkeypatch.setattr(opened, "_numbers", lambda *_: found.tolist())
-    scores = opened.evaluate(Split.VALID)
+    task = ready("regression", prices)
+    expected = np.array(task.splits[Split.VALID].numbers)
+    found = expected**3  # the same order, but not in line
+    monkeypatch.setattr(task, "numbers", lambda *_: found.tolist())
+    scores = task.evaluate(Split.VALID)
     assert scores["spearman"] == pytest.approx(100)
-    assert scores["pearson"] == pytest.approx(100 * np.corrcoef(found, wanted)[0, 1])
+    assert scores["pearson"] == pytest.approx(100 * np.corrcoef(found, expected)[0, 1])
     assert scores["pearson"] < 99.9
-    assert scores["error"] == pytest.approx(math.sqrt(((found - wanted) ** 2).mean()))
-    assert scores["rows"] == len(wanted)
+    assert scores["rmse"] == pytest.approx(math.sqrt(((found - expected) ** 2).mean()))
+    assert scores["rows"] == len(expected)
 
 
 @torch.no_grad()
-def test_a_number_comes_back_in_its_own_units_and_alone_as_in_a_batch(ready, alone, prices):
-    opened = ready("regression", prices)
-    part = opened.parts[Split.VALID]
-    many = opened._numbers(opened._framed(part, range(len(part)))[0])
-    for row, number in enumerate(many):
-        one = output(opened, alone, part.texts[row], part.seconds[row]) * opened.deviation + opened.mean
-        assert number == pytest.approx(one, rel=1e-4)
-        found = opened.predict(part.texts[row], NumberOptions(second=part.seconds[row]))
-        assert found.scores["number"] == pytest.approx(number, rel=1e-4)
-        assert found.output == f"{found.scores['number']:.4g}"
+def test_a_number_comes_back_in_its_own_units_and_alone_as_in_a_batch(ready, alone, batched_as_alone, prices):
+    task = ready("regression", prices)
+    part = task.splits[Split.VALID]
+    examples = [{"first": one, "second": two} for one, two in zip(part.texts, part.seconds, strict=True)]
+    many = task.numbers(list(task.encoded(Split.VALID)[0]))
+    for row, answer in enumerate(batched_as_alone(task, examples)):
+        one = output(task, alone, part.texts[row], part.seconds[row]) * task.deviation + task.mean
+        assert many[row] == pytest.approx(one, rel=1e-4)
+        assert isinstance(answer.output, NumberOutput)
+        assert answer.output.value == answer.scores["value"] == pytest.approx(many[row], rel=1e-4)
+        assert answer.text == f"{answer.scores['value']:.4g}"
 
 
-def test_maps_are_there_for_those_who_ask(ready, prices):
-    opened = ready("regression", prices)
-    found = opened.predict("red cat", NumberOptions(second="dog", maps=True))
-    row = opened.framed("red cat", "dog")[0]
-    assert [one.weights.shape for one in found.maps] == [(2, len(row), len(row))] * 2
-    assert list(found.maps[0].queries.labels) == opened.tokenizer.pieces(row)
+def test_maps_are_there_on_request(ready, predict, prices):
+    task = ready("regression", prices)
+    found = predict(task, {"first": "red cat", "second": "dog"}, attention=True)
+    row = task.encode("red cat", "dog").ids
+    assert [one.weights.shape for one in found.attention.values()] == [(2, len(row), len(row))] * 2
+    assert list(found.attention["bert.encoder.0.self"].queries.labels) == task.tokenizer.pieces(row)
 
 
 def test_numbers_that_are_all_the_same_cannot_be_scored(ready, prices, tmp_path):
-    opened = ready("regression", prices)
+    task = ready("regression", prices)
     other = tmp_path / "same.tsv"
     other.write_text("sentence1\tsentence2\tscore\n" + "a\tb\t3.5\nc\td\t3.5\n")
-    says = (
-        rf"^{other}: every number of the valid part is 3.5, expected different ones; give more rows, or --valid FILE$"
-    )
-    with pytest.raises(DataError, match=says):
-        opened.load_data(other, whole=True)
+    expected = "expected different ones; give more rows, or data.valid=FILE"
+    message = rf"^{other}: every number of the validation rows is 3.5, {expected}$"
+    with pytest.raises(DataError, match=message):
+        task.load_data(other, eval_only=True)
 
 
 def test_numbers_must_be_numbers_and_pairs_whole(ready, prices, tmp_path):
-    opened = ready("regression", prices)
+    task = ready("regression", prices)
     other = tmp_path / "bad.tsv"
     other.write_text("sentence1\tsentence2\tscore\na\tb\t3.5\nc\td\tfour\n")
     with pytest.raises(DataError, match=r"bad\.tsv:3: the label is 'four', expected a finite number in every row"):
-        opened.load_data(other, whole=True)
-    with pytest.raises(UsageError, match=r"^a pair needs a second text, but none was given; add second=TEXT, or"):
-        opened.predict("red cat", NumberOptions())
+        task.load_data(other, eval_only=True)
+    with pytest.raises(UsageError, match=r"^second must be given, but is not; this model takes first, second$"):
+        bind(task.inputs, ["red cat"])

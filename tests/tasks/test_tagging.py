@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from saccade.config import override
-from saccade.core.task import Split
+from saccade.core import Split, TagOutput
 from saccade.errors import DataError, UsageError
-from saccade.tasks.tagging import TagConfig, TagOptions
+from saccade.tasks.tagging import TaggedWords, TaggingConfig
 
 TAGS = {"Anna": "B-PER", "Berta": "B-PER", "Smith": "I-PER", "Rome": "B-LOC", "Paris": "B-LOC"}
 
@@ -33,170 +33,178 @@ def names(tmp_path):
     return write(tmp_path / "names.conll")
 
 
-def tag_logits(opened, alone, words):
+def tag_logits(task, alone, words):
     """The logits of each word by plain steps: those of its first piece."""
-    row, places = [opened.frame.cls_id], []
+    row, positions = [task.template.cls_id], []
     for word in words:
-        places.append(len(row))
-        row += opened.tokenizer.encode(word)
-    vectors = alone(opened, ([*row, opened.frame.sep_id], len(row) + 1))
-    return [(opened.model.head.weight @ vectors[place] + opened.model.head.bias).tolist() for place in places]
+        positions.append(len(row))
+        row += task.tokenizer.encode(word)
+    vectors = alone(task, ([*row, task.template.sep_id], len(row) + 1))
+    return [(task.model.head.weight @ vectors[position] + task.model.head.bias).tolist() for position in positions]
 
 
-def surprise(logits, place):
-    return math.log(sum(map(math.exp, logits))) - logits[place]
+def nll(logits, target):
+    return math.log(sum(map(math.exp, logits))) - logits[target]
 
 
 def test_tags_stand_at_the_first_piece_of_each_word(ready, names):
-    opened = ready("tagging", names, "vocabulary=56")
-    assert opened.names == ("O", "B-LOC", "B-PER", "I-PER")
-    batches = opened.batches(Split.TRAIN, 1)
-    by_place = {f"{one.file.name}:{one.lines[0]}": one for one in opened.parts[Split.TRAIN].sentences}
-    (batch,) = batches.at(0)
-    assert batch.count == sum(len(by_place[name].words) for name in batch.rows)
+    task = ready("tagging", names, "vocabulary_size=56")
+    assert task.labels == ("O", "B-LOC", "B-PER", "I-PER")
+    by_name = {f"{one.file.name}:{one.lines[0]}": one for one in task.splits[Split.TRAIN].sentences}
+    (batch,) = task.source(Split.TRAIN, 1).at(0)
+    assert batch.count == sum(len(by_name[name].words) for name in batch.rows)
     for row, name in enumerate(batch.rows):
-        sentence, at = by_place[name], 1
+        sentence, at = by_name[name], 1
         for word, tag in zip(sentence.words, sentence.tags, strict=True):
-            pieces = opened.tokenizer.encode(word)
-            assert batch.read.ids[row, at : at + len(pieces)].tolist() == pieces
-            assert batch.tags[row, at] == opened.names.index(tag)
-            assert (batch.tags[row, at + 1 : at + len(pieces)] == -1).all()
+            pieces = task.tokenizer.encode(word)
+            assert batch.inputs.ids[row, at : at + len(pieces)].tolist() == pieces
+            assert batch.targets[row, at] == task.labels.index(tag)
+            assert (batch.targets[row, at + 1 : at + len(pieces)] == -1).all()
             at += len(pieces)
-        assert (batch.tags[row, at:] == -1).all() and batch.tags[row, 0] == -1
-    assert any(len(opened.tokenizer.encode(word)) > 1 for word in TAGS)  # there are words of several pieces
+        assert (batch.targets[row, at:] == -1).all() and batch.targets[row, 0] == -1
+    assert any(len(task.tokenizer.encode(word)) > 1 for word in TAGS)  # there are words of several pieces
 
 
 @torch.no_grad()
-def test_the_loss_is_the_mean_over_the_words_of_each_sentence_alone(ready, alone, names):
-    opened = ready("tagging", names)
-    by_place = {f"{one.file.name}:{one.lines[0]}": one for one in opened.parts[Split.TRAIN].sentences}
-    (batch,) = opened.batches(Split.TRAIN, 1).at(0)
+def test_the_loss_is_the_mean_over_the_words_of_each_sentence_alone(ready, alone, loss_of, names):
+    task = ready("tagging", names)
+    by_name = {f"{one.file.name}:{one.lines[0]}": one for one in task.splits[Split.TRAIN].sentences}
+    (batch,) = task.source(Split.TRAIN, 1).at(0)
     losses = [
-        surprise(logits, opened.names.index(tag))
-        for one in map(by_place.__getitem__, batch.rows)
-        for logits, tag in zip(tag_logits(opened, alone, one.words), one.tags, strict=True)
+        nll(logits, task.labels.index(tag))
+        for one in map(by_name.__getitem__, batch.rows)
+        for logits, tag in zip(tag_logits(task, alone, one.words), one.tags, strict=True)
     ]
-    ((_, loss),) = opened.losses(batch)
-    assert float(loss) == pytest.approx(sum(losses) / len(losses), rel=1e-4)
+    assert loss_of(task, batch) == pytest.approx(sum(losses) / len(losses), rel=1e-4)
 
 
 @torch.no_grad()
-def test_parts_add_up_to_the_whole(ready, names, whole_and_parts):
+def test_micro_batches_add_up_to_the_whole(ready, names, whole_and_parts):
     whole, one, parts, three = whole_and_parts(lambda *more: ready("tagging", names, *more))
     assert (one, three) == (1, 3)
     assert parts == pytest.approx(whole, rel=1e-5)
 
 
 def test_the_scores_of_fixed_tags(ready, names, monkeypatch):
-    opened = ready("tagging", names)
-    part = opened.parts[Split.VALID].sentences
-    said = [[tag if tag.endswith("PER") else "O" for tag in one.tags] for one in part]  # every place is missed
-    said[0] = ["B-LOC", *said[0][1:]]  # and one person is taken for one
-    monkeypatch.setattr(opened, "_tags", lambda *_: [(tags, []) for tags in said])
-    scores = opened.evaluate(Split.VALID)
-    wanted = sum(tag.startswith("B") for one in part for tag in one.tags)
+    task = ready("tagging", names)
+    part = task.splits[Split.VALID].sentences
+    predicted = [[tag if tag.endswith("PER") else "O" for tag in one.tags] for one in part]  # every location is missed
+    predicted[0] = ["B-LOC", *predicted[0][1:]]  # and one person is taken for one
+    monkeypatch.setattr(task, "tag", lambda *_: [TaggedWords(tags, []) for tags in predicted])
+    scores = task.evaluate(Split.VALID)
+    expected = sum(tag.startswith("B") for one in part for tag in one.tags)
     people = sum(tag == "B-PER" for one in part for tag in one.tags)
-    smith = said[0][1] == "I-PER"  # left alone it is a person by itself, but not the right one
+    smith = predicted[0][1] == "I-PER"  # left alone it is a person by itself, but not the right one
     hits, found = people - 1, people + smith
-    precision, recall = hits / found, hits / wanted
+    precision, recall = hits / found, hits / expected
     assert scores["precision"] == pytest.approx(100 * precision)
     assert scores["recall"] == pytest.approx(100 * recall)
     assert scores["f1"] == pytest.approx(200 * precision * recall / (precision + recall))
-    pairs = [pair for one, tags in zip(part, said, strict=True) for pair in zip(one.tags, tags, strict=True)]
+    pairs = [pair for one, tags in zip(part, predicted, strict=True) for pair in zip(one.tags, tags, strict=True)]
     assert scores["accuracy"] == pytest.approx(100 * sum(one == other for one, other in pairs) / len(pairs))
     assert scores["sentences"] == len(part)
 
 
-def test_tags_that_are_no_entities_are_scored_by_accuracy(ready, tmp_path):
+def test_tags_that_are_no_entities_are_scored_by_accuracy(ready, predict, tmp_path):
     path = write(tmp_path / "words.conll", {"went": "VERB", "to": "ADP"}, "NOUN")
-    opened = ready("tagging", path)
-    assert opened.score == "accuracy"
-    assert set(opened.evaluate(Split.VALID)) == {"accuracy", "sentences"}
-    assert opened.predict("Anna went", TagOptions()).scores == {}
+    task = ready("tagging", path)
+    assert task.metric.name == "accuracy"
+    assert set(task.evaluate(Split.VALID).values) == {"accuracy", "sentences"}
+    assert predict(task, {"text": "Anna went"}).scores == {}
+
+
+def tags_of(task, sentences):
+    return task.tag(sentences, [task.encode_words(words) for words in sentences])
 
 
 @torch.no_grad()
-def test_many_sentences_are_tagged_as_each_alone(ready, alone, names):
-    opened = ready("tagging", names)
-    words = [one.words for one in opened.parts[Split.VALID].sentences]
-    for sentence, (tags, sure) in zip(words, opened._tags(words), strict=True):
-        chances = torch.tensor(tag_logits(opened, alone, sentence)).softmax(-1)
-        assert tags == [opened.names[at] for at in chances.argmax(-1).tolist()]
-        assert sure == pytest.approx(chances.max(-1).values.tolist(), rel=1e-3)
-        found = opened.predict(" ".join(sentence), TagOptions())
-        assert found.output == " ".join(f"{word}/{tag}" for word, tag in zip(sentence, tags, strict=True))
+def test_many_sentences_are_tagged_as_each_alone(ready, alone, batched_as_alone, names):
+    task = ready("tagging", names)
+    words = [one.words for one in task.splits[Split.VALID].sentences]
+    answers = batched_as_alone(task, [{"text": " ".join(sentence)} for sentence in words])
+    for sentence, (tags, probabilities), found in zip(words, tags_of(task, words), answers, strict=True):
+        expected = torch.tensor(tag_logits(task, alone, sentence)).softmax(-1)
+        assert tags == [task.labels[at] for at in expected.argmax(-1).tolist()]
+        assert probabilities == pytest.approx(expected.max(-1).values.tolist(), rel=1e-3)
+        assert found.text == " ".join(f"{word}/{tag}" for word, tag in zip(sentence, tags, strict=True))
+        assert isinstance(found.output, TagOutput)
+        assert (found.output.words, found.output.tags) == (tuple(sentence), tuple(tags))
+        assert found.output.probabilities == pytest.approx(probabilities, rel=1e-3)
 
 
-def test_the_scores_say_how_sure_the_least_sure_word_of_an_entity_is(ready, names, monkeypatch):
-    opened = ready("tagging", names)
-    said = ["B-PER", "I-PER", "O", "O", "B-LOC"], [0.9, 0.6, 0.99, 0.99, 0.8]
-    monkeypatch.setattr(opened, "_tags", lambda *_: [said])
-    found = opened.predict("Anna Smith went to Rome", TagOptions())
-    assert found.output == "Anna/B-PER Smith/I-PER went/O to/O Rome/B-LOC"
+def test_the_score_of_an_entity_is_the_lowest_probability_of_its_words(ready, predict, names, monkeypatch):
+    task = ready("tagging", names)
+    tagged = TaggedWords(["B-PER", "I-PER", "O", "O", "B-LOC"], [0.9, 0.6, 0.99, 0.99, 0.8])
+    monkeypatch.setattr(task, "tag", lambda *_: [tagged])
+    found = predict(task, {"text": "Anna Smith went to Rome"})
+    assert found.text == "Anna/B-PER Smith/I-PER went/O to/O Rome/B-LOC"
     assert found.scores == {"Anna Smith (PER)": 0.6, "Rome (LOC)": 0.8}
 
 
-def test_words_beyond_the_longest_row_are_outside_and_said(ready, names):
-    opened = ready("tagging", names, "max_length=8")
+def test_words_beyond_the_longest_row_are_outside_and_reported(ready, names):
+    task = ready("tagging", names, "max_length=8")
     words = ["went"] * 20
-    room = (8 - 2) // len(opened.tokenizer.encode("went"))
-    ((tags, sure),) = opened._tags([words])
-    assert len(tags) == len(sure) == 20
+    room = (8 - 2) // len(task.tokenizer.encode("went"))
+    ((tags, probabilities),) = tags_of(task, [words])
+    assert len(tags) == len(probabilities) == 20
     assert tags[room:] == ["O"] * (20 - room)
-    assert sure[room:] == [0.0] * (20 - room) and min(sure[:room]) > 0
-    cut = sum(len(opened._frame(one.words).places) < len(one.words) for one in opened.parts[Split.TRAIN].sentences)
+    assert probabilities[room:] == [0.0] * (20 - room) and min(probabilities[:room]) > 0
+    sentences = task.splits[Split.TRAIN].sentences
+    cut = sum(len(task.encode_words(one.words).positions) < len(one.words) for one in sentences)
     assert cut > 0
-    assert opened.load_data(names)[1] == f"{cut:,} sentences have more than 8 tokens: their ends are not read"
+    assert task.load_data(names)[1] == f"{cut:,} sentences have more than 8 tokens and are truncated"
 
 
-def test_a_first_word_longer_than_the_row_keeps_its_tag(ready, tmp_path):
+def test_a_first_word_longer_than_the_row_keeps_its_tag(ready, loss_of, tmp_path):
     path = tmp_path / "long.conll"
     words = ["".join(random.Random(at).choices("lpqxyz", k=50)) for at in range(20)]
     path.write_text("".join(f"{word} B-X\nis O\n\n" for word in words))
-    opened = ready("tagging", path, "max_length=8", "vocabulary=40")
-    assert opened._frame([words[0], "is"]).places == [1]
-    (batch,) = opened.batches(Split.TRAIN, 1).at(0)
+    task = ready("tagging", path, "max_length=8", "vocabulary_size=40")
+    assert task.encode_words([words[0], "is"]).positions == [1]
+    (batch,) = task.source(Split.TRAIN, 1).at(0)
     assert batch.count == len(batch.rows)
-    assert bool(next(opened.losses(batch))[1].isfinite())
+    assert math.isfinite(loss_of(task, batch))
 
 
-def test_tags_follow_each_other_as_in_the_training_data(ready, names, tmp_path):
-    opened = ready("tagging", names, "vocabulary=56")
-    with torch.no_grad():  # word by word it would say I-PER everywhere
-        opened.model.head.weight.zero_()
-        opened.model.head.bias.copy_(torch.tensor([0.0, 0.0, 1.0, 5.0]))
+def test_tags_follow_each_other_as_in_the_training_data(ready, predict, names, tmp_path):
+    task = ready("tagging", names, "vocabulary_size=56")
+    with torch.no_grad():  # word by word it would be I-PER everywhere
+        task.model.head.weight.zero_()
+        task.model.head.bias.copy_(torch.tensor([0.0, 0.0, 1.0, 5.0]))
     words = ["Anna", "Smith", "went"]
-    assert opened._tags([words])[0][0] == ["B-PER", "I-PER", "I-PER"]
-    found = opened.predict(" ".join(words), TagOptions())
-    assert [opened.names[tag] for tag in opened.rerun(found).chosen] == ["B-PER", "I-PER", "I-PER"]
+    assert tags_of(task, [words])[0].tags == ["B-PER", "I-PER", "I-PER"]
+    found = predict(task, {"text": " ".join(words)})
+    assert [task.labels[tag] for tag in task.rerun(found).chosen] == ["B-PER", "I-PER", "I-PER"]
     loose = write(tmp_path / "loose.conll", {**TAGS, "went": "I-LOC"})  # begins with an I: no rule holds
-    opened = ready("tagging", loose, "vocabulary=56")
+    task = ready("tagging", loose, "vocabulary_size=56")
     with torch.no_grad():
-        opened.model.head.weight.zero_()
-        opened.model.head.bias.copy_(torch.tensor([0.0, 0.0, 0.0, 1.0, 5.0]))
-    assert opened._tags([words])[0][0] == ["I-PER"] * 3
+        task.model.head.weight.zero_()
+        task.model.head.bias.copy_(torch.tensor([0.0, 0.0, 0.0, 1.0, 5.0]))
+    assert tags_of(task, [words])[0].tags == ["I-PER"] * 3
 
 
-def test_no_words_have_no_tags(ready, names):
-    found = ready("tagging", names).predict("  ", TagOptions())
-    assert (found.output, found.scores) == ("", {})
+def test_no_words_have_no_tags(ready, predict, names):
+    found = predict(ready("tagging", names), {"text": "  "})
+    assert (found.text, found.scores, found.output.tags) == ("", {}, ())
 
 
-def test_maps_have_the_pieces_on_both_axes(ready, names):
-    opened = ready("tagging", names)
-    found = opened.predict("Anna went", TagOptions(maps=True))
-    row = opened._frame(["Anna", "went"]).ids
-    assert len(found.maps) == 2
-    for one in found.maps:
+def test_maps_have_the_tokens_on_both_axes(ready, predict, names):
+    task = ready("tagging", names)
+    found = predict(task, {"text": "Anna went"}, attention=True)
+    row = task.encode_words(["Anna", "went"]).ids
+    assert len(found.attention) == 2
+    for one in found.attention.values():
         assert one.weights.shape == (2, len(row), len(row))
-        assert list(one.queries.labels) == list(one.keys.labels) == opened.tokenizer.pieces(row)
+        assert list(one.queries.labels) == list(one.keys.labels) == task.tokenizer.pieces(row)
 
 
 def test_what_breaks_a_rule_is_refused(ready, names, tmp_path):
-    with pytest.raises(UsageError, match=r"^data\.fraction must be above 0 and below 1, but is 1\.0$"):
-        override(TagConfig(), ["data.fraction=1"])
+    with pytest.raises(UsageError, match=r"^data\.valid_fraction must be above 0 and below 1, but is 1\.0$"):
+        override(TaggingConfig(), ["data.valid_fraction=1"])
     other = tmp_path / "other.conll"
     other.write_text("Anna B-PER\nran B-LOK\n")
-    says = r"other\.conll:2: tag 'B-LOK', expected one of the training sentences: O, B-LOC, B-PER, I-PER; did you mean"
-    with pytest.raises(DataError, match=says):
-        ready("tagging", names).load_data(other, whole=True)
+    message = (
+        r"other\.conll:2: tag 'B-LOK', expected one of the training sentences: O, B-LOC, B-PER, I-PER; did you mean"
+    )
+    with pytest.raises(DataError, match=message):
+        ready("tagging", names).load_data(other, eval_only=True)

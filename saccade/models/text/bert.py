@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from saccade.nn.ablation import patch_embeddings
 from saccade.nn.kernels import dropout
-from saccade.nn.layers import ACTIVATIONS, initialise, initialise_gpt2, make_norm
+from saccade.nn.layers import ACTIVATIONS, initialise_gpt2, initialise_zero_residual, make_norm
 from saccade.nn.masks import Padding
 from saccade.nn.positions import Learned
 from saccade.nn.transformer import Transformer, TransformerConfig
@@ -211,6 +211,6 @@ def pool(features: Tensor, keep: Tensor | None, pooling: Literal["mean", "first"
 def init_weights(model: nn.Module, config: BertConfig) -> None:
     """Initialise an encoder, alone or with a head."""
     if config.init == "zero_residual":
-        initialise(model)
+        initialise_zero_residual(model)
     else:
         initialise_gpt2(model)

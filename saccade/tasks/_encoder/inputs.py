@@ -71,7 +71,8 @@ def pad_texts(texts: Sequence[EncodedText]) -> EncoderInputs:
 
 def to_device(inputs: EncoderInputs, device: Any) -> EncoderInputs:
     """Return a batch on another device."""
-    return EncoderInputs(*(None if value is None else value.to(device) for value in inputs))
+    keep, segments = (None if value is None else value.to(device) for value in inputs[1:])
+    return EncoderInputs(inputs.ids.to(device), keep, segments)
 
 
 def count_tokens(inputs: EncoderInputs) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import abc
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -20,10 +20,10 @@ from saccade.atomic_io import read_json, write_json
 from saccade.core import Prediction, Pretrained, Progress, Split, Text
 from saccade.core.callback import ignore_progress
 from saccade.data.batching import BucketedBatches
-from saccade.data.formats.labelled import Labelled, LabelledFiles, find_labelled, read_labelled
+from saccade.data.formats.labelled import Labelled, LabelSet, read_labelled
+from saccade.data.formats.labelled_files import LabelledFiles, find_labelled
 from saccade.data.settings import ValidationSplit
 from saccade.data.splitting import SplitSettings
-from saccade.data.tables.problems import Strays
 from saccade.data.text.tokenizers import Tokenizer
 from saccade.data.tokenization import tokenize
 from saccade.errors import DataError
@@ -107,19 +107,23 @@ class LabelledTask(EncoderTask):
         base: Pretrained | None = None,
         progress: Progress = ignore_progress,
     ) -> list[str]:
-        rows, notes = cls.read(config.data, data)
+        rows, notes = cls.read(config.data, data, progress=progress)
         train = rows if config.data.valid else rows.split(SplitSettings(fraction=config.data.valid_fraction))[0]
         write_json(assets / LABELS, cls.describe_labels(train, rows))
         return [
             *notes,
             *cls.write_encoder(config, [*train.texts, *train.seconds], assets, base),
-            *rows.strays.notes(),
+            *rows.notes(),
         ]
 
     @classmethod
     def describe_labels(cls, train: Labelled, rows: Labelled) -> dict[str, Any]:
         """Return what must be known of the labels to open the task."""
-        return {"labels": list(rows.names), "multi_label": rows.several, "pairs": bool(rows.seconds)}
+        return {
+            "labels": list(rows.label_set.names),
+            "multi_label": rows.label_set.multi_label,
+            "pairs": len(rows.seconds) > 0,
+        }
 
     @classmethod
     def open(cls, config: Any, assets: Path) -> LabelledTask:
@@ -128,31 +132,37 @@ class LabelledTask(EncoderTask):
         return task
 
     @classmethod
-    def read(cls, settings: LabelledSettings, path: Path, like: Labelled | None = None) -> tuple[Labelled, list[str]]:
-        """Return the rows of a path, with notes on the files; `like`: their labels must be among its labels."""
+    def read(
+        cls,
+        settings: LabelledSettings,
+        path: Path,
+        label_set: LabelSet | None = None,
+        progress: Progress = ignore_progress,
+    ) -> tuple[Labelled, list[str]]:
+        """Return the rows of a path, with notes on the files; every label must be in `label_set`, if given."""
         files = cls.find(settings, path)
-        return read_labelled(files, like=like), files.notes()
+        return read_labelled(files, label_set=label_set, progress=progress), files.notes()
 
     @classmethod
     def find(cls, settings: LabelledSettings, path: Path) -> LabelledFiles:
         """Return the files of a path and the columns of texts and labels."""
         return find_labelled(
             path,
-            column=settings.text_column,
-            second=settings.second_column,
-            label=settings.label_column,
+            text_column=settings.text_column,
+            second_column=settings.second_column,
+            label_column=settings.label_column,
             numbers=cls.numeric,
             encoding=settings.encoding or None,
         )
 
     def load_data(self, data: Path, *, eval_only: bool = False, progress: Progress = ignore_progress) -> list[str]:
-        like, settings = self._like(), self.config.data
-        rows, _ = self.read(settings, data, like)
+        settings = self.config.data
+        rows, _ = self.read(settings, data, self._label_set(), progress)
         if eval_only:
             self._set_splits({Split.VALID: rows}, data)
             return [f"rows: {len(rows):,}"]
         if settings.valid:
-            train, (valid, _) = rows, self.read(settings, Path(settings.valid), like)
+            train, (valid, _) = rows, self.read(settings, Path(settings.valid), self._label_set())
         else:
             train, valid = rows.split(SplitSettings(fraction=settings.valid_fraction))
         self._set_splits({Split.TRAIN: train, Split.VALID: valid}, data)
@@ -161,10 +171,10 @@ class LabelledTask(EncoderTask):
     def _set_splits(self, splits: dict[Split, Labelled], data: Path) -> None:
         """Keep the rows, if they can be evaluated."""
         for rows in splits.values():
-            if bool(rows.seconds) != self.label_info["pairs"]:
+            if (len(rows.seconds) > 0) != self.label_info["pairs"]:
                 names = ("one text", "two texts")
-                actual, expected = names[bool(rows.seconds)], names[self.label_info["pairs"]]
-                message = f"{rows.files[0]}: {actual} in a row, expected {expected} as in the training rows"
+                actual, expected = names[len(rows.seconds) > 0], names[self.label_info["pairs"]]
+                message = f"{rows.origins.file(0)}: {actual} in a row, expected {expected} as in the training rows"
                 raise DataError(f"{message}; name the columns with data.text_column and data.second_column")
         numbers = set(splits[Split.VALID].numbers)
         if len(numbers) == 1:
@@ -176,18 +186,17 @@ class LabelledTask(EncoderTask):
         self.splits = splits
         self.fingerprint = _fingerprint(splits.values())
 
-    def _like(self) -> Labelled | None:
+    def _label_set(self) -> LabelSet | None:
         """The labels that rows may have: those of the training rows."""
         if self.numeric:
             return None
-        names, several = tuple(self.label_info["labels"]), bool(self.label_info["multi_label"])
-        return Labelled((), (), (), (), names, several, (), (), Strays())
+        return LabelSet(tuple(self.label_info["labels"]), bool(self.label_info["multi_label"]))
 
     def encoded(self, split: Split) -> tuple[EncodedTexts, ...]:
         """Return the rows of a split as tokens: one sequence each, or with `separate` two."""
         rows = self.splits[split]
         first = tokenize(rows.texts, self.tokenizer)
-        if not rows.seconds:
+        if not len(rows.seconds):
             return (EncodedTexts(self.template, first),)
         second = tokenize(rows.seconds, self.tokenizer)
         if self.separate:
@@ -204,16 +213,13 @@ class LabelledTask(EncoderTask):
 
         def collate(indices: list[int]) -> LabelledBatch:
             inputs = tuple(pad_texts([side[row] for row in indices]) for side in encoded)
-            names = tuple(rows.place(row) for row in indices)
+            names = tuple(rows.origins.describe(row) for row in indices)
             return LabelledBatch(inputs, self.targets(rows, indices), names, sum(map(count_tokens, inputs)))
 
-        config, lengths = self.config, [side.lengths for side in encoded]
+        config, sides = self.config, [side.lengths for side in encoded]
+        lengths = Lengths(sides[0] if len(sides) == 1 else np.stack(sides, axis=1))
         return BucketedBatches(
-            Lengths(lengths[0] if len(lengths) == 1 else np.stack(lengths, axis=1)),
-            collate,
-            budget=config.batch_tokens,
-            seed=seed,
-            micro_batches=config.micro_batches,
+            lengths, collate, budget=config.batch_tokens, seed=seed, micro_batches=config.micro_batches
         )
 
     @abc.abstractmethod
@@ -236,11 +242,15 @@ class LabelledTask(EncoderTask):
         return [self.snapshot(self._row_inputs(rows, row), texts[row]) for row in indices]
 
     def _row_inputs(self, rows: Labelled, row: int) -> dict[str, str]:
-        texts = [rows.texts[row], *([rows.seconds[row]] if rows.seconds and not self.separate else [])]
+        texts = [rows.texts[row], *([rows.seconds[row]] if len(rows.seconds) and not self.separate else [])]
         return {field.name: text for field, text in zip(self.inputs, texts, strict=False)}
 
 
-def _fingerprint(splits: Sequence[Labelled] | Any) -> str:
+def _fingerprint(splits: Iterable[Labelled]) -> str:
     """Return a hash of all rows."""
-    content = [[rows.texts, rows.seconds, rows.labels, rows.numbers] for rows in splits]
-    return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
+    digest = hashlib.sha256()
+    for rows in splits:
+        digest.update(json.dumps([len(rows), rows.labels, rows.numbers]).encode())
+        for text in (*rows.texts, *rows.seconds):
+            digest.update(f"{text}\n".encode())
+    return digest.hexdigest()[:16]

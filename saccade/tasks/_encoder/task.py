@@ -88,6 +88,8 @@ class EncoderTask(Task):
 
     model: Any
     config: Any
+    family: Any = None
+    """the family of a pretrained network that the task was opened from"""
 
     def __init__(self, config: Any, tokenizer: Tokenizer, shape: BertConfig) -> None:
         self.config, self.tokenizer, self.shape = config, tokenizer, shape
@@ -259,7 +261,8 @@ class EncoderTask(Task):
 
     def to_pretrained(self) -> Pretrained:
         name = type(self).__module__.rpartition(".")[2]
-        return Pretrained(merge_lora(self.model), self.model.bert.config, TextProcessor(self.tokenizer), None, name)
+        processor = TextProcessor(self.tokenizer)
+        return Pretrained(merge_lora(self.model), self.model.bert.config, processor, self.family, name)
 
 
 def _trimmed_weights(network: nn.Module, vocabulary: int) -> dict[str, Tensor]:
