@@ -183,17 +183,15 @@ def _examples(encoder: EncoderTask, task: str, data: Path, split: Split, overrid
         reader.tokenizer, reader.template = encoder.tokenizer, encoder.template
         reader.load_data(data)
     numbers = {name: number for number, name in enumerate(reader.labels)}
-    part = reader.splits[split]
+    rows = reader.splits[split]
     if task == "text_classification":
-        encoded = reader.encode_rows(part, range(len(part)))
-        labels = [numbers[labels[0]] for labels in part.labels]
-        return _Examples(list(encoded), None, torch.tensor(labels), reader.labels, False)
-    rows = [reader.encode_words(sentence.words) for sentence in part.sentences]
-    pairs = zip(rows, part.sentences, strict=True)
+        labels = [numbers[labels[0]] for labels in rows.labels]
+        return _Examples(list(reader.encoded(split)[0]), None, torch.tensor(labels), reader.labels, False)
+    words = reader.encoded(split)
+    pairs = zip(words, rows.sentences, strict=True)
     tags = [numbers[tag] for row, sentence in pairs for tag in sentence.tags[: len(row.positions)]]
-    encoded = [EncodedText(row.ids, len(row.ids)) for row in rows]
-    positions = [list(row.positions) for row in rows]
-    return _Examples(encoded, positions, torch.tensor(tags), reader.labels, reader.metric.name == "f1")
+    positions = [list(row.positions) for row in words]
+    return _Examples([row.text for row in words], positions, torch.tensor(tags), reader.labels, reader.entities)
 
 
 def _probe(train: Tensor, labels: Tensor, valid: Tensor) -> Tensor:

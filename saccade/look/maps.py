@@ -13,7 +13,7 @@ import torch
 
 from saccade.core import AttentionMap, Axis
 from saccade.errors import UsageError
-from saccade.metrics.alignment import mean_heads, row_entropy
+from saccade.metrics.alignment import align, mean_heads, merge_words, row_entropy
 
 
 def same_axis(first: Axis, second: Axis) -> bool:
@@ -26,6 +26,11 @@ def same_axis(first: Axis, second: Axis) -> bool:
 def is_self_attention(attention: AttentionMap) -> bool:
     """Whether a sequence attends to itself."""
     return same_axis(attention.queries, attention.keys)
+
+
+def word_alignment(attention: AttentionMap) -> list[tuple[int, int]]:
+    """Return the alignment (source word, target word) of a map with one head."""
+    return align(merge_words(attention))
 
 
 def mean(maps: Sequence[AttentionMap]) -> AttentionMap:

@@ -13,7 +13,8 @@ from torch import Tensor
 from saccade.core import AttentionMap, Axis, GridAxis, Prediction, TokenScores
 from saccade.core.outputs import png
 from saccade.look.labels import visible
-from saccade.metrics.alignment import align, format_alignment, merge_words
+from saccade.look.maps import word_alignment
+from saccade.metrics.alignment import format_alignment
 
 Encoding = Literal["list", "uint16", "uint8"]
 TYPES: Mapping[str, str] = {"uint16": "<u2", "uint8": "u1"}
@@ -66,7 +67,7 @@ def prediction_to_json(prediction: Prediction) -> dict[str, Any]:
         "inputs": inputs_to_json(prediction.inputs),
         "output": prediction.output.to_json(),
         "scores": {name: finite(value) for name, value in prediction.scores.items()},
-        "alignment": None if alignment is None else format_alignment(align(merge_words(alignment))),
+        "alignment": None if alignment is None else format_alignment(word_alignment(alignment)),
         "maps": [map_to_json(attention) for attention in prediction.attention.values()],
         "token_scores": [token_scores_to_json(scores) for scores in prediction.token_scores],
         "alternatives": [prediction_to_json(other) for other in prediction.alternatives],

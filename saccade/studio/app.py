@@ -1,8 +1,7 @@
-"""The app: every address of the studio and what it answers."""
+"""The application: every address of the studio and its response."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,50 +14,50 @@ from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Re
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from saccade import api
-from saccade.core.task import Task
+from saccade.core import Task
 from saccade.errors import SaccadeError, UsageError
-from saccade.studio import live, looking
-from saccade.studio.exporting import export
-from saccade.studio.generating import written
-from saccade.studio.pages import STATIC, Page, plain
+from saccade.studio import inspection, live
+from saccade.studio.export import export
+from saccade.studio.forms import checked_inputs, parsed_options, read_form, read_json
+from saccade.studio.generation import generate
+from saccade.studio.pages import STATIC, Page, escape_text
 from saccade.studio.security import Guard
-from saccade.studio.sessions import Look, Sessions
+from saccade.studio.sessions import Inspection, Sessions
 
 T = TypeVar("T")
-Answer = Callable[[Request], Awaitable[Response]]
+RUN_ACTIONS: dict[str, Callable[[Path, str], None]] = {"stop": live.stop, "resume": live.resume}
 
 
 def make_app(sessions: Sessions, key: str, port: int) -> Guard:
-    """The studio over some runs, for a browser that has the key."""
+    """Return the studio over some runs, for a browser that has the key."""
     studio = Studio(sessions)
     routes = [
         Route("/", lambda _: RedirectResponse("/runs", 303)),
         Mount("/static", StaticFiles(directory=STATIC)),
-        *_both("/runs", studio.runs),
-        *_both("/watch/{name}", studio.watch),
-        *_both("/look", studio.look),
-        *_both("/try", studio.trying),
-        *_both("/steps", studio.steps_page),
-        *_both("/lessons", studio.lessons),
+        *_page_routes("/runs", studio.runs),
+        *_page_routes("/watch/{name}", studio.watch),
+        *_page_routes("/look", studio.look),
+        *_page_routes("/try", studio.try_page),
+        *_page_routes("/steps", studio.steps),
+        *_page_routes("/lessons", studio.lessons),
         Route("/api/runs/{name}", studio.curves),
-        Route("/api/runs/{name}/attention/{step:int}", studio.attention_snapshot),
-        Route("/api/runs/{name}/{act}", studio.act, methods=["POST"]),
-        Route("/api/models/{name:path}/options", studio.options),
-        Route("/api/look", studio.ask, methods=["POST"]),
+        Route("/api/runs/{name}/attention/{step:int}", studio.snapshot),
+        Route("/api/runs/{name}/{action}", studio.act, methods=["POST"]),
+        Route("/api/models/{name:path}/form", studio.form),
+        Route("/api/look", studio.predict, methods=["POST"]),
         Route("/api/generate", studio.generate, methods=["POST"]),
-        Route("/api/look/{id}", studio.described),
+        Route("/api/look/{id}", studio.describe),
         Route("/api/look/{id}/cells", studio.cells),
         Route("/api/look/{id}/effect", studio.effect, methods=["POST"]),
         Route("/api/look/{id}/export.{kind}", studio.export),
-        Route("/api/look/{id}/{what}", studio.asked),
+        Route("/api/look/{id}/{part}", studio.part),
     ]
-    handlers: Any = {SaccadeError: _said, HTTPException: _missing}
+    handlers: Any = {SaccadeError: _user_error, HTTPException: _http_error}
     return Guard(Starlette(routes=routes, exception_handlers=handlers), key, port)
 
 
-def _both(path: str, make: Callable[[Request], Awaitable[Page]]) -> list[Route]:
-    """A page and its .json twin."""
+def _page_routes(path: str, make: Callable[[Request], Awaitable[Page]]) -> list[Route]:
+    """Return a page and its .json twin."""
 
     async def html(request: Request) -> Response:
         return HTMLResponse((await make(request)).html())
@@ -69,159 +68,160 @@ def _both(path: str, make: Callable[[Request], Awaitable[Page]]) -> list[Route]:
     return [Route(path + ".json", twin), Route(path, html)]
 
 
-async def _said(request: Request, error: Exception) -> Response:
-    """A mistake, told to a page as JSON and to a person as a page."""
-    if request.url.path.startswith("/api/") or request.url.path.endswith(".json"):
+def _is_api(request: Request) -> bool:
+    return request.url.path.startswith("/api/") or request.url.path.endswith(".json")
+
+
+async def _user_error(request: Request, error: Exception) -> Response:
+    """Return a user's mistake, as JSON to a page and as a page to a person."""
+    if _is_api(request):
         return JSONResponse({"error": str(error)}, 400)
-    return HTMLResponse(_bare("This did not work", str(error)), 400)
+    return HTMLResponse(_message_page("This did not work", str(error)), 400)
 
 
-async def _missing(request: Request, error: Exception) -> Response:
+async def _http_error(request: Request, error: Exception) -> Response:
     code = error.status_code if isinstance(error, HTTPException) else 404
-    if request.url.path.startswith("/api/"):
-        return JSONResponse({"error": "there is no such address"}, code)
-    return HTMLResponse(_bare("Nothing here", f"There is no page {request.url.path}."), code)
+    missing = "there is no such address" if code == 404 else str(getattr(error, "detail", error))
+    if _is_api(request):
+        return JSONResponse({"error": missing}, code)
+    return HTMLResponse(_message_page("Not found", f"There is no page {request.url.path}."), code)
 
 
-def _bare(title: str, text: str) -> str:
-    page = Page("missing", title, {"text": text})
-    return page.html().replace("<!--text-->", plain(text))
+def _message_page(title: str, text: str) -> str:
+    page = Page("message", title, {"text": text})
+    return page.html().replace("<!--title-->", escape_text(title)).replace("<!--text-->", escape_text(text))
 
 
 class Studio:
-    """The answers to each address; what takes long runs in a thread."""
+    """The response of each address; what takes long runs in a thread."""
 
     def __init__(self, sessions: Sessions) -> None:
         self.sessions, self.root = sessions, Path(sessions.root)
 
     async def runs(self, request: Request) -> Page:
-        return Page("runs", "Runs", {"runs": await run_in_threadpool(live.listed, self.root)})
+        return Page("runs", "Runs", {"runs": await run_in_threadpool(live.list_runs, self.root)})
 
     async def watch(self, request: Request) -> Page:
         name = request.path_params["name"]
         return Page("watch", name, await run_in_threadpool(live.curves, self.root, name))
 
     async def look(self, request: Request) -> Page:
-        return Page("look", "Look", await self._start(request))
+        return Page("look", "Look", await self._models(request))
 
-    async def trying(self, request: Request) -> Page:
-        return Page("try", "Try", await self._start(request))
+    async def try_page(self, request: Request) -> Page:
+        return Page("try", "Try", await self._models(request))
 
-    async def steps_page(self, request: Request) -> Page:
-        return Page("steps", "Step by step", await self._start(request))
+    async def steps(self, request: Request) -> Page:
+        return Page("steps", "Step by step", await self._models(request))
 
     async def lessons(self, request: Request) -> Page:
         return Page("lessons", "Lessons")
 
-    async def _start(self, request: Request) -> dict[str, Any]:
-        """What a page needs that asks a model: which models there are, and what the address says."""
-        return {"models": await run_in_threadpool(self.sessions.names), "asked": dict(request.query_params)}
+    async def _models(self, request: Request) -> dict[str, Any]:
+        """Return what a page with a form needs: the models, and the parameters of its address."""
+        names = await run_in_threadpool(self.sessions.names)
+        return {"models": names, "parameters": dict(request.query_params)}
 
     async def curves(self, request: Request) -> Response:
         return JSONResponse(await run_in_threadpool(live.curves, self.root, request.path_params["name"]))
 
-    async def attention_snapshot(self, request: Request) -> Response:
+    async def snapshot(self, request: Request) -> Response:
         name, step = request.path_params["name"], request.path_params["step"]
-        return JSONResponse(await run_in_threadpool(live.attention_snapshot, self.root, name, step))
+        return JSONResponse(await run_in_threadpool(live.snapshot, self.root, name, step))
 
     async def act(self, request: Request) -> Response:
-        acts = {"stop": live.stop, "resume": live.resume}
-        if request.path_params["act"] not in acts:
+        action = RUN_ACTIONS.get(request.path_params["action"])
+        if action is None:
             raise UsageError("a run can be stopped and resumed, nothing else")
-        await run_in_threadpool(acts[request.path_params["act"]], self.root, request.path_params["name"])
+        await run_in_threadpool(action, self.root, request.path_params["name"])
         return JSONResponse({})
 
-    async def options(self, request: Request) -> Response:
+    async def form(self, request: Request) -> Response:
+        """Describe the form of a model: its inputs, options and examples."""
         name = request.path_params["name"]
         model = await run_in_threadpool(self.sessions.model, name)
-        examples = await run_in_threadpool(live.examples, self.root, name)
-        task = {"summary": model.task.summary, "writes": type(model.task).follow is not Task.follow}
-        return JSONResponse({**task, "options": api.options(model.task), "examples": examples})
+        examples = await run_in_threadpool(live.examples, self.root, name, model.inputs)
+        return JSONResponse(
+            {
+                "summary": model.task.summary,
+                "generates": type(model.task).stream is not Task.stream,
+                "inputs": [field.to_json() for field in model.inputs],
+                "options": [vars(setting) for setting in model.options if setting.name != "attention"],
+                "examples": examples,
+            }
+        )
 
-    async def ask(self, request: Request) -> Response:
-        model, text, words = await _asked(request)
-        look = await run_in_threadpool(self.sessions.ask, model, text, [*words, "maps=true"])
-        return JSONResponse(looking.describe(look))
+    async def predict(self, request: Request) -> Response:
+        form = await read_form(request)
+
+        def work() -> dict[str, Any]:
+            model = self.sessions.model(form.model)
+            inputs, options = checked_inputs(model, form.inputs), parsed_options(model, form.options)
+            return inspection.describe(self.sessions.predict(form.model, inputs, options))
+
+        return JSONResponse(await run_in_threadpool(work))
 
     async def generate(self, request: Request) -> Response:
-        name, text, words = await _asked(request)
-        wanted = (await _json(request)).get("map")
-        model = await run_in_threadpool(self.sessions.model, name)
-        lines = written(model, text, words, wanted if isinstance(wanted, str) else "")
-        return StreamingResponse(lines, media_type="application/x-ndjson")
+        form = await read_form(request)
+        model = await run_in_threadpool(self.sessions.model, form.model)
+        inputs, options = checked_inputs(model, form.inputs), parsed_options(model, form.options)
+        if any(setting.name == "attention" for setting in model.options):
+            options["attention"] = True
+        return StreamingResponse(generate(model, inputs, options, form.attention), media_type="application/x-ndjson")
 
-    async def described(self, request: Request) -> Response:
-        return JSONResponse(looking.describe(self.sessions.look(request.path_params["id"])))
+    async def describe(self, request: Request) -> Response:
+        return JSONResponse(inspection.describe(self.sessions.inspection(request.path_params["id"])))
 
     async def cells(self, request: Request) -> Response:
         asked = request.query_params
         rows = range(_number(asked, "top"), _number(asked, "bottom"), _number(asked, "down", 1))
         columns = range(_number(asked, "left"), _number(asked, "right"), _number(asked, "across", 1))
-        head = None if asked.get("head", "mean") == "mean" else _number(asked, "head")
-        name, words = asked.get("map", ""), asked.get("words") == "1"
-        found = await self._with(request, lambda look: looking.cells(look, name, head, rows, columns, words=words))
-        return Response(found, media_type="application/octet-stream")
+        name, head, words = asked.get("map", ""), _head(asked), asked.get("words") == "1"
+        data = await self._inspect(request, lambda one: inspection.cells(one, name, head, rows, columns, words=words))
+        return Response(data, media_type="application/octet-stream")
 
     async def effect(self, request: Request) -> Response:
-        body = await _json(request)
-        return JSONResponse(await self._with(request, lambda look: looking.effect(look, body.get("offs"))))
+        body = await read_json(request)
+        return JSONResponse(await self._inspect(request, lambda one: inspection.effect(one, body.get("ablations"))))
 
     async def export(self, request: Request) -> Response:
         asked, kind = request.query_params, request.path_params["kind"]
-        head = None if asked.get("head", "mean") == "mean" else _number(asked, "head")
-        name, pieces = asked.get("map", ""), asked.get("words") != "1"
-        data, media = await self._with(request, lambda look: export(look.found, kind, name, head, pieces=pieces))
-        return Response(
-            data, media_type=media, headers={"content-disposition": f'attachment; filename="attention.{kind}"'}
+        name, head, pieces = asked.get("map", ""), _head(asked), asked.get("words") != "1"
+        data, media_type = await self._inspect(
+            request, lambda one: export(one.prediction, kind, name, head, pieces=pieces)
         )
+        headers = {"content-disposition": f'attachment; filename="attention.{kind}"'}
+        return Response(data, media_type=media_type, headers=headers)
 
-    async def asked(self, request: Request) -> Response:
-        asked, what = request.query_params, request.path_params["what"]
-        place = None if "place" not in asked else _number(asked, "place")
-        name = asked.get("map", "")
-        answers: dict[str, Callable[[Look], Any]] = {
-            "overview": looking.overview,
-            "summary": lambda look: looking.summary(look, name),
-            "layers": looking.layers,
-            "importance": looking.importance,
-            "why": lambda look: looking.why(look, place, asked.get("by", "gradient")),
-            "steps": lambda look: looking.steps(look, name, _number(asked, "head"), _number(asked, "query")),
+    async def part(self, request: Request) -> Response:
+        asked, part = request.query_params, request.path_params["part"]
+        position = None if "position" not in asked else _number(asked, "position")
+        name, method = asked.get("map", ""), asked.get("method", "gradient")
+        parts: dict[str, Callable[[Inspection], Any]] = {
+            "overview": inspection.overview,
+            "statistics": lambda one: inspection.statistics(one, name),
+            "logit-lens": inspection.logit_lens,
+            "importance": inspection.importance,
+            "attribution": lambda one: inspection.attribution(one, position, method),
+            "calculation": lambda one: inspection.calculation(
+                one, name, _number(asked, "head"), _number(asked, "query")
+            ),
         }
-        if what not in answers:
-            raise UsageError(f"nothing is known by '{what}'")
-        return JSONResponse(await self._with(request, answers[what]))
+        if part not in parts:
+            raise UsageError(f"no part '{part}' of a prediction; there are: {', '.join(parts)}")
+        return JSONResponse(await self._inspect(request, parts[part]))
 
-    async def _with(self, request: Request, work: Callable[[Look], T]) -> T:
-        """Work on an answer in a thread, with its model to oneself."""
-
-        def run() -> T:
-            with self.sessions.working(request.path_params["id"]) as look:
-                return work(look)
-
-        return await run_in_threadpool(run)
+    async def _inspect(self, request: Request, work: Callable[[Inspection], T]) -> T:
+        """Work on a prediction in a thread."""
+        return await run_in_threadpool(lambda: work(self.sessions.inspection(request.path_params["id"])))
 
 
-def _number(asked: Any, name: str, otherwise: int | None = None) -> int:
-    text = asked.get(name, "" if otherwise is None else str(otherwise))
+def _head(asked: Any) -> int | None:
+    return None if asked.get("head", "mean") == "mean" else _number(asked, "head")
+
+
+def _number(asked: Any, name: str, default: int | None = None) -> int:
+    text = asked.get(name, "" if default is None else str(default))
     if not text.isascii() or not text.isdecimal() or len(text) > 9:
         raise UsageError(f"{name} must be a whole number, but is '{text[:40]}'")
     return int(text)
-
-
-async def _json(request: Request) -> dict[str, Any]:
-    try:
-        found = json.loads(await request.body())
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"the request must be JSON, but is not ({error})") from error
-    if not isinstance(found, dict):
-        raise UsageError("the request must be an object of JSON")
-    return found
-
-
-async def _asked(request: Request) -> tuple[str, str, list[str]]:
-    """Model, text and options of a request."""
-    body = await _json(request)
-    model, text, options = body.get("model"), body.get("text", ""), body.get("options", {})
-    if not isinstance(model, str) or not isinstance(text, str) or not isinstance(options, dict):
-        raise UsageError("a request must have a model, a text and options")
-    return model, text, [f"{name}={value}" for name, value in options.items() if value != ""]

@@ -1,4 +1,4 @@
-"""Pages: the frame around every page and what each of them begins with; a page and its .json twin hold the same."""
+"""Pages: the frame of every page and the data it starts with; a page and its .json twin have the same content."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ NAVIGATION = {"runs": "Runs", "look": "Look", "try": "Try", "lessons": "Lessons"
 
 @dataclass(frozen=True)
 class Page:
-    """A page: its place in the navigation, its title, its parts in HTML and the data it begins with."""
+    """A page: its name in the navigation, its title, its HTML file and the data it starts with."""
 
     name: str
     title: str
     data: dict[str, Any] = field(default_factory=dict)
     body: str = ""
-    """the name of its HTML file; by default that of the page"""
+    """name of its HTML file; by default that of the page"""
 
     def html(self) -> str:
         links = "".join(
@@ -31,11 +31,11 @@ class Page:
             for name, label in NAVIGATION.items()
         )
         return Template((HERE / "frame.html").read_text(encoding="utf-8")).substitute(
-            title=plain(self.title),
+            title=escape_text(self.title),
             links=links,
             body=(HERE / f"{self.body or self.name}.html").read_text(encoding="utf-8"),
             script=f"/static/{self.name}.js",
-            data=embedded(self.data),
+            data=embed_json(self.data),
         )
 
     @property
@@ -43,11 +43,11 @@ class Page:
         return {"watch": "runs", "steps": "look"}.get(self.name, self.name)
 
 
-def plain(text: str) -> str:
-    """A text as HTML that shows it, whatever is in it."""
+def escape_text(text: str) -> str:
+    """Escape a text, whatever is in it."""
     return escape(re.sub("[\ud800-\udfff\u202a-\u202e\u2066-\u2069]", "\ufffd", text))
 
 
-def embedded(data: dict[str, Any]) -> str:
-    """JSON that no text in it can end: without '<' there is no way out of its element."""
+def embed_json(data: dict[str, Any]) -> str:
+    """Return JSON that no text in it can end: without '<' it cannot leave its script element."""
     return json.dumps(data).replace("<", "\\u003c")

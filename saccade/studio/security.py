@@ -1,4 +1,4 @@
-"""Security: only a browser on this machine that was given the key may ask, and no other site through it."""
+"""Security: only a browser on this machine that has the key gets a response, and no other site through it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 COOKIE = "saccade"
-LARGEST = 1 << 20  # bytes of a request's body
+LARGEST = 12 << 20  # bytes of a request's body: an uploaded file in base64
 POLICY = (
     "default-src 'self'; img-src 'self' blob: data:; object-src 'none'; base-uri 'none'; form-action 'self'; "
     "frame-ancestors 'none'"
@@ -27,7 +27,7 @@ HEADERS = {
 
 
 class Guard:
-    """Refuses whoever is not meant: another host name, another site, a request without the key."""
+    """Refuse requests for another host name, from another site, or without the key."""
 
     def __init__(self, app: ASGIApp, key: str, port: int) -> None:
         self.app, self.key = app, key
@@ -39,7 +39,7 @@ class Guard:
             await self.app(scope, receive, send)
             return
         if scope["type"] != "http":
-            return  # nothing here speaks websocket
+            return  # there are no websockets here
 
         async def guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -47,18 +47,18 @@ class Guard:
             await send(message)
 
         request = Request(scope, receive)
-        answer = self._refusal(request.method, request.headers) or self._key(request)
-        await (answer or self.app)(scope, receive, guarded)
+        response = self._refusal(request.method, request.headers) or self._key(request)
+        await (response or self.app)(scope, receive, guarded)
 
     def _refusal(self, method: str, headers: Mapping[str, str]) -> Response | None:
-        """Why a request is not even looked at; None: it may go on."""
+        """Return why a request is refused; None: it is not."""
         host, site = headers.get("host", ""), headers.get("sec-fetch-site", "")
-        if host not in self.hosts:  # a name of another site that was made to lead here
+        if host not in self.hosts:  # DNS rebinding: a name of another site that resolves to this machine
             return PlainTextResponse(
                 "This address is not the studio's. Open the one that `saccade studio` printed.", 403
             )
         if site not in ("", "same-origin", "none"):
-            return PlainTextResponse("Another site may not ask the studio.", 403)
+            return PlainTextResponse("Requests from another site are refused.", 403)
         if method in ("GET", "HEAD"):
             return None
         if site != "same-origin" and headers.get("origin") != f"http://{host}":
@@ -70,15 +70,15 @@ class Guard:
         return None
 
     def _key(self, request: Request) -> Response | None:
-        """The key in the address becomes a cookie that pages of other sites never send along."""
+        """Turn the key in the address into a cookie that pages of other sites never send."""
         given = request.query_params.get("key")
-        if given is not None and request.method == "GET" and self._fits(given):
-            answer = RedirectResponse(str(request.url.remove_query_params("key").replace(scheme="", netloc="")), 303)
-            answer.set_cookie(self.cookie, self.key, httponly=True, samesite="strict")
-            return answer
-        if self._fits(request.cookies.get(self.cookie, "")):
+        if given is not None and request.method == "GET" and self._matches(given):
+            redirect = RedirectResponse(str(request.url.remove_query_params("key").replace(scheme="", netloc="")), 303)
+            redirect.set_cookie(self.cookie, self.key, httponly=True, samesite="strict")
+            return redirect
+        if self._matches(request.cookies.get(self.cookie, "")):
             return None
         return PlainTextResponse("The key is missing. Open the address that `saccade studio` printed.", 403)
 
-    def _fits(self, given: str) -> bool:
+    def _matches(self, given: str) -> bool:
         return secrets.compare_digest(given.encode(), self.key.encode())

@@ -1,4 +1,4 @@
-"""The server: binds to this machine alone, makes a key, and runs until it is stopped."""
+"""The server: listens on this machine alone, with a random key, until it is stopped."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from saccade.errors import ResourceError, UsageError
 HOST = "127.0.0.1"
 
 
-def serve(root: Path, given: Sequence[str], port: int, ready: Callable[[str], None], page: str = "/") -> None:
-    """Run the studio; `ready` is told the address, key included."""
+def serve(root: Path, refs: Sequence[str], port: int, ready: Callable[[str], None], *, task: str = "") -> None:
+    """Run the studio; `ready` is called with the address, key included; `task` allows runs of a task of one's own."""
     try:
         import uvicorn
     except ImportError as error:
@@ -24,14 +24,14 @@ def serve(root: Path, given: Sequence[str], port: int, ready: Callable[[str], No
 
     if root.exists() and not root.is_dir():
         raise UsageError(f"--runs must be a folder, but {root} is a file; name the folder that holds the runs")
-    absent = next((word for word in given if not api.exists(word, root)), None)
+    absent = next((ref for ref in refs if not api.exists(ref, root)), None)
     if absent is not None:
         raise UsageError(f"no run or model '{absent}'; name a run of {root}, a folder, or one of `saccade models list`")
     with _listen(port) as listening:
         port, key = listening.getsockname()[1], secrets.token_urlsafe(24)
-        app = make_app(Sessions(root, given), key, port)
+        app = make_app(Sessions(root, refs, task), key, port)
         config = uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=2)
-        ready(f"http://{HOST}:{port}{page}?key={key}")  # who comes before the first answer waits in the queue
+        ready(f"http://{HOST}:{port}/?key={key}")  # requests before the server runs wait in the queue
         uvicorn.Server(config).run(sockets=[listening])
 
 

@@ -1,138 +1,126 @@
-"""Sessions: the models that are open and the answers that are looked at, a few of each."""
+"""Sessions: the models that are open and the predictions that are inspected, a few of each."""
 
 from __future__ import annotations
 
 import secrets
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from saccade import api
-from saccade.core.task import AttentionMap, Prediction, Task
+from saccade.core import AttentionMap, Prediction
 from saccade.errors import UsageError, suggest
-from saccade.look.maps import rollout
-from saccade.look.view import View
+from saccade.look.explain import Explanation
+from saccade.look.maps import is_self_attention, rollout, same_axis
+from saccade.look.view import MapView
+from saccade.model import Model
 
-MODELS, LOOKS = 3, 12  # that stay open
+MODELS, INSPECTIONS = 3, 12  # that stay open
 T = TypeVar("T")
 
 
-class Kept(Generic[T]):
-    """The things used last, by name."""
+class RecentlyUsed(Generic[T]):
+    """The entries used last, by name."""
 
-    def __init__(self, most: int) -> None:
-        self._most, self._things, self._lock = most, OrderedDict[str, T](), threading.Lock()
+    def __init__(self, capacity: int) -> None:
+        self._capacity, self._entries, self._lock = capacity, OrderedDict[str, T](), threading.Lock()
 
     def get(self, name: str) -> T | None:
         with self._lock:
-            if name in self._things:
-                self._things.move_to_end(name)
-            return self._things.get(name)
+            if name in self._entries:
+                self._entries.move_to_end(name)
+            return self._entries.get(name)
 
-    def put(self, name: str, thing: T) -> T:
+    def put(self, name: str, entry: T) -> T:
         with self._lock:
-            self._things[name] = thing
-            while len(self._things) > self._most:
-                self._things.popitem(last=False)
-        return thing
+            self._entries[name] = entry
+            while len(self._entries) > self._capacity:
+                self._entries.popitem(last=False)
+        return entry
 
 
 @dataclass
-class Model:
-    """An open model; one at a time works with it."""
-
-    name: str
-    task: Task
-    lock: threading.Lock = field(default_factory=threading.Lock)
-
-
-@dataclass
-class Look:
-    """An answer of a model that is looked at."""
+class Inspection:
+    """A prediction of a model that a page inspects."""
 
     id: str
+    name: str
+    """of the model"""
     model: Model
-    found: Prediction
-    _views: dict[tuple[str, bool], View] = field(default_factory=dict)
+    prediction: Prediction
+    _views: dict[tuple[str, bool], MapView] = field(default_factory=dict)
 
     @cached_property
     def rollout(self) -> AttentionMap:
-        """How much each input reaches each place through all layers of the text that is read first."""
+        """Attention rollout through all layers of the first sequence."""
         return rollout(self.layers)
 
     @property
     def layers(self) -> list[AttentionMap]:
-        """The attentions of the text that is read first to itself, lowest layer first."""
-        reads = [read for read in self.found.maps if read.queries == read.keys]
-        return [read for read in reads if read.queries == reads[0].queries]
+        """The self-attention of the first sequence, lowest layer first."""
+        maps = [one for one in self.prediction.attention.values() if is_self_attention(one)]
+        return [one for one in maps if same_axis(one.queries, maps[0].queries)]
 
-    def read(self, name: str) -> AttentionMap:
-        """One of its maps; `alignment` shows which word comes from which, `rollout` all layers together."""
-        if name == "alignment" and self.found.alignment is not None:
-            return self.found.alignment
+    @property
+    def explanation(self) -> Explanation:
+        return self.model.explain(self.prediction)
+
+    def attention(self, name: str) -> AttentionMap:
+        """Return one of the maps; `alignment` is the word alignment, `rollout` all layers together."""
+        if name == "alignment" and self.prediction.alignment is not None:
+            return self.prediction.alignment
         if name == "rollout" and self.layers:
             return self.rollout
-        for read in self.found.maps:
-            if read.name == name:
-                return read
-        raise UsageError(f"no attention '{name}'{suggest(name, [read.name for read in self.found.maps])}")
+        if name not in self.prediction.attention:
+            raise UsageError(f"no attention '{name}'{suggest(name, list(self.prediction.attention))}")
+        return self.prediction.attention[name]
 
-    def view(self, name: str, *, words: bool) -> View:
+    def view(self, name: str, *, words: bool) -> MapView:
         if (name, words) not in self._views:
-            self._views[name, words] = View(self.read(name), words)
+            self._views[name, words] = MapView(self.attention(name), words)
         return self._views[name, words]
 
 
 class Sessions:
-    """What is open, for all pages together."""
+    """Open models and inspections, for all pages together."""
 
-    def __init__(self, root: Path, given: Sequence[str] = ()) -> None:
-        self.root, self.given = root, tuple(given)
-        self._models, self._looks = Kept[Model](MODELS), Kept[Look](LOOKS)
+    def __init__(self, root: Path, refs: Sequence[str] = (), task: str = "") -> None:
+        """Serve the runs of a folder and some more models; `task` allows runs of a task that is not built in."""
+        self.root, self.refs, self.task = root, tuple(refs), task
+        self._models, self._inspections = RecentlyUsed[Model](MODELS), RecentlyUsed[Inspection](INSPECTIONS)
         self._opening = threading.Lock()
 
     def names(self) -> list[str]:
-        """What can be looked into: what was named at the start, runs of the folder, cached models of the catalogue."""
+        """Return the names of all models: those given at the start, runs, and cached models of the catalogue."""
         runs = [run["name"] for run in api.list_runs(self.root) if "error" not in run]
-        here = [str(model["name"]) for model in api.list_models() if model["cached"]]
-        return list(dict.fromkeys([*self.given, *reversed(runs), *here]))
+        cached = [str(model["name"]) for model in api.list_models() if model["cached"]]
+        return list(dict.fromkeys([*self.refs, *reversed(runs), *cached]))
 
     def model(self, name: str) -> Model:
-        """An open model by one of the names; nothing else can be opened from a page."""
+        """Return a model by one of the names; a page can open nothing else."""
         if name not in self.names():
             raise UsageError(f"no model '{name}'{suggest(name, self.names())}")
         with self._opening:
-            found = self._models.get(name)
-            if found is None:
-                task = api.load(name, root=self.root)
-                found = self._models.put(name, Model(name, task))
-            return found
+            model = self._models.get(name)
+            if model is None:
+                model = self._models.put(name, api.load(name, root=self.root, task=self.task))
+            return model
 
-    def ask(self, name: str, text: str, words: Sequence[str]) -> Look:
-        """Let a model answer, and keep the answer with its maps."""
+    def predict(self, name: str, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> Inspection:
+        """Let a model predict, and keep the prediction with its attention."""
         model = self.model(name)
-        with model.lock:
-            found = api.predict(model.task, text, words)
-        return self.keep(model, found)
+        if any(setting.name == "attention" for setting in model.options):
+            options = {**options, "attention": True}
+        (prediction,) = model.predict([inputs], **options)
+        inspection = Inspection(secrets.token_urlsafe(9), name, model, prediction)
+        return self._inspections.put(inspection.id, inspection)
 
-    def keep(self, model: Model, found: Prediction) -> Look:
-        look = Look(secrets.token_urlsafe(9), model, found)
-        return self._looks.put(look.id, look)
-
-    def look(self, id: str) -> Look:
-        found = self._looks.get(id)
-        if found is None:
-            raise UsageError("this answer is no longer kept; ask again")
-        return found
-
-    @contextmanager
-    def working(self, id: str) -> Iterator[Look]:
-        """An answer, with its model to oneself."""
-        look = self.look(id)
-        with look.model.lock:
-            yield look
+    def inspection(self, id: str) -> Inspection:
+        inspection = self._inspections.get(id)
+        if inspection is None:
+            raise UsageError("this prediction is no longer in memory; predict again")
+        return inspection

@@ -1,5 +1,5 @@
-// Curves: lines over steps or time, with axes that fit.
-import { COLOURS, make, shape } from "./common.js";
+// Line charts over steps or time.
+import { COLOURS, make, shape } from "./studio.js";
 
 const [WIDTH, HEIGHT, LEFT, BELOW, ABOVE] = [420, 200, 46, 26, 10];
 
@@ -8,9 +8,9 @@ const ticks = (low, high, count) => {
   const raw = span / count;
   const power = 10 ** Math.floor(Math.log10(raw));
   const step = [1, 2, 5, 10].map((factor) => factor * power).find((value) => value >= raw);
-  const found = [];
-  for (let value = Math.ceil(low / step) * step; value <= high + step * 1e-9; value += step) found.push(value);
-  return found;
+  const values = [];
+  for (let value = Math.ceil(low / step) * step; value <= high + step * 1e-9; value += step) values.push(value);
+  return values;
 };
 const label = (value) => (Math.abs(value) >= 10000 ? `${value / 1000}k` : String(Number(value.toPrecision(6))));
 
@@ -18,32 +18,32 @@ const label = (value) => (Math.abs(value) >= 10000 ? `${value / 1000}k` : String
 export const chart = (series, { title, x = "step" }) => {
   const points = series.flatMap((one) => one.points).filter(([, value]) => Number.isFinite(value));
   const picture = shape("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, class: "chart", role: "img", "aria-label": title });
-  if (!points.length) return make("p", { className: "soft" }, "Nothing measured yet.");
+  if (!points.length) return make("p", { className: "soft" }, "No data yet.");
   const bounds = (values) => values.reduce(([low, high], value) => [Math.min(low, value), Math.max(high, value)], [Infinity, -Infinity]);
   const [left, right] = bounds(points.map((point) => point[0]));
   const [low, high] = bounds(points.map((point) => point[1]));
-  const place = ([px, py]) => [
+  const project = ([px, py]) => [
     LEFT + ((px - left) / (right - left || 1)) * (WIDTH - LEFT - 12),
     ABOVE + (1 - (py - low) / (high - low || 1)) * (HEIGHT - ABOVE - BELOW),
   ];
   for (const value of ticks(low, high, 5)) {
-    const [, y] = place([left, value]);
+    const [, y] = project([left, value]);
     picture.append(shape("line", { class: "axis", x1: LEFT, x2: WIDTH - 12, y1: y, y2: y }));
     picture.append(shape("text", { x: LEFT - 8, y: y + 4, "text-anchor": "end" }, label(value)));
   }
   for (const value of ticks(left, right, 5)) {
-    const [px] = place([value, low]);
-    if (px > WIDTH - 24 - 7 * x.length) continue; // where the axis is named
+    const [px] = project([value, low]);
+    if (px > WIDTH - 24 - 7 * x.length) continue; // the label of the axis is there
     picture.append(shape("text", { x: px, y: HEIGHT - 8, "text-anchor": "middle" }, label(value)));
   }
   picture.append(shape("text", { x: WIDTH - 12, y: HEIGHT - 8, "text-anchor": "end" }, x));
   series.forEach((one, i) => {
-    const line = one.points.filter(([, value]) => Number.isFinite(value)).map(place);
+    const line = one.points.filter(([, value]) => Number.isFinite(value)).map(project);
     if (!line.length) return;
     const path = line.map(([px, py], j) => `${j ? "L" : "M"}${px.toFixed(1)} ${py.toFixed(1)}`).join("");
     const colour = COLOURS[i % COLOURS.length];
     const dots = line.length < 30 ? line.map(([px, py]) => shape("circle", { cx: px, cy: py, r: 3, fill: colour })) : [];
-    picture.append(shape("path", { d: path, stroke: colour, opacity: one.faint ? 0.35 : 1 }), ...dots);
+    picture.append(shape("path", { d: path, stroke: colour, opacity: one.muted ? 0.35 : 1 }), ...dots);
   });
   const keys = series.length > 1
     ? series.map((one, i) => {

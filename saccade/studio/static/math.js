@@ -1,9 +1,9 @@
-// The few operations that lessons and steps compute again in the browser.
+// Operations that lessons and steps compute in the browser.
 export const softmax = (scores, allowed) => {
-  const known = scores.map((score, i) => (allowed && !allowed[i] ? -Infinity : score));
-  const most = Math.max(...known);
-  if (most === -Infinity) return known.map(() => 0);
-  const powers = known.map((score) => Math.exp(score - most));
+  const masked = scores.map((score, i) => (allowed && !allowed[i] ? -Infinity : score));
+  const largest = Math.max(...masked);
+  if (largest === -Infinity) return masked.map(() => 0);
+  const powers = masked.map((score) => Math.exp(score - largest));
   const total = powers.reduce((one, two) => one + two, 0);
   return powers.map((power) => power / total);
 };
@@ -12,7 +12,7 @@ export const times = (matrix, vector) => matrix.map((row) => dot(row, vector));
 export const mix = (weights, rows) => rows[0].map((_, i) => weights.reduce((sum, weight, r) => sum + weight * rows[r][i], 0));
 export const entropy = (weights) => -weights.reduce((sum, weight) => sum + (weight > 0 ? weight * Math.log(weight) : 0), 0);
 
-// Random numbers that are the same each time.
+// Reproducible random numbers.
 export const random = (seed) => {
   let state = seed >>> 0;
   const next = () => {

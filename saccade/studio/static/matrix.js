@@ -1,28 +1,28 @@
-// The matrix: a window onto a map of any size; only blocks in sight are asked for, drawn on one canvas.
-import { dark, make, pixels } from "./common.js";
+// The matrix view: a window onto a map of any size; only visible blocks are fetched, drawn on one canvas.
+import { dark, drawPixels, make } from "./studio.js";
 
 const [TALL, WIDE] = [64, 1024]; // cells of a block: rows are computed whole
 const FONT = 13;
 
 export class Matrix {
-  // rows, columns: labels. fetch(top, bottom, left, right, step): a promise of weights. follow(row, column, pinned).
-  // whole(): all that is in sight has been drawn. faint: shades by the root of a weight.
-  constructor({ rows, columns, fetch, follow, whole, cell, faint }) {
-    Object.assign(this, { rows, columns, fetch, follow, whole, wanted: cell, faint });
+  // rows, columns: labels. fetch(top, bottom, left, right, step): a promise of weights. select(row, column, pinned).
+  // complete(): every visible cell has been drawn. sqrt: colours by the square root of a weight.
+  constructor({ rows, columns, fetch, select, complete, cell, sqrt }) {
+    Object.assign(this, { rows, columns, fetch, select, complete, wanted: cell, sqrt });
     this.blocks = new Map();
-    this.most = 0.05;
+    this.largest = 0.05;
     this.at = [0, 0];
     this.pinned = false;
     this.canvas = make("canvas", {});
     this.room = make("div", { className: "room" });
     this.node = make("div", { className: "matrix", tabIndex: 0 }, this.canvas, this.room);
     this.node.setAttribute("role", "grid");
-    this.node.setAttribute("aria-label", `${rows.length} rows that look at ${columns.length} columns`);
+    this.node.setAttribute("aria-label", `${rows.length} queries, ${columns.length} keys`);
     this.node.onscroll = () => this.draw();
-    this.node.onpointermove = (event) => this.pinned || this.point(event);
+    this.node.onpointermove = (event) => this.pinned || this.hover(event);
     this.node.onclick = (event) => {
-      this.pinned = !this.pinned || !this.same(event);
-      this.point(event);
+      this.pinned = !this.pinned || !this.isSelected(event);
+      this.hover(event);
     };
     this.node.onkeydown = (event) => this.key(event);
     this.observer = new ResizeObserver(() => this.node.clientWidth === this.fitted || this.layout());
@@ -61,12 +61,6 @@ export class Matrix {
     this.draw();
   }
 
-  forget() {
-    this.blocks.clear();
-    this.most = 0.05;
-    this.draw();
-  }
-
   block(r, c) {
     const key = `${this.step} ${r} ${c}`;
     if (!this.blocks.has(key)) {
@@ -78,9 +72,9 @@ export class Matrix {
         if (this.closed) return;
         const width = Math.ceil((right - left) / this.step);
         this.blocks.set(key, { values, width });
-        for (const value of values) this.most = Math.max(this.most, value);
+        for (const value of values) this.largest = Math.max(this.largest, value);
         this.draw();
-        if (this.moved) this.follow(...this.at, this.pinned); // its weight may be there now
+        if (this.moved) this.select(...this.at, this.pinned); // its weight may have arrived
       }, () => this.blocks.delete(key));
     }
     return this.blocks.get(key);
@@ -88,8 +82,8 @@ export class Matrix {
 
   weight(row, column) {
     const [r, c] = [Math.floor(row / this.step), Math.floor(column / this.step)];
-    const found = this.blocks.get(`${this.step} ${Math.floor(r / TALL)} ${Math.floor(c / WIDE)}`);
-    return found ? found.values[(r % TALL) * found.width + (c % WIDE)] : NaN;
+    const block = this.blocks.get(`${this.step} ${Math.floor(r / TALL)} ${Math.floor(c / WIDE)}`);
+    return block ? block.values[(r % TALL) * block.width + (c % WIDE)] : NaN;
   }
 
   draw() {
@@ -108,24 +102,24 @@ export class Matrix {
     pen.beginPath();
     pen.rect(left, top, width - left, height - top);
     pen.clip();
-    let whole = true;
+    let complete = true;
     for (let r = Math.floor(r0 / TALL); r * TALL < r1; r++) {
       for (let c = Math.floor(c0 / WIDE); c * WIDE < c1; c++) {
-        const found = this.block(r, c);
-        whole &&= Boolean(found);
-        if (!found) continue;
-        const shade = `${this.most} ${dark()}`;
-        if (found.shade !== shade) {
-          found.picture ??= document.createElement("canvas");
-          const [values, most] = this.faint ? [found.values.map(Math.sqrt), Math.sqrt(this.most)] : [found.values, this.most];
-          pixels(found.picture, values, found.width, 255 / most);
-          found.shade = shade;
+        const block = this.block(r, c);
+        complete &&= Boolean(block);
+        if (!block) continue;
+        const shade = `${this.largest} ${dark()}`;
+        if (block.shade !== shade) {
+          block.picture ??= document.createElement("canvas");
+          const [values, largest] = this.sqrt ? [block.values.map(Math.sqrt), Math.sqrt(this.largest)] : [block.values, this.largest];
+          drawPixels(block.picture, values, block.width, 255 / largest);
+          block.shade = shade;
         }
         const [px, py] = [left + c * WIDE * cell - x0, top + r * TALL * cell - y0];
-        pen.drawImage(found.picture, px, py, found.picture.width * cell, found.picture.height * cell);
+        pen.drawImage(block.picture, px, py, block.picture.width * cell, block.picture.height * cell);
       }
     }
-    if (whole) this.whole?.();
+    if (complete) this.complete?.();
     const [row, column] = this.at.map((one) => Math.floor(one / this.step));
     pen.strokeStyle = style.getPropertyValue("--mark");
     pen.lineWidth = cell < 6 ? 1 : 2;
@@ -147,40 +141,40 @@ export class Matrix {
     }
   }
 
-  label(pen, text, x, y, turn, least) {
+  label(pen, text, x, y, angle, least) {
     if (y < least) return;
     pen.save();
     pen.translate(x, y);
-    pen.rotate(turn);
+    pen.rotate(angle);
     let short = text;
     while (short.length > 1 && pen.measureText(short).width > 140) short = [...short].slice(0, -2).join("");
     pen.fillText(short === text ? text : `${short}\u2026`, 0, 0);
     pen.restore();
   }
 
-  place(event) {
+  cellAt(event) {
     const box = this.node.getBoundingClientRect();
     const column = Math.floor((event.clientX - box.left - this.left + this.node.scrollLeft) / this.cell) * this.step;
     const row = Math.floor((event.clientY - box.top - this.top + this.node.scrollTop) / this.cell) * this.step;
     return [row, column];
   }
 
-  same(event) {
-    const [row, column] = this.place(event);
+  isSelected(event) {
+    const [row, column] = this.cellAt(event);
     return row === this.at[0] && column === this.at[1];
   }
 
-  point(event) {
-    const [row, column] = this.place(event);
+  hover(event) {
+    const [row, column] = this.cellAt(event);
     if (row < 0 || column < 0 || row >= this.rows.length || column >= this.columns.length) return;
-    this.go(row, column);
+    this.move(row, column);
   }
 
-  go(row, column) {
+  move(row, column) {
     this.at = [row, column];
     this.moved = true;
     this.draw();
-    this.follow(row, column, this.pinned);
+    this.select(row, column, this.pinned);
   }
 
   key(event) {
@@ -190,12 +184,12 @@ export class Matrix {
     event.preventDefault();
     const within = (value, count) => Math.min(Math.max(value, 0), count - 1);
     this.pinned = true;
-    this.go(within(this.at[0] + move[0] * this.step, this.rows.length), within(this.at[1] + move[1] * this.step, this.columns.length));
-    this.show();
+    this.move(within(this.at[0] + move[0] * this.step, this.rows.length), within(this.at[1] + move[1] * this.step, this.columns.length));
+    this.scrollToSelected();
   }
 
-  // Scroll so that the cell is in sight.
-  show() {
+  // Scroll so that the selected cell is visible.
+  scrollToSelected() {
     const [row, column] = this.at.map((one) => Math.floor(one / this.step) * this.cell);
     const [wide, tall] = [this.node.clientWidth - this.left - this.cell, this.node.clientHeight - this.top - this.cell];
     this.node.scrollLeft = Math.min(Math.max(this.node.scrollLeft, column - wide), column);

@@ -1,5 +1,5 @@
-// Runs: the list, which renews itself, and the curves of the runs that are ticked.
-import { ask, at, data, digits, large, make, say, stateOf } from "./common.js";
+// The Runs page: the list, refreshed regularly, and the curves of the selected runs.
+import { at, data, digits, make, request, showError, stateOf, thousands } from "./studio.js";
 import { chart } from "./chart.js";
 
 const chosen = new Set();
@@ -10,47 +10,46 @@ const state = (run) => {
   if (run.error) return make("span", { className: "soft" }, "damaged");
   return make("span", { className: run.running ? "live" : "soft" }, stateOf(run));
 };
-const act = async (name, what) => {
+const act = async (name, action) => {
   try {
-    await ask(`/api/runs/${encodeURIComponent(name)}/${what}`, {});
-    say(at("said"));
+    await request(`/api/runs/${encodeURIComponent(name)}/${action}`, {});
+    showError();
     setTimeout(refresh, 600);
   } catch (error) {
-    say(at("said"), error);
+    showError(error);
   }
 };
 const buttons = (run) => {
   if (run.error) return make("span", { className: "soft" }, run.error);
-  const what = run.running ? "stop" : "resume";
-  const go = make("button", { type: "button", hidden: run.finished && !run.running }, run.running ? "Stop" : "Resume");
-  go.setAttribute("aria-label", `${go.textContent} ${run.name}`);
-  go.onclick = () => act(run.name, what);
+  const button = make("button", { type: "button", hidden: run.finished && !run.running }, run.running ? "Stop" : "Resume");
+  button.setAttribute("aria-label", `${button.textContent} ${run.name}`);
+  button.onclick = () => act(run.name, run.running ? "stop" : "resume");
   const look = make("a", { href: `/look?model=${encodeURIComponent(run.name)}` }, "Look");
   const attempt = make("a", { href: `/try?model=${encodeURIComponent(run.name)}` }, "Try");
-  return make("span", { className: "row" }, go, look, attempt);
+  return make("span", { className: "row" }, button, look, attempt);
 };
 
 const list = () => {
   if (!runs.length) {
     at("list").replaceChildren(make("div", { className: "empty" },
       make("h2", {}, "No runs yet"),
-      make("p", {}, "Train a model on any file and it appears here, while it learns:"),
+      make("p", {}, "Train a model on a file and follow it here:"),
       make("pre", {}, "saccade train book.txt")));
     return;
   }
   const head = make("tr", {}, ...["", "Run", "Task", "Step", "Best", "State", ""].map((text, i) =>
     make("th", { scope: "col", className: i === 3 || i === 4 ? "number" : "" }, text)));
   const rows = runs.map((run) => {
-    const tick = make("input", { type: "checkbox", checked: chosen.has(run.name), disabled: Boolean(run.error) });
-    tick.setAttribute("aria-label", `Show the curves of ${run.name}`);
-    tick.onchange = () => {
-      if (tick.checked) chosen.add(run.name);
+    const box = make("input", { type: "checkbox", checked: chosen.has(run.name), disabled: Boolean(run.error) });
+    box.setAttribute("aria-label", `Show the curves of ${run.name}`);
+    box.onchange = () => {
+      if (box.checked) chosen.add(run.name);
       else chosen.delete(run.name);
       draw();
     };
     const name = run.error ? run.name : make("a", { href: `/watch/${encodeURIComponent(run.name)}` }, run.name);
     const best = Number.isFinite(run.best) ? digits(run.best, 3) : "";
-    return make("tr", {}, cell(tick), cell(name), cell(run.task ?? ""), cell(run.error ? "" : large(run.step), true),
+    return make("tr", {}, cell(box), cell(name), cell(run.task ?? ""), cell(run.error ? "" : thousands(run.step), true),
       cell(best, true), cell(state(run)), cell(buttons(run)));
   });
   at("list").replaceChildren(make("div", { className: "scroll" },
@@ -61,31 +60,32 @@ const draw = async () => {
   at("curves").hidden = !chosen.size;
   if (!chosen.size) return;
   try {
-    const found = await Promise.all([...chosen].map((name) => ask(`/api/runs/${encodeURIComponent(name)}`)));
+    const shown = await Promise.all([...chosen].map((name) => request(`/api/runs/${encodeURIComponent(name)}`)));
     const over = at("over").value;
     const along = (record) => (over === "step" ? record.step : (record.seconds ?? record.elapsed) / 60);
-    const lines = (pick, value) => found.map((run) => ({ name: run.name, points: pick(run).map((one) => [along(one), value(one)]) }));
-    const scores = [...new Set(found.flatMap((run) => run.scores.flatMap(Object.keys)))]
-      .filter((name) => !["step", "elapsed", "best", "pairs", "rows", "tokens", "questions", "sentences", "hidden"].includes(name));
+    const lines = (pick, name) => shown.filter((run) => pick(run).some((one) => name in one))
+      .map((run) => ({ name: run.name, points: pick(run).filter((one) => name in one).map((one) => [along(one), one[name]]) }));
+    const names = (key) => [...new Set(shown.flatMap((run) => run[key]))];
     const x = over === "step" ? "step" : "minutes";
+    const units = [...new Set(shown.map((run) => run.unit).filter(Boolean))].join(" or ") || "tokens";
     at("charts").replaceChildren(
-      chart(lines((run) => run.steps, (one) => one.loss), { title: "training loss", x }),
-      ...scores.map((name) => chart(lines((run) => run.scores.filter((one) => name in one), (one) => one[name]), { title: `${name} (validation)`, x })),
-      chart(found.map((run) => ({ name: run.name, points: run.speed })), { title: "tokens a second" }),
+      ...names("losses").map((name) => chart(lines((run) => run.steps, name), { title: `training ${name.replace("_", ", ")}`, x })),
+      ...names("metrics").map((name) => chart(lines((run) => run.evaluations, name), { title: `${name} (validation)`, x })),
+      chart(shown.map((run) => ({ name: run.name, points: run.throughput })), { title: `${units} per second` }),
     );
   } catch (error) {
-    say(at("said"), error);
+    showError(error);
   }
 };
 
 const refresh = async () => {
   try {
-    runs = (await ask("/runs.json")).runs;
+    runs = (await request("/runs.json")).runs;
     list();
     if (runs.some((run) => run.running && chosen.has(run.name))) await draw();
-    say(at("said"));
+    showError();
   } catch (error) {
-    say(at("said"), error);
+    showError(error);
   }
 };
 at("over").onchange = draw;

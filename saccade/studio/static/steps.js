@@ -1,9 +1,10 @@
-// Step by step: from the vector of a token to what a head says, with the model's own numbers.
-import { ask, at, data, digits, make, query, remember, say, table } from "./common.js";
+// Step by step: from the vector of a token to the output of a head, with the model's own numbers.
+import { at, data, digits, make, query, request, showError, table, updateAddress } from "./studio.js";
+import { buildInputs, isEmpty, parseOptionText, readInputs, textInputs, writeInputs } from "./form.js";
 import { dot, mix, softmax, times } from "./math.js";
 
-let look = null;
-let found = null;
+let prediction = null;
+let values = null; // of the calculation
 
 const field = (value, act, name) => {
   const input = make("input", { type: "number", step: "any", value: Number(value.toPrecision(6)) });
@@ -11,96 +12,108 @@ const field = (value, act, name) => {
   input.onchange = () => act(Number(input.value));
   return input;
 };
-const vector = (values, act, name, most = 64) => make("div", { className: "vector" },
-  ...values.slice(0, most).map((value, i) => (act ? field(value, (now) => act(i, now), `${name} ${i}`) : make("span", {}, digits(value, 3)))),
-  values.length > most ? make("small", {}, `\u2026 ${values.length} in all`) : "");
+const vector = (numbers, act, name, most = 64) => make("div", { className: "vector" },
+  ...numbers.slice(0, most).map((value, i) => (act ? field(value, (now) => act(i, now), `${name} ${i}`) : make("span", {}, digits(value, 3)))),
+  numbers.length > most ? make("small", {}, `\u2026 ${numbers.length} in total`) : "");
 const step = (title, text, ...parts) => make("li", {}, make("h2", {}, title), make("p", { className: "soft" }, text), ...parts);
 
-const plainly = () => found.plain.every((value, i) => Math.abs(value - found.q[i]) < 1e-5 * (1 + Math.abs(value)));
-const onward = ({ fromX = false, fromScores = false } = {}) => {
+const unchanged = () => values.plain.every((value, i) => Math.abs(value - values.q[i]) < 1e-5 * (1 + Math.abs(value)));
+const recompute = ({ fromX = false, fromScores = false } = {}) => {
   if (fromX) {
-    found.plain = times(found.matrix, found.x).map((value, i) => value + (found.bias ? found.bias[i] : 0));
-    found.q = [...found.plain];
+    values.plain = times(values.matrix, values.x).map((value, i) => value + (values.bias ? values.bias[i] : 0));
+    values.q = [...values.plain];
   }
-  if (!fromScores && found.fits) {
-    found.fits = found.k.map((key) => dot(found.q, key));
-    found.scores = found.fits.map((fit) => fit * found.scale);
+  if (!fromScores && values.fits) {
+    values.fits = values.k.map((key) => dot(values.q, key));
+    values.scores = values.fits.map((fit) => fit * values.scale);
   }
-  const rest = found.rest ? [found.rest] : []; // keys that are not shown count as one
-  const weights = softmax([...found.scores, ...rest.map((one) => one.score)], [...found.allowed, ...rest.map(() => true)]);
-  found.weights = weights.slice(0, found.scores.length);
-  found.mixed = mix(weights, [...found.v, ...rest.map((one) => one.value)]);
-  found.changed = true;
+  const remaining = values.remaining ? [values.remaining] : []; // keys that are not shown count as one
+  const weights = softmax([...values.scores, ...remaining.map((one) => one.score)], [...values.allowed, ...remaining.map(() => true)]);
+  values.weights = weights.slice(0, values.scores.length);
+  values.mixed = mix(weights, [...values.v, ...remaining.map((one) => one.value)]);
+  values.changed = true;
   draw();
 };
 
 const draw = () => {
-  const direct = plainly();
-  const size = found.q.length;
-  const rows = found.labels.map((label, i) => [
-    make("bdi", {}, label), found.fits ? digits(found.fits[i], 3) : "", field(found.scores[i], (now) => { found.scores[i] = now; onward({ fromScores: true }); }, `score of ${label}`),
-    found.allowed[i] ? "" : "hidden", make("b", {}, digits(found.weights[i], 4))]);
+  const direct = unchanged();
+  const size = values.q.length;
+  const rows = values.labels.map((label, i) => [
+    make("bdi", {}, label), values.fits ? digits(values.fits[i], 3) : "", field(values.scores[i], (now) => { values.scores[i] = now; recompute({ fromScores: true }); }, `score of ${label}`),
+    values.allowed[i] ? "" : "masked", make("b", {}, digits(values.weights[i], 4))]);
   at("steps").replaceChildren(
-    step("x: the token as it comes in", `${found.x.length} numbers.${direct ? "" : " This model turns q and k by their places, or brings them to one length, so change q below instead."}`,
-      vector(found.x, direct ? (i, now) => { found.x[i] = now; onward({ fromX: true }); } : null, "x", 32)),
-    step("W_Q x: what it asks for", `The head's part of W_Q has ${size} rows of ${found.x.length} numbers; each row times x gives one number${found.bias ? ", plus a bias" : ""}. The first row begins ${found.matrix[0].slice(0, 4).map((value) => digits(value, 3)).join(", ")}\u2026`,
-      vector(found.plain)),
-    step("q: the query", direct ? "The same: this model does nothing more to it." : "The same after its place was turned in, and its length brought to one where the model does that.",
-      vector(found.q, (i, now) => { found.q[i] = now; onward(); }, "q")),
-    step("Scores, mask and softmax", found.fits
-      ? `q.k for every key, times ${digits(found.scale, 4)}${Math.abs(found.scale - size ** -0.5) < 1e-6 ? ` = 1 / \u221a${size}` : ""}; keys that may not be seen are hidden; softmax makes weights of the rest, which sum to 1.`
-      : "This model scores the fit of q and k by a small network; softmax makes weights of the scores, which sum to 1.",
+    step("x: the input vector of the token", `${values.x.length} numbers.${direct ? "" : " This model rotates or normalizes q and k, so edit q below instead."}`,
+      vector(values.x, direct ? (i, now) => { values.x[i] = now; recompute({ fromX: true }); } : null, "x", 32)),
+    step("W_Q x: the query projection", `The part of W_Q that belongs to this head has ${size} rows of ${values.x.length} numbers; each row times x gives one number${values.bias ? ", plus a bias" : ""}. The first row starts with ${values.matrix[0].slice(0, 4).map((value) => digits(value, 3)).join(", ")}\u2026`,
+      vector(values.plain)),
+    step("q: the query", direct ? "Unchanged: this model applies nothing more to it." : "After rotary position encoding and normalization, where the model has them.",
+      vector(values.q, (i, now) => { values.q[i] = now; recompute(); }, "q")),
+    step("Scores, mask and softmax", values.fits
+      ? `q.k for every key, times ${digits(values.scale, 4)}${Math.abs(values.scale - size ** -0.5) < 1e-6 ? ` = 1 / \u221a${size}` : ""}; masked keys are left out; the softmax of the other scores gives weights that sum to 1.`
+      : "This model computes the score of q and k with a small network; the softmax of the scores gives weights that sum to 1.",
       table(["key", "q.k", "score", "mask", "weight"], rows),
-      found.rest ? make("p", { className: "soft" }, `The ${found.labels.length} keys with the largest weights; the others together weigh ${digits(1 - found.weights.reduce((one, two) => one + two, 0), 4)}.`) : ""),
-    step("The weighted mean of the values", "Each key's value vector times its weight, added up: what this head says.", vector(found.mixed)),
-    step("All heads side by side, times W_O", found.changed ? "Numbers were changed above, so what follows from the other heads is no longer shown." : `${found.joined.length} numbers, and after W_O the ${found.output.length} that are added to the token.`,
-      ...(found.changed ? [] : [vector(found.joined, null, "", 32), vector(found.output, null, "", 32)])),
+      values.remaining ? make("p", { className: "soft" }, `The ${values.labels.length} keys with the largest weights; the weights of the others sum to ${digits(1 - values.weights.reduce((one, two) => one + two, 0), 4)}.`) : ""),
+    step("Weighted mean of the values", "The value vector of each key times its weight, summed: the output of this head.", vector(values.mixed)),
+    step("All heads concatenated, times W_O", values.changed ? "Values were edited above, so the output of the other heads is no longer shown." : `${values.joined.length} numbers, and after W_O the ${values.output.length} that are added to the residual stream.`,
+      ...(values.changed ? [] : [vector(values.joined, null, "", 32), vector(values.output, null, "", 32)])),
   );
 };
 
 const compute = async () => {
-  const [map, head, token] = ["map", "head", "token"].map((id) => at(id).value);
-  remember({ model: at("model").value, text: at("text").value, map, head, query: token });
+  const [map, head, position] = ["map", "head", "query"].map((id) => at(id).value);
+  updateAddress({ model: at("model").value, ...textInputs(readInputs(at("inputs"))), map, head, query: position });
   try {
-    found = await ask(`/api/look/${look.id}/steps?${query({ map, head, query: token })}`);
-    say(at("said"));
+    values = await request(`/api/look/${prediction.id}/calculation?${query({ map, head, query: position })}`);
+    showError();
     draw();
   } catch (error) {
-    say(at("said"), error);
+    showError(error);
   }
 };
-const pick = (wanted = {}) => {
-  const names = look.maps.filter((one) => one.name !== "alignment").map((one) => one.name);
-  at("pick").hidden = !names.length;
-  if (!names.length) return say(at("said"), "This model has no attention to look at.");
+const showSelectors = (wanted = {}) => {
+  const names = prediction.maps.filter((one) => !["alignment", "rollout"].includes(one.name)).map((one) => one.name);
+  at("selectors").hidden = !names.length;
+  if (!names.length) return showError("This model has no attention to show.");
   at("map").replaceChildren(...names.map((name) => new Option(name)));
   if (names.includes(wanted.map)) at("map").value = wanted.map;
-  inner(wanted);
+  showHeads(wanted);
   return undefined;
 };
-const inner = (wanted = {}) => {
-  const map = look.maps.find((one) => one.name === at("map").value);
+const showHeads = (wanted = {}) => {
+  const map = prediction.maps.find((one) => one.name === at("map").value);
   at("head").replaceChildren(...Array.from({ length: map.heads }, (_, i) => new Option(i)));
-  at("token").replaceChildren(...map.queries.labels.map((label, i) => new Option(`${i} ${label}`, i)));
+  at("query").replaceChildren(...map.queries.labels.map((label, i) => new Option(`${i} ${label}`, i)));
   if (wanted.head < map.heads) at("head").value = wanted.head;
-  at("token").value = wanted.query < map.queries.labels.length ? wanted.query : map.queries.labels.length - 1;
+  at("query").value = wanted.query < map.queries.labels.length ? wanted.query : map.queries.labels.length - 1;
   compute();
 };
-const go = async (event) => {
+const submit = async (event) => {
   event?.preventDefault();
-  const options = Object.fromEntries((data.asked.options ?? "").split("\n").filter(Boolean).map((line) => [line.split("=")[0], line.split("=").slice(1).join("=")]));
   try {
-    look = await ask("/api/look", { model: at("model").value, text: at("text").value, options: event ? {} : options });
-    say(at("said"));
-    pick(event ? {} : data.asked);
+    const options = event ? {} : parseOptionText(data.parameters.options);
+    prediction = await request("/api/look", { model: at("model").value, inputs: readInputs(at("inputs")), options });
+    showError();
+    showSelectors(event ? {} : data.parameters);
   } catch (error) {
-    say(at("said"), error);
+    showError(error);
+  }
+};
+const describeModel = async () => {
+  if (!at("model").value) return;
+  try {
+    const form = await request(`/api/models/${encodeURIComponent(at("model").value)}/form`);
+    const before = at("inputs").fields ? readInputs(at("inputs")) : data.parameters;
+    buildInputs(at("inputs"), form.inputs, submit);
+    writeInputs(at("inputs"), before);
+    if (isEmpty(at("inputs")) && form.examples.length) writeInputs(at("inputs"), form.examples[0]);
+  } catch (error) {
+    showError(error);
   }
 };
 at("model").replaceChildren(...data.models.map((name) => new Option(name)));
-if (data.models.includes(data.asked.model)) at("model").value = data.asked.model;
-at("text").value = data.asked.text ?? "";
-at("form").onsubmit = go;
-at("map").onchange = () => inner();
-at("head").onchange = at("token").onchange = compute;
-if (data.asked.text !== undefined) go();
+if (data.models.includes(data.parameters.model)) at("model").value = data.parameters.model;
+at("model").onchange = describeModel;
+at("form").onsubmit = submit;
+at("map").onchange = () => showHeads();
+at("head").onchange = at("query").onchange = compute;
+describeModel().then(() => at("inputs").fields?.some((field) => data.parameters[field.name] !== undefined) && submit());

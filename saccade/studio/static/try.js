@@ -1,97 +1,106 @@
-// Try: the task's own form, and one model or two on the same input.
-import { ask, at, data, digits, make, query, remember, say, wordsOf } from "./common.js";
-import { forms, values } from "./options.js";
+// The Try page: the form of a model, and the predictions of one or two models for the same inputs.
+import { at, data, digits, make, query, request, showError, updateAddress, wordsOf } from "./studio.js";
+import { buildInputs, convertInputs, isEmpty, optionControls, optionText, readInputs, readOptions, textInputs, writeInputs } from "./form.js";
+import { token } from "./views/tokens.js";
 
-const describe = async () => {
+const formOf = (name) => request(`/api/models/${encodeURIComponent(name)}/form`);
+const describeModel = async () => {
   if (!at("model").value) return;
   try {
-    const found = await ask(`/api/models/${encodeURIComponent(at("model").value)}/options`);
-    at("summary").textContent = found.summary;
-    at("options").replaceChildren(...forms(found.options.filter((one) => one.name !== "maps")));
-    if (!at("text").value && found.examples.length) at("text").value = found.examples[0];
-    say(at("said"));
+    const form = await formOf(at("model").value);
+    const before = at("inputs").fields ? convertInputs(readInputs(at("inputs")), at("inputs").fields, form.inputs) : {};
+    at("summary").textContent = form.summary;
+    buildInputs(at("inputs"), form.inputs, submit);
+    writeInputs(at("inputs"), before);
+    at("options").replaceChildren(...optionControls(form.options));
+    if (isEmpty(at("inputs")) && form.examples.length) writeInputs(at("inputs"), form.examples[0]);
+    showError();
   } catch (error) {
-    say(at("said"), error);
+    showError(error);
   }
 };
 
-const bar = (name, value) => {
-  const shade = make("span", { className: "token" }, make("span", {}, name), make("small", {}, digits(value, 4)));
-  if (value >= 0 && value <= 1) shade.style.setProperty("--share", 0.65 * value);
-  return shade;
-};
-const card = (found, milliseconds) => {
-  const text = found.continues ? [make("span", { className: "soft" }, found.input), found.output] : [found.output || "(no answer)"];
-  const aligned = found.maps.find((one) => one.name === "alignment");
+const bar = (name, value) => token(name, { value: value >= 0 && value <= 1 ? value : 0, number: digits(value, 4) });
+const card = (prediction, milliseconds) => {
+  const { text } = prediction.output;
+  const [prompt] = Object.values(prediction.inputs);
+  const shown = prediction.continues ? [make("span", { className: "soft" }, prompt), text] : [text || "(no answer)"];
+  const aligned = prediction.maps.find((one) => one.name === "alignment");
   const parts = [
-    make("h2", {}, found.model),
-    make("p", { className: "answer", dir: "auto" }, ...text),
-    make("div", { className: "strip" }, ...Object.entries(found.scores).slice(0, 20).map(([name, value]) => bar(name, value))),
-    ...found.others.map((one) => make("p", { dir: "auto" }, make("small", {}, `${digits(Object.values(one.scores).at(-1), 3)}  `), one.output)),
+    make("h2", {}, prediction.model),
+    make("p", { className: "output", dir: "auto" }, ...shown),
+    ...(prediction.output.png ? [make("img", { className: "preview", alt: text, src: `data:image/png;base64,${prediction.output.png}` })] : []),
+    make("div", { className: "strip" }, ...Object.entries(prediction.scores).slice(0, 20).map(([name, value]) => bar(name, value))),
+    ...prediction.alternatives.map((one) => make("p", { dir: "auto" }, make("small", {}, `${digits(Object.values(one.scores).at(-1), 3)}  `), one.output)),
   ];
-  if (aligned && found.alignment) parts.push(alignment(aligned, found.alignment));
-  const where = { model: found.model, text: at("text").value, options: Object.entries(values(at("options"))).map(([name, value]) => `${name}=${value}`).join("\n") };
-  parts.push(make("p", { className: "row" }, make("small", {}, `${Math.round(milliseconds)} ms`), make("a", { href: `/look?${query(where)}` }, "Look inside")));
+  if (aligned && prediction.alignment) parts.push(alignment(aligned, prediction.alignment));
+  const parameters = { model: prediction.model, ...textInputs(prediction.inputs), options: optionText(at("options")) };
+  parts.push(make("p", { className: "row" }, make("small", {}, `${Math.round(milliseconds)} ms`), make("a", { href: `/look?${query(parameters)}` }, "Look inside")));
   return make("section", { className: "card" }, ...parts);
 };
-// Source words over target words, joined where one comes from the other.
+// Source words over target words; hovering over one highlights those aligned with it.
 const alignment = (map, pairs) => {
   const [targets, sources] = [wordsOf(map.queries), wordsOf(map.keys ?? map.queries)];
-  const chips = (labels) => labels.map((label, i) => {
-    const chip = make("button", { type: "button", className: "token" }, make("span", { dir: "auto" }, label), make("small", {}));
-    chip.dataset.i = i;
-    return chip;
-  });
-  const [above, below] = [chips(sources), chips(targets)];
-  const light = (nodes, chosen) => nodes.forEach((node, i) => node.style.setProperty("--share", chosen.has(i) ? 0.5 : 0));
+  const buttons = (labels) => labels.map((label) => token(label, { select: () => {} }));
+  const [above, below] = [buttons(sources), buttons(targets)];
+  const highlight = (nodes, chosen) => nodes.forEach((node, i) => node.style.setProperty("--share", chosen.has(i) ? 0.5 : 0));
   below.forEach((node, i) => {
     node.onpointerenter = node.onfocus = () => {
-      light(below, new Set([i]));
-      light(above, new Set(pairs.filter(([, target]) => target === i).map(([source]) => source)));
+      highlight(below, new Set([i]));
+      highlight(above, new Set(pairs.filter(([, target]) => target === i).map(([source]) => source)));
     };
   });
   above.forEach((node, i) => {
     node.onpointerenter = node.onfocus = () => {
-      light(above, new Set([i]));
-      light(below, new Set(pairs.filter(([source]) => source === i).map(([, target]) => target)));
+      highlight(above, new Set([i]));
+      highlight(below, new Set(pairs.filter(([source]) => source === i).map(([, target]) => target)));
     };
   });
-  return make("div", {}, make("h3", {}, "Which word comes from which"), make("div", { className: "strip" }, ...above), make("div", { className: "strip" }, ...below));
+  return make("div", {}, make("h3", {}, "Word alignment"), make("div", { className: "strip" }, ...above), make("div", { className: "strip" }, ...below));
 };
 
-const go = async (event) => {
+const submit = async (event) => {
   event?.preventDefault();
+  if (!at("inputs").fields) return;
   const names = [at("model").value, at("other").value].filter(Boolean);
-  remember({ model: names[0], other: names[1] ?? "", text: at("text").value });
-  at("go").disabled = true;
+  const inputs = readInputs(at("inputs"));
+  updateAddress({ model: names[0], other: names[1] ?? "", ...textInputs(inputs) });
+  at("submit").disabled = true;
   try {
     const cards = [];
     for (const model of names) {
-      const began = performance.now();
-      cards.push(card(await ask("/api/look", { model, text: at("text").value, options: values(at("options")) }), performance.now() - began));
+      const form = await formOf(model);
+      const known = Object.entries(readOptions(at("options"))).filter(([name]) => form.options.some((option) => option.name === name));
+      const start = performance.now();
+      const converted = convertInputs(inputs, at("inputs").fields, form.inputs);
+      const prediction = await request("/api/look", { model, inputs: converted, options: Object.fromEntries(known) });
+      cards.push(card(prediction, performance.now() - start));
     }
-    at("answers").replaceChildren(...cards);
-    say(at("said"));
+    at("predictions").replaceChildren(...cards);
+    showError();
   } catch (error) {
-    say(at("said"), error);
+    showError(error);
   } finally {
-    at("go").disabled = false;
+    at("submit").disabled = false;
   }
 };
 
 at("model").replaceChildren(...data.models.map((name) => new Option(name)));
-at("other").replaceChildren(new Option("nothing", ""), ...data.models.map((name) => new Option(name)));
-for (const [id, name] of [["model", data.asked.model], ["other", data.asked.other]]) {
+at("other").replaceChildren(new Option("none", ""), ...data.models.map((name) => new Option(name)));
+for (const [id, name] of [["model", data.parameters.model], ["other", data.parameters.other]]) {
   if (data.models.includes(name)) at(id).value = name;
 }
-at("text").value = data.asked.text ?? "";
-at("model").onchange = describe;
-at("form").onsubmit = go;
-at("text").onkeydown = (event) => {
-  if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) go(event);
-};
+at("model").onchange = describeModel;
+at("form").onsubmit = submit;
 if (!data.models.length) {
   at("form").hidden = true;
-  at("answers").replaceChildren(make("div", { className: "empty" }, make("h2", {}, "Nothing to try yet"), make("p", {}, "Train a model, or fetch one:"), make("pre", {}, "saccade models get minilm")));
+  at("predictions").replaceChildren(make("div", { className: "empty" }, make("h2", {}, "No models yet"), make("p", {}, "Train a model, or download one:"), make("pre", {}, "saccade models get minilm")));
 }
-describe().then(() => data.asked.text !== undefined && go());
+const start = async () => {
+  await describeModel();
+  const given = (at("inputs").fields ?? []).some((field) => data.parameters[field.name] !== undefined);
+  writeInputs(at("inputs"), data.parameters);
+  document.body.dataset.ready = "1";
+  if (given) await submit();
+};
+start();

@@ -1,9 +1,11 @@
-// Watch: one run as it learns: its curves, and the attention of fixed examples at each evaluation.
-import { ask, at, bytes, data, large, make, pixels, say, stateOf } from "./common.js";
+// The page of a run: its curves, and the attention of fixed examples at each evaluation.
+import { at, data, decodeBytes, drawPixels, make, request, showError, stateOf, thousands } from "./studio.js";
 import { chart } from "./chart.js";
+import { exampleName } from "./form.js";
+import { showAxis } from "./views.js";
 
 let run = data;
-let follow = true; // the slider stays at the newest step until somebody moves it
+let newest = true; // the slider stays at the newest step until it is moved
 const cache = new Map();
 
 const where = encodeURIComponent(run.name);
@@ -13,23 +15,22 @@ at("try").href = `/try?model=${where}`;
 
 const curves = () => {
   const last = run.steps.at(-1);
-  at("about").textContent = `${run.task} on ${run.data}${last ? `, step ${large(last.step)}` : ""}`;
+  at("about").textContent = `${run.task} on ${run.data}${last ? `, step ${thousands(last.step)}` : ""}`;
   at("state").className = run.running ? "live" : "soft";
   at("state").textContent = stateOf(run);
-  const skip = ["step", "elapsed", "best", "pairs", "rows", "tokens", "questions", "sentences", "hidden"];
-  const names = [...new Set(run.scores.flatMap(Object.keys))].filter((name) => !skip.includes(name));
+  const series = (records, name) => [{ name, points: records.filter((one) => name in one).map((one) => [one.step, one[name]]) }];
   at("charts").replaceChildren(
-    chart([{ name: "loss", points: run.steps.map((one) => [one.step, one.loss]) }], { title: "training loss" }),
-    ...names.map((name) => chart([{ name, points: run.scores.filter((one) => name in one).map((one) => [one.step, one[name]]) }], { title: `${name} (validation)` })),
-    chart([{ name: "speed", points: run.speed }], { title: "tokens a second" }),
+    ...run.losses.map((name) => chart(series(run.steps, name), { title: `training ${name.replace("_", ", ")}` })),
+    ...run.metrics.map((name) => chart(series(run.evaluations, name), { title: `${name} (validation)` })),
+    chart([{ name: "throughput", points: run.throughput }], { title: `${run.unit || "tokens"} per second` }),
   );
-  at("written").hidden = !run.samples.length;
+  at("outputs").hidden = !run.samples.length;
   at("samples").replaceChildren(...run.samples.slice(-3).reverse().map((one) =>
-    make("p", {}, make("small", {}, `step ${large(one.step)}  `), make("span", { dir: "auto", className: "answer" }, one.text))));
+    make("p", {}, make("small", {}, `step ${thousands(one.step)}  `), make("span", { dir: "auto", className: "output" }, one.text))));
 };
 
-const glimpse = async (step) => {
-  if (!cache.has(step)) cache.set(step, await ask(`/api/runs/${where}/attention/${step}`));
+const snapshot = async (step) => {
+  if (!cache.has(step)) cache.set(step, await request(`/api/runs/${where}/attention/${step}`));
   return cache.get(step);
 };
 const options = (select, names) => {
@@ -40,55 +41,68 @@ const options = (select, names) => {
 };
 
 const show = async () => {
-  at("seen").hidden = !run.seen.length;
-  if (!run.seen.length) return;
-  at("steps").max = run.seen.length - 1;
-  if (follow) at("steps").value = run.seen.length - 1;
-  const step = run.seen[Number(at("steps").value)];
-  at("step").textContent = large(step);
+  at("snapshots").hidden = !run.snapshots.length;
+  if (!run.snapshots.length) return;
+  at("steps").max = run.snapshots.length - 1;
+  if (newest) at("steps").value = run.snapshots.length - 1;
+  const step = run.snapshots[Number(at("steps").value)];
+  at("step").textContent = thousands(step);
   at("steps").setAttribute("aria-valuetext", `step ${step}`);
   try {
-    const found = await glimpse(step);
-    options(at("example"), found.examples.map((_, i) => String(i + 1)));
-    const example = found.examples[Number(at("example").value)] ?? found.examples[0];
+    const { examples } = await snapshot(step);
+    options(at("example"), examples.map((_, i) => String(i + 1)));
+    const example = examples[Number(at("example").value)] ?? examples[0];
     options(at("layer"), example.maps.map((map) => map.name));
-    at("text").textContent = example.output ? `${example.input} \u2192 ${example.output}` : example.input;
+    at("text").textContent = exampleName(example.inputs) + (example.output ? ` \u2192 ${example.output}` : "");
     heads(example.maps[Number(at("layer").value)] ?? example.maps[0]);
   } catch (error) {
-    say(at("said"), error);
+    showError(error);
   }
 };
 const heads = (map) => {
-  const [rows, columns, all] = [map.queries.length, map.keys.length, bytes(map.weights)];
+  const [rows, columns, all] = [map.queries.labels.length, map.keys.labels.length, decodeBytes(map.weights)];
   const size = rows * columns;
   at("heads").replaceChildren(...Array.from({ length: map.heads }, (_, head) => {
-    const canvas = make("canvas", { className: "seen" });
-    const part = all.subarray(head * size, (head + 1) * size);
-    const most = part.reduce((one, two) => Math.max(one, two), 1);
-    pixels(canvas, part, columns, 255 / most);
-    const side = Math.min(300, Math.max(120, 9 * Math.max(rows, columns)));
-    Object.assign(canvas.style, { width: `${side}px`, height: `${(side * rows) / columns}px`, imageRendering: "pixelated" });
-    canvas.setAttribute("role", "img");
-    canvas.setAttribute("aria-label", `head ${head}: ${rows} by ${columns}`);
-    canvas.title = `${map.queries.join(" ")} \u2190 ${map.keys.join(" ")}`;
-    return make("figure", {}, canvas, make("figcaption", { className: "soft" }, `head ${head}`));
+    const weights = all.subarray(head * size, (head + 1) * size);
+    const picture = map.keys.kind === "grid" ? overImage(map.keys, weights, rows) : matrix(map, weights, head);
+    return make("figure", {}, picture, make("figcaption", { className: "soft" }, `head ${head}`));
   }));
+};
+const matrix = (map, weights, head) => {
+  const [rows, columns] = [map.queries.labels.length, map.keys.labels.length];
+  const canvas = make("canvas", {});
+  drawPixels(canvas, weights, columns, 255 / weights.reduce((one, two) => Math.max(one, two), 1));
+  const side = Math.min(300, Math.max(120, 9 * Math.max(rows, columns)));
+  Object.assign(canvas.style, { width: `${side}px`, height: `${(side * rows) / columns}px`, imageRendering: "pixelated" });
+  canvas.setAttribute("role", "img");
+  canvas.setAttribute("aria-label", `head ${head}: ${rows} by ${columns}`);
+  canvas.title = `${map.queries.labels.join(" ")} \u2190 ${map.keys.labels.join(" ")}`;
+  return canvas;
+};
+// Over an image the mean of all queries is shown.
+const overImage = (axis, weights, rows) => {
+  const values = axis.labels.map((_, i) => {
+    let sum = 0;
+    for (let row = 0; row < rows; row++) sum += weights[row * axis.labels.length + i];
+    return sum / rows / 255;
+  });
+  return showAxis({ axis, labels: axis.labels, values, largest: Math.max(...values, 1e-6) });
 };
 
 at("steps").oninput = () => {
-  follow = Number(at("steps").value) === run.seen.length - 1;
+  newest = Number(at("steps").value) === run.snapshots.length - 1;
   show();
 };
 at("example").onchange = at("layer").onchange = show;
 addEventListener("theme", show);
 const refresh = async () => {
   try {
-    run = await ask(`/api/runs/${where}`);
-    say(at("said"));
+    run = await request(`/api/runs/${where}`);
+    showError();
     curves();
     await show();
   } catch (error) {
-    say(at("said"), error);
+    showError(error);
   }
 };
 curves();

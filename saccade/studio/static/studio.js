@@ -1,8 +1,8 @@
-// What every page has in common: the data it begins with, asking the server, making elements, light and dark.
+// Shared by every page: its initial data, requests, elements, colours, light and dark.
 export const at = (id) => document.getElementById(id);
 export const data = JSON.parse(at("data").textContent);
 
-// Texts always become text nodes: no string from a model, a file or a run is ever read as markup.
+// Strings always become text nodes: nothing from a model, a file or a run is ever parsed as markup.
 export const make = (name, properties = {}, ...children) => {
   const node = document.createElement(name);
   for (const [key, value] of Object.entries(properties)) {
@@ -19,58 +19,59 @@ export const shape = (name, attributes = {}, ...children) => {
   return node;
 };
 
-export const ask = async (path, body) => {
-  const how = body === undefined ? {} : {
+export const request = async (path, body) => {
+  const options = body === undefined ? {} : {
     method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body),
   };
-  let answer;
+  let response;
   try {
-    answer = await fetch(path, how);
+    response = await fetch(path, options);
   } catch {
-    throw new Error("The studio does not answer. Is `saccade studio` still running?");
+    throw new Error("The studio does not respond. Is `saccade studio` still running?");
   }
-  const kind = answer.headers.get("content-type") ?? "";
-  if (!answer.ok) throw new Error(kind.includes("json") ? (await answer.json()).error : await answer.text());
-  return kind.includes("json") ? answer.json() : answer.arrayBuffer();
+  const kind = response.headers.get("content-type") ?? "";
+  if (!response.ok) throw new Error(kind.includes("json") ? (await response.json()).error : await response.text());
+  return kind.includes("json") ? response.json() : response.arrayBuffer();
 };
 
-// Weights come as numbers of 16 bits, low byte first: 65535 is 1.
-export const numbers = (buffer) => {
-  const found = new Float32Array(new Uint16Array(buffer));
-  for (let i = 0; i < found.length; i++) found[i] /= 65535;
-  return found;
+// Weights are unsigned 16-bit integers, little-endian: 65535 is 1.
+export const decodeWeights = (buffer) => {
+  const weights = new Float32Array(new Uint16Array(buffer));
+  for (let i = 0; i < weights.length; i++) weights[i] /= 65535;
+  return weights;
 };
-export const bytes = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+export const decodeBytes = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
 export const query = (values) => new URLSearchParams(values).toString();
 
-export const say = (place, error) => {
-  place.replaceChildren(...(error ? [make("p", { className: "error", role: "alert" }, error.message ?? error)] : []));
+// Show an error where the page has room for messages, or clear it.
+export const showError = (error) => {
+  at("message").replaceChildren(...(error ? [make("p", { className: "error", role: "alert" }, error.message ?? error)] : []));
 };
 export const stateOf = (run) => (run.running ? "training" : run.finished ? "finished" : "stopped");
 export const digits = (value, count = 2) => (Number.isFinite(value) ? value.toFixed(count) : String(value));
-export const large = (value) => Math.round(value).toLocaleString("en");
+export const thousands = (value) => Math.round(value).toLocaleString("en");
 
-// The address tells what is on screen, so that a link brings the same view back.
-export const remember = (values) => {
+// The address names what is on screen, so that a link restores the same view.
+export const updateAddress = (values) => {
   const kept = Object.fromEntries(Object.entries(values).filter(([, value]) => value !== "" && value !== null));
   history.replaceState(null, "", `${location.pathname}?${query(kept)}`);
 };
 
 export const dark = () => document.documentElement.classList.contains("dark");
-const paint = (name) => {
+const applyTheme = (name) => {
   document.documentElement.classList.toggle("dark", name === "dark");
   dispatchEvent(new Event("theme"));
 };
-const wished = () => localStorage.getItem("theme")
+const preferredTheme = () => localStorage.getItem("theme")
   ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
-paint(wished());
+applyTheme(preferredTheme());
 at("theme").onclick = () => {
   localStorage.setItem("theme", dark() ? "light" : "dark");
-  paint(wished());
+  applyTheme(preferredTheme());
 };
-matchMedia("(prefers-color-scheme: dark)").onchange = () => paint(wished());
+matchMedia("(prefers-color-scheme: dark)").onchange = () => applyTheme(preferredTheme());
 
-// From paper to ink, one hue that only grows stronger: readable with any colour blindness.
+// One hue from light to dark: readable with any colour blindness.
 const RAMPS = {
   light: [[255, 255, 255], [190, 212, 245], [98, 146, 222], [26, 86, 196], [10, 32, 92]],
   dark: [[20, 23, 27], [30, 58, 104], [46, 104, 178], [109, 177, 255], [224, 240, 255]],
@@ -79,24 +80,24 @@ export const ramp = () => {
   const stops = RAMPS[dark() ? "dark" : "light"];
   const table = new Uint8ClampedArray(256 * 4);
   for (let i = 0; i < 256; i++) {
-    const place = (i / 255) * (stops.length - 1);
-    const low = Math.min(Math.floor(place), stops.length - 2);
-    for (let c = 0; c < 3; c++) table[4 * i + c] = stops[low][c] + (stops[low + 1][c] - stops[low][c]) * (place - low);
+    const position = (i / 255) * (stops.length - 1);
+    const low = Math.min(Math.floor(position), stops.length - 2);
+    for (let c = 0; c < 3; c++) table[4 * i + c] = stops[low][c] + (stops[low + 1][c] - stops[low][c]) * (position - low);
     table[4 * i + 3] = 255;
   }
   return table;
 };
-// Shares from 0 to 1, or bytes, as pixels of a canvas: one a cell.
-export const pixels = (canvas, values, width, scale = 255) => {
+// Draw values from 0 to 1 (or bytes, with scale 1) on a canvas, one pixel per cell.
+export const drawPixels = (canvas, values, width, scale = 255) => {
   canvas.width = Math.max(1, width);
   canvas.height = Math.max(1, values.length / width);
   const pen = canvas.getContext("2d");
   const image = pen.createImageData(canvas.width, canvas.height);
-  const [colours, cells] = [ramp(), image.data].map((one) => new Uint32Array(one.buffer)); // four bytes at once
+  const [colours, cells] = [ramp(), image.data].map((one) => new Uint32Array(one.buffer)); // RGBA as one number
   for (let i = 0; i < values.length; i++) cells[i] = colours[Math.min(255, Math.max(0, Math.round(values[i] * scale)))];
   pen.putImageData(image, 0, 0);
 };
-// A table whose first column is words and whose others are numbers.
+// A table whose first column is text and whose other columns are numbers.
 export const table = (head, rows) => {
   const cell = (name, extra) => (value, i) => make(name, { ...extra, className: i ? "number" : "" }, value);
   return make("div", { className: "scroll" }, make("table", {},
@@ -104,14 +105,14 @@ export const table = (head, rows) => {
     make("tbody", {}, ...rows.map((row) => make("tr", {}, ...row.map(cell("td")))))));
 };
 
-// The pieces of an axis joined to words.
+// The labels of an axis, sub-word tokens merged to words.
 export const wordsOf = (axis) => {
-  if (!axis.words.length) return axis.labels;
-  const found = [];
+  if (!axis.words?.length) return axis.labels;
+  const words = [];
   axis.labels.forEach((label, i) => {
-    if (i && axis.words[i] === axis.words[i - 1]) found[found.length - 1] += label;
-    else found.push(label);
+    if (i && axis.words[i] === axis.words[i - 1]) words[words.length - 1] += label;
+    else words.push(label);
   });
-  return found.map((label) => label.replace(/^\u2423+|\u2423+$/g, "") || label);
+  return words.map((label) => label.replace(/^\u2423+|\u2423+$/g, "") || label);
 };
 export const COLOURS = ["a", "b", "c", "d", "e", "f"].map((name) => `var(--${name})`);

@@ -1,0 +1,156 @@
+"""The Look page as JSON: a prediction, thumbnails of its heads, rectangles of a map, and explanations."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import asdict, replace
+from typing import Any
+
+from saccade.core import AttentionMap
+from saccade.errors import UsageError
+from saccade.look.explain import Ablation, Calculation, PositionScores
+from saccade.look.labels import visible
+from saccade.look.maps import is_self_attention, word_alignment
+from saccade.look.serialize import inputs_to_json, map_to_json, pack, token_scores_to_json
+from saccade.look.view import head_statistics, thumbnails
+from saccade.studio.sessions import Inspection
+
+THUMBNAIL = 40  # cells of a thumbnail, each way
+CELLS = 1 << 22  # most weights of one response
+ROLLOUT = 1024  # most positions of a text whose layers are multiplied
+KEYS = 64  # keys of a calculation that is shown number by number
+MOST_ABLATIONS = 1000
+
+
+def describe(inspection: Inspection) -> dict[str, Any]:
+    """Return a prediction and the axes of its maps; weights are fetched when they are shown."""
+    prediction = inspection.prediction
+    alignment = prediction.alignment
+    aligned = [] if alignment is None else [replace(alignment, name="alignment")]
+    maps = [_map(one) for one in [*aligned, *prediction.attention.values()]]
+    layers = inspection.layers
+    if len(layers) > 1 and layers[0].shape[1] <= ROLLOUT:  # computed when it is shown
+        maps.append({**_map(layers[0]), "name": "rollout", "heads": 1})
+    others = [{"output": one.text, "scores": dict(one.scores)} for one in prediction.alternatives]
+    return {
+        "id": inspection.id,
+        "model": inspection.name,
+        "continues": bool(getattr(inspection.model.task, "continues", False)),
+        "inputs": inputs_to_json(prediction.inputs),
+        "output": prediction.output.to_json(),
+        "scores": dict(prediction.scores),
+        "alternatives": others,
+        "token_scores": [token_scores_to_json(one, clean=True) for one in prediction.token_scores],
+        "maps": maps,
+        "alignment": None if alignment is None else word_alignment(alignment),
+    }
+
+
+def _map(attention: AttentionMap) -> dict[str, Any]:
+    described = map_to_json(attention, None, clean=True)
+    return {**described, "keys": None if is_self_attention(attention) else described["keys"]}  # null: self-attention
+
+
+def overview(inspection: Inspection) -> list[dict[str, Any]]:
+    """Return a thumbnail of every head of every map, one byte per cell."""
+    pictures = []
+    for attention in inspection.prediction.attention.values():
+        small = thumbnails(attention, THUMBNAIL)
+        heads, rows, columns = small.shape
+        cells = base64.b64encode(pack(small, "uint8")).decode()
+        pictures.append({"name": attention.name, "heads": heads, "rows": rows, "columns": columns, "cells": cells})
+    return pictures
+
+
+def cells(inspection: Inspection, name: str, head: int | None, rows: range, columns: range, *, words: bool) -> bytes:
+    """Return the weights of a rectangle as unsigned 16-bit integers, little-endian, 65535 for 1."""
+    count = len(rows) * len(columns)
+    if count > CELLS:
+        raise UsageError(f"a rectangle must have at most {CELLS:,} weights, but has {count:,}")
+    return pack(inspection.view(name, words=words).cells(rows, columns, head), "uint16")
+
+
+def statistics(inspection: Inspection, name: str) -> list[dict[str, Any]]:
+    """Return what each head of a map attends to."""
+    return [
+        {**{key: round(value, 4) for key, value in asdict(one).items()}, "pattern": one.pattern}
+        for one in head_statistics(inspection.attention(name))
+    ]
+
+
+def parse_ablations(values: object) -> list[Ablation]:
+    """Return ablations from JSON."""
+    if not isinstance(values, list) or len(values) > MOST_ABLATIONS:
+        raise UsageError(f"ablations must be a list of at most {MOST_ABLATIONS:,}")
+    ablations = []
+    for value in values:
+        entry = value if isinstance(value, dict) else {}
+        name, numbers = entry.get("map"), [entry.get(key) for key in ("head", "query", "key")]
+        if not isinstance(name, str) or not all(one is None or type(one) is int for one in numbers):
+            raise UsageError("an ablation must have a map and a head, and may have a query and a key")
+        if numbers[0] is None:
+            raise UsageError("an ablation must have a head, but has none")
+        ablations.append(Ablation(name, numbers[0], numbers[1], numbers[2]))
+    return ablations
+
+
+def effect(inspection: Inspection, values: object) -> dict[str, Any]:
+    """Return the scores of the answer before and after ablations."""
+    found = inspection.explanation.ablate_all(parse_ablations(values))
+    before, after = ([_position(one) for one in side] for side in (found.before, found.after))
+    return {"lost": found.lost, "before": before, "after": after}
+
+
+def importance(inspection: Inspection) -> dict[str, list[float]]:
+    """Return how much each head contributes to the log-probability of the answer."""
+    return inspection.explanation.importance()
+
+
+def logit_lens(inspection: Inspection) -> list[dict[str, Any]]:
+    """Return what the output layer predicts after each layer."""
+    layers = inspection.explanation.logit_lens()
+    return [{"name": layer.name, "positions": [_position(one) for one in layer.positions]} for layer in layers]
+
+
+def _position(scores: PositionScores) -> dict[str, Any]:
+    top = [[visible(name), probability] for name, probability in scores.top]
+    labels = {"position": visible(scores.position), "answer": visible(scores.answer)}
+    return {**labels, "log_prob": scores.log_prob, "top": top}
+
+
+def attribution(inspection: Inspection, position: int | None, method: str) -> list[dict[str, Any]]:
+    """Return how much each input token contributes to the answer."""
+    if method not in ("gradient", "integrated"):
+        raise UsageError(f"method must be gradient or integrated, but is '{method}'")
+    scores = inspection.explanation.attribute(position, "gradient" if method == "gradient" else "integrated")
+    return [token_scores_to_json(one, clean=True) for one in scores]
+
+
+def calculation(inspection: Inspection, name: str, head: int, query: int) -> dict[str, Any]:
+    """Return one head for one query number by number; of many keys those with the largest weights."""
+    values = inspection.explanation.calculation(name, head, query)
+    labels = inspection.attention(name).keys.labels
+    kept = sorted(values.weights.topk(min(KEYS, len(values.weights))).indices.tolist())
+    if len(labels) <= KEYS:
+        kept = list(range(len(labels)))
+    shown = {"keys": kept, "labels": [visible(labels[at]) for at in kept]}
+    return {**shown, **_numbers(values, kept), "remaining": _remaining(values, kept)}
+
+
+def _remaining(values: Calculation, kept: list[int]) -> dict[str, Any] | None:
+    """Return the keys that are not shown as one: the score and the value with the same effect."""
+    hidden = values.allowed.clone()
+    hidden[kept] = False
+    if not bool(hidden.any()):
+        return None
+    weights = values.scores[hidden].softmax(0)
+    return {"score": float(values.scores[hidden].logsumexp(0)), "value": (weights @ values.v[hidden]).tolist()}
+
+
+def _numbers(values: Calculation, kept: list[int]) -> dict[str, Any]:
+    by_key = {"k": values.k, "v": values.v, "fits": values.fits, "scores": values.scores, "weights": values.weights}
+    whole = {"x": values.x, "matrix": values.matrix, "bias": values.bias, "plain": values.plain, "q": values.q}
+    whole |= {"mixed": values.mixed, "joined": values.joined, "output": values.output}
+    numbers = {name: None if value is None else value[kept].tolist() for name, value in by_key.items()}
+    numbers |= {name: None if value is None else value.tolist() for name, value in whole.items()}
+    return {**numbers, "scale": values.scale, "allowed": values.allowed[kept].tolist()}

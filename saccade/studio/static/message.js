@@ -1,0 +1,2 @@
+// A page with a message only.
+import "./studio.js";
