@@ -61,8 +61,6 @@ def open_base(ref: str, root: Path) -> Pretrained:
     try:
         run = runs.find(root, ref)
     except UsageError:
-        if not is_pretrained(ref):
-            raise
         return open_pretrained(ref)
     return load_run(run).to_pretrained()
 

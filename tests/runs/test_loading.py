@@ -164,11 +164,10 @@ def test_a_base_is_a_run_or_a_pretrained_model(run: Run, monkeypatch: pytest.Mon
     base = open_base("tiny-1", run.folder.parent)
     assert base.config == Config()
     assert torch.equal(base.network.head.weight, saved(run, 4)["head.weight"])
-    monkeypatch.setattr(loading, "is_pretrained", lambda ref: True)
     monkeypatch.setattr(loading, "open_pretrained", lambda ref: f"opened {ref}")
     assert open_base("owner/name", run.folder.parent) == "opened owner/name"
 
 
 def test_a_base_that_does_not_exist_is_named(run: Run) -> None:
-    with pytest.raises(UsageError, match="no run 'tiny-2'"):
-        open_base("tiny-2", run.folder.parent)
+    with pytest.raises(UsageError, match=r"no model 'minilmm'; did you mean 'minilm'\?; name an existing folder"):
+        open_base("minilmm", run.folder.parent)
