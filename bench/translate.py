@@ -105,7 +105,7 @@ def ours(folder):
     def work():
         packed = pack(model, SENTENCES * BEAMS)  # measured too, since the task does it for every call
         state = DecoderState(packed, packed.encode(ids, keep), LENGTH + 1)
-        hypotheses = search(state, [LENGTH] * SENTENCES, begin=PAD, end=END, settings=Search(beam=BEAMS))
+        hypotheses = search(state, [LENGTH] * SENTENCES, start_id=PAD, end_id=END, settings=Search(beam=BEAMS))
         return [list(best[0].ids) for best in hypotheses]
 
     return work

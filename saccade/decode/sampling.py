@@ -1,4 +1,4 @@
-"""Sampling: from logits to the next token, greedily or by chance.
+"""Sampling: from logits to the next token, greedy or random.
 
 Shapes: B rows, V vocabulary, T tokens so far.
 """
@@ -11,18 +11,18 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Sampling:
-    """How the next token is chosen."""
+    """Settings for choosing the next token."""
 
     temperature: float = 0.8
-    """below 1 plays safe, above 1 dares; 0 always takes the likeliest"""
+    """<1 sharpens, >1 flattens the distribution, 0 is greedy"""
     top_k: int = 0
-    """choose among this many likeliest tokens; 0: all"""
+    """sample from the k most probable tokens; 0: all"""
     top_p: float = 1.0
-    """choose among the likeliest tokens that together have this probability"""
+    """sample from the smallest set of tokens with at least this total probability (nucleus sampling)"""
     min_p: float = 0.0
-    """leave out tokens less likely than this share of the likeliest"""
+    """leave out tokens less probable than this times the most probable one"""
     repetition_penalty: float = 1.0
-    """above 1 makes tokens that were used already less likely"""
+    """>1 makes tokens that occurred already less probable"""
 
     def __post_init__(self) -> None:
         if self.temperature < 0:
@@ -38,19 +38,19 @@ class Sampling:
 
 
 def choose(logits: Tensor, used: Tensor, sampling: Sampling, generator: torch.Generator) -> Tensor:
-    """The next token of each row: logits (B, V), tokens so far (B, T) -> (B,)."""
+    """Choose the next token of each row: logits (B, V), tokens so far (B, T) -> (B,)."""
     if sampling.repetition_penalty != 1:
         logits = penalise(logits, used, sampling.repetition_penalty)
-    if sampling.temperature < 1e-5:  # as good as 0, and logits divided by it would overflow
+    if sampling.temperature < 1e-5:  # practically 0, and logits divided by it would overflow
         return logits.argmax(-1)
-    probabilities = distribution(logits, sampling)
-    return torch.multinomial(probabilities.cpu(), 1, generator=generator)[:, 0].to(logits.device)
+    probs = distribution(logits, sampling)
+    return torch.multinomial(probs.cpu(), 1, generator=generator)[:, 0].to(logits.device)
 
 
 def distribution(logits: Tensor, sampling: Sampling) -> Tensor:
-    """The probabilities tokens are drawn from, after temperature and cuts: (B, V); the likeliest always stays."""
-    probabilities = (logits.float() / sampling.temperature).softmax(-1)
-    ranked, order = probabilities.sort(-1, descending=True)
+    """Return the probabilities (B, V) to sample from, after temperature and cut-offs; the most probable token stays."""
+    probs = (logits.float() / sampling.temperature).softmax(-1)
+    ranked, order = probs.sort(-1, descending=True)
     cut = torch.zeros_like(ranked, dtype=torch.bool)
     if sampling.top_k:
         cut[:, sampling.top_k :] = True
@@ -65,5 +65,5 @@ def distribution(logits: Tensor, sampling: Sampling) -> Tensor:
 
 def penalise(logits: Tensor, used: Tensor, penalty: float) -> Tensor:
     """Divide the positive logits of used tokens by the penalty, multiply the others (https://arxiv.org/abs/1909.05858)."""
-    seen = logits.gather(-1, used)
-    return logits.scatter(-1, used, torch.where(seen > 0, seen / penalty, seen * penalty))
+    values = logits.gather(-1, used)
+    return logits.scatter(-1, used, torch.where(values > 0, values / penalty, values * penalty))

@@ -1,4 +1,4 @@
-"""Tags: the best row of tags, of those whose neighbours may stand together.
+"""Tags: the best sequence of tags whose transitions are all allowed (Viterbi algorithm).
 
 Shapes: T words, N tags.
 """
@@ -10,22 +10,22 @@ import torch.nn.functional as F
 from torch import Tensor
 
 
-def best_tags(scores: Tensor, joins: Tensor) -> Tensor:
-    """The tags (T,) with the largest sum of scores (T, N).
+def viterbi(scores: Tensor, transitions: Tensor) -> Tensor:
+    """Return the allowed sequence of tags (T,) with the largest sum of scores (T, N).
 
-    joins (N + 1, N + 1): whether a tag may come after another; the last row is the beginning, the last column the end.
+    transitions (N + 1, N + 1): whether a tag may follow another; the last row is the start, the last column the end.
     """
-    free = scores.argmax(-1)
-    around = F.pad(free, (1, 1), value=len(joins) - 1)
-    if bool(joins[around[:-1], around[1:]].all()):
-        return free
-    step = torch.zeros_like(joins, dtype=scores.dtype).masked_fill(~joins, -math.inf)
-    best, before = scores[0] + step[-1, :-1], list[Tensor]()  # Viterbi: the best row that ends in each tag
+    greedy = scores.argmax(-1)
+    padded = F.pad(greedy, (1, 1), value=len(transitions) - 1)
+    if bool(transitions[padded[:-1], padded[1:]].all()):
+        return greedy
+    penalty = torch.zeros_like(transitions, dtype=scores.dtype).masked_fill(~transitions, -math.inf)
+    best, previous = scores[0] + penalty[-1, :-1], list[Tensor]()  # score of the best sequence that ends in each tag
     for row in scores[1:]:
-        best, chosen = (best[:, None] + step[:-1, :-1]).max(0)
+        best, chosen = (best[:, None] + penalty[:-1, :-1]).max(0)
         best = best + row
-        before.append(chosen)
-    path = [(best + step[:-1, -1]).argmax()]
-    for chosen in reversed(before):
+        previous.append(chosen)
+    path = [(best + penalty[:-1, -1]).argmax()]
+    for chosen in reversed(previous):
         path.append(chosen[path[-1]])
     return torch.stack(path[::-1])

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from saccade.nn.context import ContextValue
-from saccade.nn.masks import Lowered
+from saccade.nn.masks import KernelMask
 from saccade.nn.packed import original
 from saccade.nn.probe import SupportsWeights
 
@@ -72,7 +72,7 @@ def patch_embeddings(x: Tensor) -> Tensor:
 
 
 def apply_ablations(
-    attention: SupportsWeights, q: Tensor, k: Tensor, v: Tensor, mask: Lowered | None, y: Tensor
+    attention: SupportsWeights, q: Tensor, k: Tensor, v: Tensor, mask: KernelMask | None, y: Tensor
 ) -> Tensor:
     """Return the outputs of all heads (B, H, Q, E) with the ablations of this context; called by the layer itself."""
     active = _ablations.get()
@@ -101,7 +101,7 @@ def apply_ablations(
 def _without_keys(
     attention: SupportsWeights,
     qkv: tuple[Tensor, Tensor, Tensor],
-    mask: Lowered | None,
+    mask: KernelMask | None,
     at: tuple[int, int],
     keys: Sequence[int],
 ) -> Tensor:

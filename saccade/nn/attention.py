@@ -16,7 +16,7 @@ from saccade.nn.ablation import apply_ablations
 from saccade.nn.cache import LayerCache
 from saccade.nn.kernels import needs_plain_operations, rms_normalize
 from saccade.nn.listeners import emit
-from saccade.nn.masks import Lowered, Mask, Near, Padding
+from saccade.nn.masks import CausalWindow, KernelMask, Mask, Padding
 from saccade.nn.probe import notify
 
 Rotate = Callable[[Tensor, int | Tensor], Tensor]
@@ -145,7 +145,7 @@ class Attention(nn.Module):
         x: Tensor,
         memory: Tensor | None = None,
         *,
-        mask: Mask | Lowered | None = None,
+        mask: Mask | KernelMask | None = None,
         cache: LayerCache | None = None,
     ) -> Tensor:
         if self.cross != (memory is not None):
@@ -192,7 +192,7 @@ class Attention(nn.Module):
             x = self.rotate(x, start)
         return x.transpose(1, 2)
 
-    def _mix(self, q: Tensor, k: Tensor, v: Tensor, lowered: Lowered | None) -> Tensor:
+    def _mix(self, q: Tensor, k: Tensor, v: Tensor, lowered: KernelMask | None) -> Tensor:
         """The weighted means, by the fused kernel where the score allows it."""
         if lowered is not None and lowered.block:
             return self._mix_blocks(q, k, v, lowered.block)
@@ -217,14 +217,14 @@ class Attention(nn.Module):
         return y
 
     def _mix_blocks(self, q: Tensor, k: Tensor, v: Tensor, size: int) -> Tensor:
-        """What `Near` allows, block by block: each looks at itself and at the block before it."""
+        """What `CausalWindow` allows, block by block: each looks at itself and at the block before it."""
         rows, tokens = len(q), q.shape[2]
         q, k, v = (F.pad(x, (0, 0, 0, -tokens % size)).unflatten(2, (-1, size)) for x in (q, k, v))  # (B, H, N, C, E)
         k, v = (torch.cat((F.pad(x, (0, 0, 0, 0, 1, -1)), x), dim=3) for x in (k, v))  # (B, G, N, 2C, E)
         q, k, v = (x.transpose(1, 2).flatten(0, 1) for x in (q, k, v))  # (B N, H or G, C or 2C, E)
         real = torch.ones(len(q), 2 * size, dtype=torch.bool, device=q.device)
         real[:: len(q) // rows, :size] = False  # before the first block of a row there is nothing
-        near = (Near(size) & Padding(real)).lower(size, 2 * size, size, q.device)
+        near = (CausalWindow(size) & Padding(real)).lower(size, 2 * size, size, q.device)
         y: Tensor = self._mix(q, k, v, near).unflatten(0, (rows, -1)).transpose(1, 2)  # (B, H, N, C, E)
         return y.flatten(2, 3)[:, :, :tokens]
 

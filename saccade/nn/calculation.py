@@ -14,9 +14,9 @@ from torch import Tensor
 
 from saccade.nn.attention import Attention, Dot, repeat_heads
 from saccade.nn.listeners import listening
-from saccade.nn.masks import Lowered, Mask
+from saccade.nn.masks import KernelMask, Mask
 
-Inputs = tuple[Tensor, Tensor | None, Mask | Lowered | None]
+Inputs = tuple[Tensor, Tensor | None, Mask | KernelMask | None]
 """x (B, Q, D), memory (B, K, its width) and mask of one call"""
 
 
@@ -51,7 +51,7 @@ def record_inputs(attention: Attention) -> Iterator[list[Inputs]]:
 
 @torch.no_grad()
 def calculate(
-    attention: Attention, x: Tensor, memory: Tensor | None, mask: Mask | Lowered | None, head: int, query: int
+    attention: Attention, x: Tensor, memory: Tensor | None, mask: Mask | KernelMask | None, head: int, query: int
 ) -> Calculation:
     """The steps of one head for one query of the first row, over inputs (B, Q, D) and a memory (B, K, its width)."""
     width, group = attention.head_dim, head // attention.queries_per_kv_head

@@ -13,12 +13,12 @@ from torch import Tensor
 from saccade.nn.ablation import apply_ablations
 from saccade.nn.attention import Attention, Score
 from saccade.nn.cache import LayerCache
-from saccade.nn.masks import Lowered, Mask, positions
+from saccade.nn.masks import KernelMask, Mask, positions
 from saccade.nn.probe import notify
 
 
 @dataclass(frozen=True)
-class Shortened(Mask):
+class CompressedCausal(Mask):
     """Key 0 is seen by all; key w + 1 stands for the window w of `stride` tokens and is seen from its last one on."""
 
     stride: int
@@ -27,7 +27,7 @@ class Shortened(Mask):
         return key * self.stride - 1 <= query[..., None]  # (B, Q, K)
 
 
-class Compressed(Attention):
+class CompressedAttention(Attention):
     """Attention of a row to itself; a convolution as wide as its stride makes one key and value of each window.
 
     Such a convolution is a linear layer on the tokens of a window side by side: a memory of width stride x D. Before
@@ -56,7 +56,7 @@ class Compressed(Attention):
         x: Tensor,
         memory: Tensor | None = None,
         *,
-        mask: Mask | Lowered | None = None,
+        mask: Mask | KernelMask | None = None,
         cache: LayerCache | None = None,
     ) -> Tensor:
         start = cache.owner.start if cache else 0
@@ -66,7 +66,7 @@ class Compressed(Attention):
             k, v = F.pad(k, (0, 0, 1, 0)), F.pad(v, (0, 0, 1, 0))  # (B, G, 1 + W, E)
         else:
             k, v = self._go_on(x, cache)
-        lowered = Shortened(self.stride).lower(q.shape[2], k.shape[2], start, x.device)
+        lowered = CompressedCausal(self.stride).lower(q.shape[2], k.shape[2], start, x.device)
         notify(self, q, k, lowered, cache)
         y = apply_ablations(self, q, k, v, lowered, self._mix(q, k, v, lowered))
         result: Tensor = self.out(y.transpose(1, 2).flatten(2))  # (B, T, D)

@@ -37,14 +37,14 @@ class Convolution(nn.Module):
         return F.glu(self.filter(padded), dim=1).transpose(1, 2)  # (B, T, D)
 
 
-class Convolutions(nn.Module):
+class ConvolutionStack(nn.Module):
     """A stack of residual convolutions: `depth` layers of width k see 1 + depth (k - 1) tokens."""
 
     def __init__(self, dim: int, depth: int, width: int, *, causal: bool = False, dropout: float = 0.0) -> None:
         super().__init__()
         self.dropout = dropout
         self.layers = nn.ModuleList(Convolution(dim, width, causal=causal) for _ in range(depth))
-        self.sees = 1 + depth * (width - 1)
+        self.receptive_field = 1 + depth * (width - 1)
 
     def forward(self, x: Tensor, *, keep: Tensor | None = None) -> Tensor:
         """(B, T, D) -> (B, T, D); padding (`keep` False) counts as zeros at every layer, as beyond the edge."""

@@ -97,7 +97,7 @@ class Residual(nn.Module):
         return result
 
 
-def initialise(model: nn.Module) -> None:
+def initialise_zero_residual(model: nn.Module) -> None:
     """Begin so that the first output is 0 and every layer passes on what it gets.
 
     Embeddings have variance 1, matrices 1 / their input width; an output layer (`head`) and the last layer of a

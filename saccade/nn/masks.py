@@ -17,25 +17,25 @@ class Mask(abc.ABC):
     """Who may see whom. True always means: may be seen."""
 
     def __and__(self, other: Mask) -> Mask:
-        return Both(self, other)
+        return Intersection(self, other)
 
     @abc.abstractmethod
     def allow(self, query: Tensor, key: Tensor) -> Tensor:
         """Positions (B or 1, Q) and (K,) -> bool, broadcastable to (B, Q, K)."""
 
-    def lower(self, queries: int, keys: int, start: int | Tensor, device: torch.device) -> Lowered:
+    def lower(self, queries: int, keys: int, start: int | Tensor, device: torch.device) -> KernelMask:
         """What the kernel likes best: nothing, its own causal mode, or a tensor."""
-        return Lowered(self, positions(start, queries, device), torch.arange(keys, device=device))
+        return KernelMask(self, positions(start, queries, device), torch.arange(keys, device=device))
 
 
-class Everything(Mask):
+class Full(Mask):
     """No restriction."""
 
     def allow(self, query: Tensor, key: Tensor) -> Tensor:
         return torch.ones(1, 1, 1, dtype=torch.bool, device=key.device)
 
-    def lower(self, queries: int, keys: int, start: int | Tensor, device: torch.device) -> Lowered:
-        return Lowered(self, positions(start, queries, device), torch.arange(keys, device=device), kernel="none")
+    def lower(self, queries: int, keys: int, start: int | Tensor, device: torch.device) -> KernelMask:
+        return KernelMask(self, positions(start, queries, device), torch.arange(keys, device=device), kernel="none")
 
 
 class Causal(Mask):
@@ -44,11 +44,11 @@ class Causal(Mask):
     def allow(self, query: Tensor, key: Tensor) -> Tensor:
         return key <= query[..., None]  # (B, Q, K)
 
-    def lower(self, queries: int, keys: int, start: int | Tensor, device: torch.device) -> Lowered:
+    def lower(self, queries: int, keys: int, start: int | Tensor, device: torch.device) -> KernelMask:
         kernel = "tensor"
         if isinstance(start, int) and keys == start + queries:
             kernel = "causal" if start == 0 else "none" if queries == 1 else "tensor"
-        return Lowered(self, positions(start, queries, device), torch.arange(keys, device=device), kernel=kernel)
+        return KernelMask(self, positions(start, queries, device), torch.arange(keys, device=device), kernel=kernel)
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Window(Mask):
 
 
 @dataclass(frozen=True)
-class Near(Mask):
+class CausalWindow(Mask):
     """A query sees itself and the `size` - 1 tokens before it; a long row is worked on in blocks, in linear memory."""
 
     size: int
@@ -70,13 +70,13 @@ class Near(Mask):
     def allow(self, query: Tensor, key: Tensor) -> Tensor:
         return (key <= query[..., None]) & (query[..., None] - key < self.size)  # (B, Q, K)
 
-    def lower(self, queries: int, keys: int, start: int | Tensor, device: torch.device) -> Lowered:
+    def lower(self, queries: int, keys: int, start: int | Tensor, device: torch.device) -> KernelMask:
         query, key = positions(start, queries, device), torch.arange(keys, device=device)
         if not isinstance(start, int) or start or queries != keys:
-            return Lowered(self, query, key)
+            return KernelMask(self, query, key)
         if queries <= self.size:
-            return Lowered(self, query, key, kernel="causal")
-        return Lowered(self, query, key, kernel="none", block=self.size)
+            return KernelMask(self, query, key, kernel="causal")
+        return KernelMask(self, query, key, kernel="none", block=self.size)
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,7 +124,7 @@ class Graph(Mask):
 
 
 @dataclass(frozen=True, eq=False)
-class Both(Mask):
+class Intersection(Mask):
     """What two masks allow together."""
 
     first: Mask
@@ -134,7 +134,7 @@ class Both(Mask):
         return self.first.allow(query, key) & self.second.allow(query, key)
 
 
-class Lowered:
+class KernelMask:
     """A mask made ready for one call of the kernel, or of a whole stack of them."""
 
     def __init__(self, mask: Mask, query: Tensor, key: Tensor, *, kernel: str = "tensor", block: int = 0) -> None:
@@ -165,4 +165,4 @@ def positions(start: int | Tensor, count: int, device: torch.device) -> Tensor:
 def combine(*masks: Mask | None) -> Mask | None:
     """All the masks that are given, together."""
     given = [mask for mask in masks if mask is not None]
-    return reduce(Both, given) if given else None
+    return reduce(Intersection, given) if given else None

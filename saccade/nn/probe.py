@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from saccade.nn.cache import LayerCache
 from saccade.nn.context import ContextValue
-from saccade.nn.masks import Lowered
+from saccade.nn.masks import KernelMask
 from saccade.nn.packed import original
 
 Item = TypeVar("Item")
@@ -39,7 +39,7 @@ class RecordedCall:
     q: Tensor  # (B, H, Q, E)
     start: int  # queries of the calls before
     keys: int
-    mask: Lowered | None
+    mask: KernelMask | None
     order: Tensor | None = None  # (B,): the row of the mask that belongs to each row now
 
     def reorder(self, rows: Tensor) -> RecordedCall:
@@ -86,7 +86,7 @@ class RecordedAttention:
         self._history = CallHistory()  # the one that is shown
         self._histories: dict[LayerCache, CallHistory] = {}  # of one decoding: one for each use of a repeated layer
 
-    def record(self, q: Tensor, k: Tensor, mask: Lowered | None, cache: LayerCache | None) -> None:
+    def record(self, q: Tensor, k: Tensor, mask: KernelMask | None, cache: LayerCache | None) -> None:
         """Keep q (B, H, Q, E) and k; with a cache that was used before, this call continues that one."""
         history = self._histories.get(cache) if cache is not None else None
         if history is None or not history.calls:
@@ -108,7 +108,7 @@ class RecordedAttention:
             q, k = _own(q), k if cached or continues else _own(k)
         if mask is not None:  # the mask itself, without the Q x K tensor made for the kernel; None: no restriction
             hides = mask.causal or mask.block or mask.tensor is not None
-            mask = Lowered(mask.mask, mask.query, mask.key, kernel="none") if hides else None
+            mask = KernelMask(mask.mask, mask.query, mask.key, kernel="none") if hides else None
         history.calls.append(RecordedCall(q, history.queries, k.shape[2], mask, order))
         if cached or not continues:
             history.k = k
@@ -221,7 +221,7 @@ class Recorder(Mapping[str, RecordedAttention]):
             yield item
 
     def record(
-        self, attention: nn.Module, q: Tensor, k: Tensor, mask: Lowered | None, cache: LayerCache | None
+        self, attention: nn.Module, q: Tensor, k: Tensor, mask: KernelMask | None, cache: LayerCache | None
     ) -> None:
         """Keep q and k if this layer is recorded; a packed copy counts as the layer it was made of."""
         recorded = self._by_module.get(id(original(attention)))
@@ -251,7 +251,7 @@ def watch(
         yield recorder
 
 
-def notify(attention: nn.Module, q: Tensor, k: Tensor, mask: Lowered | None, cache: LayerCache | None) -> None:
+def notify(attention: nn.Module, q: Tensor, k: Tensor, mask: KernelMask | None, cache: LayerCache | None) -> None:
     """Pass q and k to the recorders of this context; called by every attention layer once per call."""
     recorders = _recorders.get()
     if recorders:

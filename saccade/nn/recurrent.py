@@ -24,12 +24,12 @@ class Recurrent(nn.Module):
     The whole sequence goes through torch's fused kernel; `step` is the same function written out, for decoding.
     """
 
-    def __init__(self, cell: Cell, dim: int, state_dim: int, *, depth: int = 1, both_ways: bool = False) -> None:
+    def __init__(self, cell: Cell, dim: int, state_dim: int, *, depth: int = 1, bidirectional: bool = False) -> None:
         super().__init__()
         if cell not in _KERNELS:
             raise ValueError(f"cell must be one of {', '.join(_KERNELS)}, but is '{cell}'")
-        self.cell, self.depth, self.both_ways = cell, depth, both_ways
-        self.kernel = _KERNELS[cell](dim, state_dim, num_layers=depth, bidirectional=both_ways, batch_first=True)
+        self.cell, self.depth, self.bidirectional = cell, depth, bidirectional
+        self.kernel = _KERNELS[cell](dim, state_dim, num_layers=depth, bidirectional=bidirectional, batch_first=True)
 
     def forward(self, x: Tensor, state: State | None = None, *, keep: Tensor | None = None) -> tuple[Tensor, State]:
         """(B, T, D) -> outputs (B, T, S or 2S), 0 where `keep` is False, and the state after the last real token."""
@@ -50,13 +50,13 @@ class Recurrent(nn.Module):
         """The state before the first token: zeros."""
         like = self.kernel.weight_hh_l0
         assert isinstance(like, Tensor)
-        count = self.depth * (2 if self.both_ways else 1)
+        count = self.depth * (2 if self.bidirectional else 1)
         zeros = like.new_zeros(count, rows, like.shape[1])
         return (zeros, zeros) if self.cell == "lstm" else (zeros,)
 
     def step(self, x: Tensor, state: State) -> tuple[Tensor, State]:
         """One token x (B, D) for each row: the output (B, S) and the next state."""
-        if self.both_ways:
+        if self.bidirectional:
             raise ValueError("a recurrent layer that reads both ways cannot go step by step")
         after: list[State] = []
         for layer in range(self.depth):

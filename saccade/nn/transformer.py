@@ -14,7 +14,7 @@ from saccade.nn.attention import Attention, Cosine, Dot
 from saccade.nn.cache import KVCache
 from saccade.nn.layers import FeedForward, Residual, make_norm
 from saccade.nn.listeners import emit, listening
-from saccade.nn.masks import Lowered, Mask, Window, combine
+from saccade.nn.masks import KernelMask, Mask, Window, combine
 from saccade.nn.positions import Learned, Rotary, Sinusoidal
 
 
@@ -126,8 +126,8 @@ class Layer(nn.Module):
         self,
         x: Tensor,
         memory: Tensor | None,
-        mask: Lowered | None,
-        memory_mask: Lowered | None,
+        mask: KernelMask | None,
+        memory_mask: KernelMask | None,
         cache: KVCache | None,
         name: str,
     ) -> Tensor:
@@ -188,7 +188,7 @@ class Transformer(nn.Module):
             x = x + self.position(start, tokens, x.device).to(x.dtype)
         mask = combine(mask, Window(self.config.window) if self.config.window else None)
         keys = tokens + (cache.longest if cache else 0)
-        # Lowered once here; every layer shares the result.
+        # KernelMask once here; every layer shares the result.
         lowered = mask.lower(tokens, keys, start, x.device) if mask else None
         looked = None
         if memory_mask is not None and memory is not None:

@@ -48,7 +48,7 @@ class Table:
 
 
 def run(table, max_length, settings, prefixes=()):
-    return search(table, max_length, begin=BEGIN, end=END, settings=settings, prefixes=prefixes)
+    return search(table, max_length, start_id=BEGIN, end_id=END, settings=settings, prefixes=prefixes)
 
 
 def outputs(vocabulary, max_length):

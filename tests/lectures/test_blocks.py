@@ -7,7 +7,7 @@ from torch import nn
 
 from saccade.nn.attention import Attention
 from saccade.nn.layers import FeedForward, Residual
-from saccade.nn.masks import Causal, Everything, Graph
+from saccade.nn.masks import Causal, Full, Graph
 from saccade.nn.probe import watch
 from saccade.nn.transformer import Layer, Transformer, TransformerConfig
 
@@ -108,7 +108,7 @@ def test_r43_attention_is_the_only_interaction_between_vectors(norm_first):
     shape = PUBLISHED | {"norm_first": norm_first}
     stack = Transformer(TransformerConfig(dim=16, depth=3, heads=2, hidden=32, **shape)).double()
     x = torch.randn(1, 5, 16).double().requires_grad_()
-    alone, together = Graph(torch.eye(5, dtype=torch.bool)), Everything()
+    alone, together = Graph(torch.eye(5, dtype=torch.bool)), Full()
     for mask, connected in ((alone, torch.eye(5, dtype=torch.bool)), (together, torch.ones(5, 5, dtype=torch.bool))):
         y = stack(x, mask=mask)
         slopes = [torch.autograd.grad(y[0, i].square().sum(), x, retain_graph=True)[0][0] for i in range(5)]

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from saccade.nn.convolution import Convolutions
+from saccade.nn.convolution import ConvolutionStack
 from saccade.nn.layers import ACTIVATIONS, FeedForward, Residual, make_norm
 from saccade.nn.recurrent import Recurrent
 from saccade.nn.transformer import Layer, TransformerConfig
@@ -139,7 +139,7 @@ def test_r05_free_running_leaves_teacher_forcing_at_the_first_wrong_token(cell):
 @pytest.mark.parametrize("width", [3, 5, 7])
 def test_r06_layer_l_of_width_k_sees_one_plus_l_times_k_minus_one_inputs(width):
     tokens, depth = 41, 5
-    stack = Convolutions(4, depth, width).double()
+    stack = ConvolutionStack(4, depth, width).double()
     outputs = []
     for layer in stack.layers:
         layer.register_forward_hook(lambda _, args, y: outputs.append(args[0] + y))
@@ -150,7 +150,7 @@ def test_r06_layer_l_of_width_k_sees_one_plus_l_times_k_minus_one_inputs(width):
         (gradient,) = torch.autograd.grad(y[0, tokens // 2].sum(), x, retain_graph=True)
         measured.append(int((gradient[0].abs().sum(-1) > 0).sum()))
     assert measured == [1 + layer * (width - 1) for layer in range(1, depth + 1)]
-    assert measured[-1] == stack.sees
+    assert measured[-1] == stack.receptive_field
 
 
 def test_r07_layer_norm_works_by_vector_and_batch_norm_by_feature():

@@ -87,7 +87,7 @@ def test_r05_teacher_forced_and_free_running_outputs_differ_and_can_be_printed(c
     given = torch.tensor([[0, 3, 7, 2, 5, 4]])
     forced = model(source, keep, given).argmax(-1)[0].tolist()
     writing = DecoderState(model, model.encode(source, keep), 7)
-    ((found,),) = search(writing, [6], begin=0, end=1, settings=Search(beam=1))
+    ((found,),) = search(writing, [6], start_id=0, end_id=1, settings=Search(beam=1))
     print("teacher-forced", *forced)
     print("free-running", *found.ids)
     assert forced[0] == found.ids[0]  # both have seen START alone

@@ -3,7 +3,7 @@
 import random
 
 from saccade.config import override
-from saccade.data.lengths import PUBLISHED, table
+from saccade.data.lengths import PUBLISHED, length_table
 from saccade.models.seq2seq.architectures import Architecture
 from saccade.tasks import translation
 from saccade.tasks.summarisation import SummaryConfig, Task
@@ -19,9 +19,9 @@ def test_r48_the_table_of_the_lecture():
 
 def test_r48_sizes_that_were_published_fall_into_their_rows():
     """Gigaword: 31 words to 8, here 31 to 10; CNN/DailyMail: 781 to 56, nine in ten below 1,300."""
-    gigaword = table([(31, 10), (28, 12), (36, 11)])
+    gigaword = length_table([(31, 10), (28, 12), (36, 11)])
     assert gigaword[3] == "your data     in 10^1, out 10^1, 10^0 examples"
-    news = table([(781, 56)] * 80 + [(1300, 90)] * 20)
+    news = length_table([(781, 56)] * 80 + [(1300, 90)] * 20)
     assert news[3] == "your data     in 10^2-10^3, out 10^1, 10^2 examples"
 
 

@@ -6,7 +6,7 @@ import torch
 from saccade.models.seq2seq.decoder_only import DecoderConfig, DecoderOnly
 from saccade.models.seq2seq.interface import DecoderState, Vocabularies
 from saccade.nn.cache import KVCache
-from saccade.nn.compressed import Compressed
+from saccade.nn.compressed import CompressedAttention
 from saccade.nn.probe import watch
 
 SMALL = {"dim": 16, "depth": 4, "heads": 2, "hidden": 24, "window_size": 4, "dropout": 0.0, "embedding_dropout": 0.0}
@@ -26,7 +26,7 @@ def some(rows=3, tokens=4):
 
 
 def test_near_and_shortened_layers_take_turns():
-    kinds = [type(make().decoder.get_submodule(f"{index}.self")) is Compressed for index in range(4)]
+    kinds = [type(make().decoder.get_submodule(f"{index}.self")) is CompressedAttention for index in range(4)]
     assert kinds == [False, True, False, True]
 
 

@@ -130,7 +130,7 @@ def generated(reference, **settings):
 def searched(model, settings):
     memory = model.encode(SOURCE, KEEP)
     writing = DecoderState(model, memory, LONGEST + 1)
-    return search(writing, [LONGEST] * len(SOURCE), begin=PAD, end=END, settings=settings)
+    return search(writing, [LONGEST] * len(SOURCE), start_id=PAD, end_id=END, settings=settings)
 
 
 @torch.no_grad()

@@ -323,8 +323,8 @@ def searched(model, source, keep, settings, max_length=8, prefixes=()):
     return search(
         DecoderState(model, memory, max_length + 1),
         [max_length] * len(source),
-        begin=BEGIN,
-        end=END,
+        start_id=BEGIN,
+        end_id=END,
         settings=settings,
         prefixes=prefixes,
     )

@@ -8,8 +8,8 @@ import torch
 
 from saccade.nn.attention import Additive, Attention, Cosine, Dot
 from saccade.nn.cache import KVCache
-from saccade.nn.compressed import Compressed, Shortened
-from saccade.nn.masks import Causal, Near, Window
+from saccade.nn.compressed import CompressedAttention, CompressedCausal
+from saccade.nn.masks import Causal, CausalWindow, Window
 from saccade.nn.positions import Rotary
 from saccade.nn.probe import watch
 
@@ -19,7 +19,7 @@ def assert_same(a, b):
 
 
 def compressed(**given):
-    attention = Compressed(8, 2, **given).double()
+    attention = CompressedAttention(8, 2, **given).double()
     for parameter in attention.parameters():
         torch.nn.init.normal_(parameter, std=0.7)
     return attention
@@ -35,7 +35,7 @@ def test_blocks_equal_the_mask_of_all_positions_with_their_gradients(tokens, sco
     x = torch.randn(3, tokens, 8, dtype=torch.float64, requires_grad=True)
     direction = torch.randn(3, tokens, 8, dtype=torch.float64)
     found, gradients = [], []
-    for mask in (Near(4), Causal() & Window(4)):
+    for mask in (CausalWindow(4), Causal() & Window(4)):
         out = attention(x, mask=mask)
         found.append(out)
         gradients.append(torch.autograd.grad((out * direction).sum(), [x, *attention.parameters()]))
@@ -45,23 +45,23 @@ def test_blocks_equal_the_mask_of_all_positions_with_their_gradients(tokens, sco
 
 
 def test_near_sees_the_last_few_tokens_only():
-    allowed = Near(3).allow(torch.arange(5)[None], torch.arange(5))[0]
+    allowed = CausalWindow(3).allow(torch.arange(5)[None], torch.arange(5))[0]
     assert [row.nonzero().flatten().tolist() for row in allowed] == [[0], [0, 1], [0, 1, 2], [1, 2, 3], [2, 3, 4]]
 
 
 def test_near_goes_on_from_a_cache_and_the_probe_shows_its_weights():
     attention, x = Attention(8, 2).double(), torch.randn(2, 9, 8, dtype=torch.float64)
-    whole = attention(x, mask=Near(4))
+    whole = attention(x, mask=CausalWindow(4))
     cache = KVCache(9)
     parts = []
     with watch(attention) as maps:
         for part in x.split([6, 1, 2], dim=1):
-            parts.append(attention(part, mask=Near(4), cache=cache.layer("self")))
+            parts.append(attention(part, mask=CausalWindow(4), cache=cache.layer("self")))
             cache.advance(part.shape[1])
         weights = maps[""].rows()
     assert_same(torch.cat(parts, dim=1), whole)
     assert_same(weights.sum(-1), torch.ones(2, 2, 9).double())
-    assert ((weights > 0) == Near(4).allow(torch.arange(9)[None], torch.arange(9))).all()
+    assert ((weights > 0) == CausalWindow(4).allow(torch.arange(9)[None], torch.arange(9))).all()
 
 
 def saved_bytes(attention, x, mask):
@@ -81,7 +81,7 @@ def saved_bytes(attention, x, mask):
 def test_memory_and_time_of_near_attention_grow_with_the_length_and_not_its_square():
     attention = Attention(16, 2)
     rows = {tokens: torch.randn(1, tokens, 16) for tokens in (1024, 4096)}
-    kept = {tokens: saved_bytes(attention, x, Near(64)) for tokens, x in rows.items()}
+    kept = {tokens: saved_bytes(attention, x, CausalWindow(64)) for tokens, x in rows.items()}
     assert 3.5 < kept[4096] / kept[1024] < 4.5
     square = {tokens: saved_bytes(attention, x, Causal() & Window(64)) for tokens, x in rows.items()}
     assert square[4096] / square[1024] > 10  # what it would be without blocks
@@ -91,7 +91,7 @@ def test_memory_and_time_of_near_attention_grow_with_the_length_and_not_its_squa
         for _ in range(7):
             begin = time.process_time()
             with torch.no_grad():
-                attention(x, mask=Near(64))
+                attention(x, mask=CausalWindow(64))
             times.append(time.process_time() - begin)
         return min(times)
 
@@ -102,7 +102,7 @@ def test_memory_and_time_of_near_attention_grow_with_the_length_and_not_its_squa
 
 
 def test_a_window_is_seen_from_its_last_token_on_and_the_null_key_always():
-    allowed = Shortened(3).allow(torch.arange(7)[None], torch.arange(4))[0]
+    allowed = CompressedCausal(3).allow(torch.arange(7)[None], torch.arange(4))[0]
     assert [row.nonzero().flatten().tolist() for row in allowed] == [
         *[[0], [0], [0, 1]],
         *[[0, 1], [0, 1], [0, 1, 2]],
@@ -136,7 +136,7 @@ def test_the_future_does_not_change_the_past():
 
 def test_a_window_of_one_is_refused():
     with pytest.raises(ValueError, match="stride must be at least 2, but is 1"):
-        Compressed(8, 2, stride=1)
+        CompressedAttention(8, 2, stride=1)
 
 
 @pytest.mark.parametrize("stride", [2, 3, 5])
@@ -184,7 +184,7 @@ def test_memory_that_no_row_has_written_is_never_read(stride):
     Reordering moves the used part into new memory. Later the longest row makes windows visible that a shorter row has
     not filled: masked, but with a weight of 0 x nan.
     """
-    attention, x = Compressed(8, 2, stride=stride).double().eval(), torch.randn(3, 30, 8).double()
+    attention, x = CompressedAttention(8, 2, stride=stride).double().eval(), torch.randn(3, 30, 8).double()
     whole, lengths = attention(x), torch.tensor([9, 4, 1])
     torch.use_deterministic_algorithms(True)
     try:

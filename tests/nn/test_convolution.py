@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from saccade.nn.convolution import Convolution, Convolutions
+from saccade.nn.convolution import Convolution, ConvolutionStack
 
 
 @given(width=st.sampled_from([1, 3, 5]), tokens=st.integers(1, 7), causal=st.booleans())
@@ -28,17 +28,17 @@ def test_a_convolution_equals_a_plain_loop(width, tokens, causal):
 @given(depth=st.integers(1, 4), width=st.sampled_from([2, 3, 5]), causal=st.booleans())
 def test_a_stack_sees_as_far_as_it_says(depth, width, causal):
     width = width if causal else width | 1
-    stack = Convolutions(3, depth, width, causal=causal).double()
-    assert stack.sees == 1 + depth * (width - 1)
+    stack = ConvolutionStack(3, depth, width, causal=causal).double()
+    assert stack.receptive_field == 1 + depth * (width - 1)
     x = torch.randn(1, 41, 3).double().requires_grad_()
     (gradient,) = torch.autograd.grad(stack(x)[0, 20].sum(), x)
     reached = (gradient[0].abs().sum(-1) > 0).nonzero().flatten().tolist()
-    last = 20 if causal else 20 + stack.sees // 2
-    assert reached == list(range(last - stack.sees + 1, last + 1))
+    last = 20 if causal else 20 + stack.receptive_field // 2
+    assert reached == list(range(last - stack.receptive_field + 1, last + 1))
 
 
 def test_a_stack_adds_each_layer_and_keeps_the_variance():
-    stack = Convolutions(3, 2, 3).double()
+    stack = ConvolutionStack(3, 2, 3).double()
     x = expected = torch.randn(2, 6, 3).double()
     for layer in stack.layers:
         expected = (expected + layer(expected)) * math.sqrt(0.5)
@@ -47,7 +47,7 @@ def test_a_stack_adds_each_layer_and_keeps_the_variance():
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_padding_counts_as_beyond_the_edge(causal):
-    stack = Convolutions(3, 3, 3, causal=causal).double()
+    stack = ConvolutionStack(3, 3, 3, causal=causal).double()
     x = torch.randn(1, 7, 3).double()
     keep = (torch.arange(7) < 4)[None]
     garbage = torch.where(keep[..., None], x, 1e6)

@@ -9,7 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from saccade.nn.layers import ACTIVATIONS, FeedForward, Residual, RMSNorm, initialise, initialise_gpt2, make_norm
+from saccade.nn.layers import (
+    ACTIVATIONS,
+    FeedForward,
+    Residual,
+    RMSNorm,
+    initialise_gpt2,
+    initialise_zero_residual,
+    make_norm,
+)
 
 FORMULAS = {
     "relu": lambda x: max(x, 0.0),
@@ -104,7 +112,7 @@ def make_block():
 
 def test_weights_begin_so_that_every_block_is_the_identity():
     model = make_block()
-    initialise(model)
+    initialise_zero_residual(model)
     deviations = {name: module.weight.std().item() for name, module in model.items()}
     expected = {"up": 200**-0.5, "out": 0.0, "down": 0.0, "head": 0.0, "table": 1.0}
     assert deviations == pytest.approx(expected, rel=0.03)

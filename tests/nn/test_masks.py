@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from saccade.nn.masks import Both, Causal, Everything, Graph, Mask, Padding, Prefix, Segments, Window, combine
+from saccade.nn.masks import Causal, Full, Graph, Intersection, Mask, Padding, Prefix, Segments, Window, combine
 
 ROWS, TOKENS, CPU = 3, 6, torch.device("cpu")
 
@@ -18,7 +18,7 @@ EDGES_BY_ROW = torch.rand(ROWS, TOKENS, TOKENS) < 0.5
 
 # each mask beside its rule for row b, query position q and key position k
 RULES = {
-    "everything": (Everything(), lambda b, q, k: True),
+    "everything": (Full(), lambda b, q, k: True),
     "causal": (Causal(), lambda b, q, k: k <= q),
     "window": (Window(2), lambda b, q, k: -2 < k - q < 2),
     "window_of_one": (Window(1), lambda b, q, k: k == q),
@@ -94,8 +94,8 @@ def test_what_the_kernel_gets_is_the_mask_except_for_empty_queries(name):
 @pytest.mark.parametrize(
     ("mask", "queries", "keys", "start", "mode"),
     [
-        (Everything(), 4, 4, 0, "none"),
-        (Everything(), 1, 9, 8, "none"),
+        (Full(), 4, 4, 0, "none"),
+        (Full(), 1, 9, 8, "none"),
         (Causal(), 4, 4, 0, "causal"),
         (Causal(), 1, 5, 4, "none"),  # the newest token sees all there is
         (Causal(), 2, 6, 4, "tensor"),
@@ -123,7 +123,7 @@ def test_combining_nothing_is_nothing_and_one_mask_is_itself():
     causal = Causal()
     assert combine(None, None) is None
     assert combine(None, causal) is causal
-    assert isinstance(causal & Window(2), Both)
+    assert isinstance(causal & Window(2), Intersection)
 
 
 def test_a_mask_of_ones_own_must_say_who_sees_whom():

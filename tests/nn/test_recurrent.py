@@ -63,15 +63,15 @@ def test_a_sequence_can_be_read_in_two_parts(cell):
 
 
 @CELLS
-@pytest.mark.parametrize("both_ways", [False, True])
-def test_padding_is_not_read(cell, both_ways):
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_padding_is_not_read(cell, bidirectional):
     """Each row equals the row alone; outputs at padding are exactly 0, and the state is that of the last real token."""
-    layer = Recurrent(cell, 3, 4, depth=2, both_ways=both_ways).double()
+    layer = Recurrent(cell, 3, 4, depth=2, bidirectional=bidirectional).double()
     lengths = [2, 4, 3]  # no row fills all 5 places
     keep = torch.arange(5) < torch.tensor(lengths)[:, None]
     x = torch.randn(3, 5, 3).double()
     y, last = layer(x, keep=keep)
-    assert y.shape == (3, 5, 8 if both_ways else 4)
+    assert y.shape == (3, 5, 8 if bidirectional else 4)
     assert (y[~keep] == 0).all()
     for row, length in enumerate(lengths):
         alone, last_alone = layer(x[row : row + 1, :length])
@@ -105,8 +105,8 @@ def test_padding_with_a_given_state(cell):
 @CELLS
 def test_no_look_ahead_one_way_and_a_look_at_all_both_ways(cell):
     x = torch.randn(1, 5, 3).double().requires_grad_()
-    for both_ways, reach in ((False, 3), (True, 5)):
-        layer = Recurrent(cell, 3, 4, both_ways=both_ways).double()
+    for bidirectional, reach in ((False, 3), (True, 5)):
+        layer = Recurrent(cell, 3, 4, bidirectional=bidirectional).double()
         (gradient,) = torch.autograd.grad(layer(x)[0][:, 2].sum(), x)
         assert (gradient[0].abs().sum(-1) > 0).tolist() == [t < reach for t in range(5)]
 
@@ -114,6 +114,6 @@ def test_no_look_ahead_one_way_and_a_look_at_all_both_ways(cell):
 def test_what_a_recurrent_layer_cannot_do_is_named():
     with pytest.raises(ValueError, match="cell must be one of rnn, gru, lstm, but is 'gur'"):
         Recurrent("gur", 3, 4)
-    layer = Recurrent("gru", 3, 4, both_ways=True)
+    layer = Recurrent("gru", 3, 4, bidirectional=True)
     with pytest.raises(ValueError, match="a recurrent layer that reads both ways cannot go step by step"):
         layer.step(torch.randn(1, 3), layer.start(1))

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from saccade.models.text.gpt import GPT, GPTConfig
-from saccade.nn.masks import Causal, Everything, Graph, Padding
+from saccade.nn.masks import Causal, Full, Graph, Padding
 from saccade.nn.transformer import Transformer, TransformerConfig
 
 DIM, HEADS, HIDDEN, DEPTH, MEMORY = 12, 3, 20, 3, 4
@@ -185,7 +185,7 @@ def test_padding_changes_nothing(tokens, extra, shape):
     padded = model(x, mask=Padding(keep))
     garbage = torch.where(keep[..., None], x, 1e3 * torch.randn_like(x))
     assert torch.equal(model(garbage, mask=Padding(keep))[:, :tokens], padded[:, :tokens])
-    torch.testing.assert_close(padded[:, :tokens], model(x[:, :tokens], mask=Everything()), atol=1e-10, rtol=1e-10)
+    torch.testing.assert_close(padded[:, :tokens], model(x[:, :tokens], mask=Full()), atol=1e-10, rtol=1e-10)
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -12,7 +12,7 @@ from saccade.models.seq2seq.interface import Memory, Seq2Seq, Vocabularies
 from saccade.nn.ablation import patch_embeddings
 from saccade.nn.attention import Attention
 from saccade.nn.cache import KVCache
-from saccade.nn.convolution import Convolution, Convolutions
+from saccade.nn.convolution import Convolution, ConvolutionStack
 from saccade.nn.kernels import dropout
 from saccade.nn.layers import RMSNorm
 from saccade.nn.masks import Padding
@@ -73,7 +73,7 @@ class ConvolutionTranslator(Seq2Seq):
         self.target = nn.Embedding(sizes.target, config.dim)
         self.norm = RMSNorm(config.dim, gain=False)
         self.position = Sinusoidal(config.dim)
-        self.encoder = Convolutions(config.dim, config.depth, config.kernel_size, dropout=config.dropout)
+        self.encoder = ConvolutionStack(config.dim, config.depth, config.kernel_size, dropout=config.dropout)
         self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.decoder_depth))
         self.head = nn.Linear(config.dim, sizes.target, bias=False)
         nn.init.zeros_(self.head.weight)

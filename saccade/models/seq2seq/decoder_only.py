@@ -11,8 +11,8 @@ from torch import Tensor
 from saccade.models.seq2seq.interface import Memory, Vocabularies
 from saccade.models.seq2seq.transformer import Embedded, EmbeddedConfig
 from saccade.nn.cache import KVCache
-from saccade.nn.compressed import Compressed
-from saccade.nn.masks import Near, positions
+from saccade.nn.compressed import CompressedAttention
+from saccade.nn.masks import CausalWindow, positions
 from saccade.nn.transformer import Layer, Transformer
 
 
@@ -39,11 +39,11 @@ class DecoderOnly(Embedded):
 
     def __init__(self, config: DecoderConfig, sizes: Vocabularies) -> None:
         super().__init__(config, sizes)
-        self.local = Near(config.window_size)
+        self.local = CausalWindow(config.window_size)
         self.decoder = Transformer(config)
         for layer in [layer for layer in self.decoder.children() if isinstance(layer, Layer)][1::2]:
             local = layer.self
-            layer.self = Compressed(
+            layer.self = CompressedAttention(
                 config.dim,
                 config.heads,
                 stride=config.stride,
@@ -80,6 +80,6 @@ class DecoderOnly(Embedded):
         The weight of a compressed key is divided evenly among the tokens it covers.
         """
         attention = self.get_submodule(name)
-        if isinstance(attention, Compressed):
+        if isinstance(attention, CompressedAttention):
             weights = weights[..., 1:].repeat_interleave(attention.stride, dim=-1) / attention.stride
         return weights[..., :tokens]

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from saccade.nn.cache import KVCache
 from saccade.nn.kernels import rdrop_loss, token_loss
-from saccade.nn.layers import initialise, initialise_xavier
+from saccade.nn.layers import initialise_xavier, initialise_zero_residual
 from saccade.nn.universal import Halting
 
 
@@ -100,7 +100,7 @@ def init_weights(model: nn.Module, init: Literal["zero_residual", "xavier"]) -> 
     if init == "xavier":
         initialise_xavier(model)
     else:
-        initialise(model)
+        initialise_zero_residual(model)
 
 
 class DecoderState:

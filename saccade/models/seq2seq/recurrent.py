@@ -60,7 +60,7 @@ class RecurrentTranslator(Seq2Seq):
         self.source = nn.Embedding(sizes.source, config.dim)
         self.target = nn.Embedding(sizes.target, config.dim)
         self.encoder = Recurrent(
-            config.cell, config.dim, config.hidden, depth=config.depth, both_ways=config.bidirectional
+            config.cell, config.dim, config.hidden, depth=config.depth, bidirectional=config.bidirectional
         )
         self.bridge = nn.Linear(width, config.depth * config.hidden)
         self.attention: Attention | None = None

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from saccade.nn.ablation import patch_embeddings
 from saccade.nn.cache import KVCache
-from saccade.nn.layers import RMSNorm, initialise, initialise_gpt2
+from saccade.nn.layers import RMSNorm, initialise_gpt2, initialise_zero_residual
 from saccade.nn.masks import Causal
 from saccade.nn.transformer import Transformer, TransformerConfig
 
@@ -41,7 +41,7 @@ class GPT(nn.Module):
         if config.init == "gpt2" or config.tie_embeddings:  # a tied output layer must start small
             initialise_gpt2(self, config.depth)
         else:
-            initialise(self)
+            initialise_zero_residual(self)
         if config.tie_embeddings:
             self.head.weight = self.embedding.weight
 

@@ -50,8 +50,8 @@ def search_targets(
         hypotheses = search(
             state,
             limits,
-            begin=special.target_start,
-            end=special.target_end,
+            start_id=special.target_start,
+            end_id=special.target_end,
             settings=settings,
             prefixes=[prefix] * len(group),
         )

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from saccade.decode.search import best_tokens, log_total
+from saccade.decode.search import log_sum_exp, top_tokens
 
 
 @pytest.mark.parametrize("vocabulary", [5, 4095, 4096, 4223])
@@ -17,7 +17,7 @@ def test_the_best_tokens_are_those_of_topk(vocabulary, forbidden):
     if forbidden:
         logits[2, 3:] = -math.inf
     count = 3 if forbidden else 5
-    best, token = best_tokens(logits, count)
+    best, token = top_tokens(logits, count)
     expected = logits.topk(count)
     assert torch.equal(best, expected.values)
     assert torch.equal(token, expected.indices)
@@ -26,4 +26,4 @@ def test_the_best_tokens_are_those_of_topk(vocabulary, forbidden):
 @pytest.mark.parametrize("rows", [1, 8, 19])
 def test_the_total_is_that_of_logsumexp(rows):
     logits = 50 * torch.randn(rows, 301)
-    torch.testing.assert_close(log_total(logits), logits.logsumexp(-1, keepdim=True))
+    torch.testing.assert_close(log_sum_exp(logits), logits.logsumexp(-1, keepdim=True))
