@@ -1,19 +1,22 @@
-"""What was trained here opens in transformers and gives the same numbers."""
+"""Export: trained models open in transformers and give the same outputs."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
 
-from saccade import api
+import saccade
 from saccade.data.text.tokenizers import train_tokenizer
 from saccade.errors import UsageError
-from saccade.pretrained import exporting
+from saccade.pretrained.export import export
+from saccade.pretrained.opening import open_pretrained
 
 transformers = pytest.importorskip("transformers", reason="the oracle; installed with the [test] extra")
 
 SMALL = ["model.dim=32", "model.depth=2", "model.heads=2", "model.hidden=48"]
 LOOP = ["train.steps=3", "train.device=cpu", "train.evaluate_every=3"]
+IDS = torch.randint(300, (2, 9), generator=torch.Generator().manual_seed(1))
 TEXT = "The cat sat on the mat. The dog ran to the cat! Who saw the dog? Nobody did.\n" * 60
 
 
@@ -26,44 +29,48 @@ def text(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("preset", ["gpt2-tiny", "llama-tiny"])
-def test_a_language_model_goes_to_transformers(preset, text, tmp_path):
+def test_a_language_model_opens_in_transformers(preset, text, tmp_path):
     heads = ["model.kv_heads=1"] if preset == "llama-tiny" else []
-    words = [*SMALL, *heads, *LOOP, "model.max_positions=32", "data.tokenizer=bpe", "data.vocabulary=300", "batch=4"]
-    trained = api.train(text, words, task="language_model", preset=preset, root=tmp_path / "runs")
-    opened = api.load(trained.run.folder, device="cpu")
-    exporting.export(opened, tmp_path / "out")
+    data = ["model.max_positions=32", "data.tokenizer=bpe", "data.vocabulary_size=300", "batch_size=4"]
+    overrides = [*SMALL, *heads, *LOOP, *data]
+    run = saccade.train(text, task="language_model", preset=preset, root=tmp_path / "runs", overrides=overrides)
+    task = saccade.load(run, device="cpu").task
+    notes = export(task.to_pretrained(), tmp_path / "out")
+    assert notes == [f"{tmp_path / 'out'}: a {preset.removesuffix('-tiny')} for transformers"]
     theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "out").eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
     sentence = "The cat saw the dog."
     ids = tokenizer(sentence, return_tensors="pt").input_ids
-    assert ids[0].tolist() == opened.tokenizer.encode(sentence)
+    assert ids[0].tolist() == task.tokenizer.encode(sentence)
     with torch.no_grad():
-        torch.testing.assert_close(opened.model(ids), theirs(ids).logits, atol=1e-4, rtol=1e-4)
-    assert theirs.generation_config.eos_token_id == opened.end
+        torch.testing.assert_close(task.model(ids), theirs(ids).logits, atol=1e-4, rtol=1e-4)
+    assert (theirs.generation_config.eos_token_id,) == task.to_pretrained().processor.eos_ids
 
 
-def test_an_encoder_goes_to_transformers(text, tmp_path):
-    words = [*SMALL, *LOOP, "model.max_positions=64", "vocabulary=120", "max_length=48", "tokens=256"]
-    trained = api.train(text, words, task="masked_language_model", preset="bert-tiny", root=tmp_path / "runs")
-    opened = api.load(trained.run.folder, device="cpu")
-    exporting.export(opened, tmp_path / "out")
+def test_a_masked_language_model_opens_in_transformers(text, tmp_path):
+    data = ["model.max_positions=64", "vocabulary_size=120", "max_length=48", "batch_tokens=256"]
+    kind = {"task": "masked_language_model", "preset": "bert-tiny"}
+    run = saccade.train(text, **kind, root=tmp_path / "runs", overrides=[*SMALL, *LOOP, *data])
+    task = saccade.load(run, device="cpu").task
+    notes = export(task.to_pretrained(), tmp_path / "out")
+    assert notes == [f"{tmp_path / 'out'}: a bert for transformers"]
     theirs = transformers.BertForPreTraining.from_pretrained(tmp_path / "out").eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
-    row, second = opened.framed("The cat sat.", "The dog ran.")
-    given = tokenizer("The cat sat.", "The dog ran.", return_tensors="pt")
-    assert given.input_ids[0].tolist() == row
-    segments = (torch.arange(len(row)) >= second).long()[None]
-    assert given.token_type_ids.tolist() == segments.tolist()
+    ids, second = task.encode("The cat sat.", "The dog ran.")
+    inputs = tokenizer("The cat sat.", "The dog ran.", return_tensors="pt")
+    assert inputs.input_ids[0].tolist() == list(ids)
+    segments = (torch.arange(len(ids)) >= second).long()[None]
+    assert inputs.token_type_ids.tolist() == segments.tolist()
     with torch.no_grad():
-        found = theirs(given.input_ids, token_type_ids=segments)
-        features = opened.model.bert(given.input_ids, None, segments)
-        torch.testing.assert_close(opened.model.words(features), found.prediction_logits, atol=1e-4, rtol=1e-4)
-        follows = opened.model.next(opened.model.bert.pooled(features))
-        torch.testing.assert_close(follows, found.seq_relationship_logits, atol=1e-4, rtol=1e-4)
+        expected = theirs(inputs.input_ids, token_type_ids=segments)
+        features = task.model.bert(inputs.input_ids, None, segments)
+        torch.testing.assert_close(task.model.mlm(features), expected.prediction_logits, atol=1e-4, rtol=1e-4)
+        follows = task.model.next_sentence(task.model.bert.pooled(features))
+        torch.testing.assert_close(follows, expected.seq_relationship_logits, atol=1e-4, rtol=1e-4)
 
 
-def test_a_roberta_comes_and_goes_with_its_marks(tmp_path):
-    folder, marks = tmp_path / "theirs", ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
+def test_a_roberta_is_opened_and_exported_with_its_special_tokens(tmp_path):
+    folder, special_tokens = tmp_path / "theirs", ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
     config = transformers.RobertaConfig(
         vocab_size=300,
         hidden_size=16,
@@ -75,34 +82,84 @@ def test_a_roberta_comes_and_goes_with_its_marks(tmp_path):
     )
     before = transformers.RobertaForMaskedLM(config).eval()
     before.save_pretrained(folder)
-    train_tokenizer("bpe", [TEXT], 300, marks).save(folder / "tokenizer.json")
+    train_tokenizer("bpe", [TEXT], 300, special_tokens).save(folder / "tokenizer.json")
     written = json.loads((folder / "tokenizer.json").read_text())
     for token in written["added_tokens"]:
         token["lstrip"] = token["content"] == "<mask>"
     ends = {"sep": ["</s>", 2], "cls": ["<s>", 0]}
     written["post_processor"] = {"type": "RobertaProcessing", **ends, "trim_offsets": True, "add_prefix_space": False}
     (folder / "tokenizer.json").write_text(json.dumps(written))
-    opened = api.load(str(folder), device="cpu")
-    exporting.export(opened, tmp_path / "out")
+    model = saccade.load(str(folder), device="cpu")
+    export(model.task.to_pretrained(), tmp_path / "out")
+    assert json.loads((tmp_path / "out" / "config.json").read_text())["model_type"] == "roberta"
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
     assert (tokenizer.mask_token, tokenizer.cls_token, tokenizer.pad_token) == ("<mask>", "<s>", "<pad>")
-    given = tokenizer("The <mask> sat.", "Who?", return_tensors="pt")
-    assert given.input_ids[0].tolist() == opened.framed("The <mask> sat.", "Who?", parse_special=True)[0]
+    inputs = tokenizer("The <mask> sat.", "Who?", return_tensors="pt")
+    encoded = model.task.encode("The <mask> sat.", "Who?", parse_special=True)
+    assert inputs.input_ids[0].tolist() == list(encoded.ids)
     again = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "out").eval()
-    found = api.predict(opened, "The <mask> sat.", ["best=300"])
-    row = tokenizer("The <mask> sat.", return_tensors="pt").input_ids
+    prediction = model("The <mask> sat.", n_best=300)
+    ids = tokenizer("The <mask> sat.", return_tensors="pt").input_ids
     with torch.no_grad():
-        for model in (before, again):
-            logits = model(row).logits[0, row[0].tolist().index(tokenizer.mask_token_id)]
-            chances = logits[: opened.tokenizer.size].softmax(-1)
-            assert list(found.scores.values()) == pytest.approx(sorted(chances.tolist(), reverse=True), abs=1e-5)
+        for theirs in (before, again):
+            logits = theirs(ids).logits[0, ids[0].tolist().index(tokenizer.mask_token_id)]
+            probabilities = logits[: model.task.tokenizer.size].softmax(-1)
+            expected = sorted(probabilities.tolist(), reverse=True)
+            assert list(prediction.scores.values()) == pytest.approx(expected, abs=1e-5)
 
 
-def test_a_shape_without_a_class_and_a_folder_in_use_are_refused(text, tmp_path):
-    words = [*SMALL, *LOOP, "model.max_positions=32", "batch=4"]
-    trained = api.train(text, words, task="language_model", root=tmp_path / "runs")
-    opened = api.load(trained.run.folder, device="cpu")
-    with pytest.raises(UsageError, match="transformers has no class for this shape; train one of the presets"):
-        exporting.export(opened, tmp_path / "out")
-    with pytest.raises(UsageError, match="must be a new or an empty folder, but holds something"):
-        exporting.export(opened, tmp_path / "runs")
+def test_an_unpublished_architecture_and_a_folder_in_use_are_refused(text, tmp_path):
+    overrides = [*SMALL, *LOOP, "model.max_positions=32", "batch_size=4"]
+    run = saccade.train(text, task="language_model", root=tmp_path / "runs", overrides=overrides)
+    pretrained = saccade.load(run, device="cpu").task.to_pretrained()
+    with pytest.raises(UsageError, match="transformers has no class for this architecture; train one of the presets"):
+        export(pretrained, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    with pytest.raises(UsageError, match="must be a new or an empty folder, but is not empty"):
+        export(pretrained, tmp_path / "runs")
+
+
+def test_a_translation_model_cannot_be_exported_yet(marian_folder, tmp_path):
+    with pytest.raises(UsageError, match="only language models and encoders can be written for transformers so far"):
+        export(open_pretrained(str(marian_folder)), tmp_path / "out")
+
+
+@pytest.mark.parametrize("tune", ["all", "lora"])
+def test_a_fine_tuned_classifier_is_exported_without_its_head_and_is_not_modified(tune, bert_folder, text, tmp_path):
+    rows = tmp_path / "rows.tsv"
+    rows.write_text("text\tlabel\n" + "".join(f"the cat sat {number}\t{number % 2}\n" for number in range(40)))
+    overrides = [*LOOP, "max_length=32", "batch_tokens=200", f"base={bert_folder}", f"tune={tune}"]
+    run = saccade.train(rows, task="text_classification", root=tmp_path / "runs", overrides=overrides)
+    task = saccade.load(run, device="cpu").task
+    before = {name: value.clone() for name, value in task.model.state_dict().items()}
+    notes = export(task.to_pretrained(), tmp_path / "out")
+    assert notes == [
+        f"{tmp_path / 'out'}: a bert for transformers",
+        "the task head has no counterpart in transformers' classes and is left out",
+    ]
+    assert all(torch.equal(value, before[name]) for name, value in task.model.state_dict().items())
+    theirs, report = transformers.AutoModel.from_pretrained(
+        tmp_path / "out", add_pooling_layer=False, output_loading_info=True
+    )
+    assert not report["missing_keys"] and not report["unexpected_keys"]
+    ids = torch.tensor([task.encode("the cat sat.").ids])
+    with torch.no_grad():
+        states = theirs.eval()(ids).last_hidden_state
+        torch.testing.assert_close(task.model.bert(ids), states, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["LlamaConfig", "Qwen2Config"])
+def test_a_network_is_exported_to_the_family_that_has_its_biases(kind, tmp_path):
+    sizes = {"hidden_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1}
+    ids = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
+    config = getattr(transformers, kind)(vocab_size=300, intermediate_size=16, **sizes, **ids)
+    before = transformers.AutoModelForCausalLM.from_config(config).eval()
+    with torch.no_grad():
+        for value in before.parameters():
+            value.normal_(std=0.3)
+    before.save_pretrained(tmp_path / "theirs")
+    train_tokenizer("bpe", [TEXT], 300).save(tmp_path / "theirs" / "tokenizer.json")
+    export(replace(open_pretrained(str(tmp_path / "theirs")), family=None), tmp_path / "out")
+    again = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "out").eval()
+    with torch.no_grad():
+        torch.testing.assert_close(again(IDS).logits, before(IDS).logits, atol=1e-5, rtol=1e-5)
