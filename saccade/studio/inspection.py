@@ -148,9 +148,9 @@ def _remaining(values: Calculation, kept: list[int]) -> dict[str, Any] | None:
 
 
 def _numbers(values: Calculation, kept: list[int]) -> dict[str, Any]:
-    by_key = {"k": values.k, "v": values.v, "fits": values.fits, "scores": values.scores, "weights": values.weights}
-    whole = {"x": values.x, "matrix": values.matrix, "bias": values.bias, "plain": values.plain, "q": values.q}
-    whole |= {"mixed": values.mixed, "joined": values.joined, "output": values.output}
+    by_key = {"k": values.k, "v": values.v, "dots": values.dots, "scores": values.scores, "weights": values.weights}
+    whole = {"x": values.x, "matrix": values.matrix, "bias": values.bias, "projected": values.projected, "q": values.q}
+    whole |= {"head_output": values.head_output, "concatenated": values.concatenated, "output": values.output}
     numbers = {name: None if value is None else value[kept].tolist() for name, value in by_key.items()}
     numbers |= {name: None if value is None else value.tolist() for name, value in whole.items()}
     return {**numbers, "scale": values.scale, "allowed": values.allowed[kept].tolist()}

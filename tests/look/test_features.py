@@ -17,21 +17,21 @@ SMALL = [
     "model.depth=5",
     "model.heads=2",
     "model.hidden=24",
-    "vocabulary=80",
+    "vocabulary_size=80",
     "max_length=32",
-    "tokens=256",
+    "batch_tokens=256",
 ]
 TEXTS = ["the cat sat on a mat .", "a dog", "the dog ran to the cat and sat ."]
 
 
 @pytest.fixture(scope="module")
-def opened(tmp_path_factory):
+def encoder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("features")
     path = folder / "text.txt"
     path.write_text("".join(f"{text}\n" for text in TEXTS * 40))
-    words = [*SMALL, "train.steps=40", "train.device=cpu", "train.evaluate_every=40"]
-    trained = api.train(path, words, task="masked_language_model", root=folder / "runs")
-    return api.load(trained.run.folder, device="cpu")
+    overrides = [*SMALL, "train.steps=40", "train.device=cpu", "train.evaluate_every=40"]
+    run = api.train(path, task="masked_language_model", root=folder / "runs", overrides=overrides, progress=False)
+    return api.load(run, device="cpu").task
 
 
 def test_each_choice_of_layers_is_what_it_says():
@@ -49,59 +49,70 @@ def test_each_choice_of_layers_is_what_it_says():
 
 @pytest.mark.parametrize("layers", LAYERS)
 @torch.no_grad()
-def test_vectors_keep_the_order_and_equal_one_text_alone(opened, layers):
-    many = list(features.vectors(opened, TEXTS, layers, "token"))
+def test_vectors_keep_the_order_and_equal_one_text_alone(encoder, layers):
+    many = list(features.vectors(encoder, TEXTS, layers, "token"))
     assert [one.text for one in many] == TEXTS
     for text, one in zip(TEXTS, many, strict=True):
         states: list[torch.Tensor] = []
-        row, _ = opened.framed(text)
-        opened.model.eval().bert(torch.tensor([row]), states=states)
+        row, _ = encoder.encode(text)
+        encoder.model.bert(torch.tensor([row]), states=states)
         torch.testing.assert_close(one.values, combine(states, layers)[0], atol=1e-5, rtol=1e-4)
-        assert list(one.pieces) == opened.tokenizer.pieces(row)
-    means = list(features.vectors(opened, TEXTS, layers, "text"))
+        assert list(one.tokens) == encoder.tokenizer.pieces(row)
+    means = list(features.vectors(encoder, TEXTS, layers, "text"))
     torch.testing.assert_close(means[2].values, many[2].values.mean(0))
-    first = list(features.vectors(opened, TEXTS, layers, "text", pool="first"))
+    first = list(features.vectors(encoder, TEXTS, layers, "text", pool="first"))
     torch.testing.assert_close(first[0].values, many[0].values[0])
 
 
-def test_files_hold_the_vectors(opened, tmp_path):
-    expected = torch.stack([one.values for one in features.vectors(opened, TEXTS)])
-    assert list(features.write(features.vectors(opened, TEXTS), tmp_path / "a.npy")) == []
+def test_int8_vectors_do_not_change_the_model(encoder):
+    model = encoder.model
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    exact = torch.stack([one.values for one in features.vectors(encoder, TEXTS)])
+    small = torch.stack([one.values for one in features.vectors(encoder, TEXTS, int8=True)])
+    assert encoder.model is model
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert torch.cosine_similarity(exact, small).min() > 0.99
+    torch.testing.assert_close(torch.stack([one.values for one in features.vectors(encoder, TEXTS)]), exact)
+
+
+def test_files_hold_the_vectors(encoder, tmp_path):
+    expected = torch.stack([one.values for one in features.vectors(encoder, TEXTS)])
+    assert list(features.write(features.vectors(encoder, TEXTS), tmp_path / "a.npy")) == []
     torch.testing.assert_close(torch.from_numpy(np.load(tmp_path / "a.npy")), expected)
-    list(features.write(features.vectors(opened, TEXTS, per="token"), tmp_path / "a.jsonl"))
+    list(features.write(features.vectors(encoder, TEXTS, per="token"), tmp_path / "a.jsonl"))
     rows = [json.loads(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()]
     assert [row["text"] for row in rows] == TEXTS
     assert all(len(row["tokens"]) == len(row["vector"]) for row in rows)
-    assert [json.loads(line)["text"] for line in features.write(features.vectors(opened, TEXTS), None)] == TEXTS
+    assert [json.loads(line)["text"] for line in features.write(features.vectors(encoder, TEXTS), None)] == TEXTS
     with pytest.raises(UsageError, match=r"must end on \.npy or \.jsonl"):
         list(features.write([], tmp_path / "a.txt"))
 
 
-def test_the_same_word_in_two_contexts_has_two_vectors(opened):
+def test_the_same_word_in_two_contexts_has_two_vectors(encoder):
     pair = (TEXTS[0], TEXTS[2])
-    assert features.word_distance(opened, pair, "cat", "last") < 0.9999
-    assert features.word_distance(opened, (TEXTS[0], TEXTS[0]), "cat") == pytest.approx(1, abs=1e-5)
-    with pytest.raises(UsageError, match="'mouse' must stand in both texts"):
-        features.word_distance(opened, pair, "mouse")
+    assert features.word_similarity(encoder, pair, "cat", "last") < 0.9999
+    assert features.word_similarity(encoder, (TEXTS[0], TEXTS[0]), "cat") == pytest.approx(1, abs=1e-5)
+    with pytest.raises(UsageError, match="'mouse' must occur in both texts"):
+        features.word_similarity(encoder, pair, "mouse")
     with pytest.raises(UsageError, match="no choice of layers 'lst'; did you mean 'last'"):
-        features.word_distance(opened, pair, "cat", "lst")
+        features.word_similarity(encoder, pair, "cat", "lst")
 
 
-def test_layers_are_compared_on_tags_and_on_classes(opened, tmp_path):
+def test_layers_are_compared_on_tags_and_on_classes(encoder, tmp_path):
     words = ["the", "cat", "sat", "on", "a", "mat", "and", "the", "dog", "ran", "to", "the", "cat"]
     tags = tmp_path / "tags.conll"
     lines = "".join(f"{word} {'B-PET' if word in ('cat', 'dog') else 'O'}\n" for word in words)
     tags.write_text("".join(f"x{number} O\n{lines}\n" for number in range(40)))  # no two alike
-    found = features.compare_layers(opened, tags)
+    found = features.compare_layers(encoder, tags)
     assert {choice.layers for choice in found} == set(LAYERS)
     assert found[0].score == max(choice.score for choice in found) > 95  # the word itself tells
     assert {choice.layers: choice.width for choice in found}["concat_last_4"] == 64
     rows = tmp_path / "rows.csv"
     texts = [f"{'cat' if number % 2 else 'dog'} sat {number}" for number in range(60)]
     rows.write_text("text,label\n" + "".join(f"{text},{text[:3]}\n" for text in texts))
-    assert features.compare_layers(opened, rows)[0].score > 95
+    assert features.compare_layers(encoder, rows)[0].score > 95
     with pytest.raises(UsageError, match="layers are compared by tagging or text_classification"):
-        features.compare_layers(opened, rows, "regression")
+        features.compare_layers(encoder, rows, "regression")
 
 
 @pytest.mark.parametrize("cores", [1, 3])
@@ -123,13 +134,13 @@ def test_work_is_spread_over_the_cores_and_keeps_its_order(cores):
         torch.set_num_threads(before)
 
 
-def test_vectors_do_not_depend_on_the_number_of_cores(opened):
+def test_vectors_do_not_depend_on_the_number_of_cores(encoder):
     texts, before = [text for text in TEXTS for _ in range(90)], torch.get_num_threads()
     sides = []
     try:
         for cores in (1, 2):
             torch.set_num_threads(cores)
-            sides.append(torch.stack([one.values for one in features.vectors(opened, texts)]))
+            sides.append(torch.stack([one.values for one in features.vectors(encoder, texts)]))
     finally:
         torch.set_num_threads(before)
     torch.testing.assert_close(*sides, atol=1e-6, rtol=1e-5)

@@ -1,30 +1,40 @@
-"""What the tests of the studio share: runs of several tasks, models of transformers, a real server and browser."""
+"""Shared by the tests of the studio: runs of several tasks, models of transformers, a real server and browser."""
 
 import os
 import random
 import re
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import torch
 
 from saccade import api
+from tests.tasks.battery import Trial
 
 SHOTS = Path(os.environ.get("SACCADE_SHOTS", Path(__file__).parents[2] / ".shots"))
 SMALL = ["model.dim=32", "model.depth=2", "model.heads=2", "model.hidden=32"]
-PAIRS = [f"model.transformer.{word}" for word in ("dim=32", "depth=1", "decoder_depth=1", "heads=2", "hidden=32")]
-ENCODER = [*SMALL, "vocabulary=80", "tokens=400", "max_length=32"]
+PAIRS = [f"model.transformer.{one}" for one in ("dim=32", "depth=1", "decoder_depth=1", "heads=2", "hidden=32")]
+ENCODER = [*SMALL, "vocabulary_size=80", "batch_tokens=400", "max_length=32"]
+LOOP = ["train.device=cpu", "train.steps=30", "train.evaluate_every=10"]
+IMAGES = "tests.examples.toy_images"
+SERVE = """
+import sys
+from pathlib import Path
+from saccade.studio.server import serve
+serve(Path(sys.argv[1]), [], 0, lambda address: print(address, file=sys.stderr, flush=True), task=sys.argv[2])
+"""
 
 
 @pytest.fixture(scope="session")
 def place(tmp_path_factory, bert_folder):
-    """A folder of runs: a language model, a translator, a classifier and a tagger; and folders of transformers."""
+    """A folder of runs: a language model, a translation model, a classifier and question answering."""
     folder = tmp_path_factory.mktemp("studio")
-    chance = random.Random(3)
+    draw = random.Random(3)
     words = ["red", "blue", "cat", "dog", "sat", "ran", "the", "a", "on", "mat"]
-    lines = [" ".join(chance.choices(words, k=8)) + "." for _ in range(200)]
+    lines = [" ".join(draw.choices(words, k=8)) + "." for _ in range(200)]
     files = {
         "text.txt": lines,
         "pairs.tsv": [f"{line}\t{line.upper()}" for line in lines],
@@ -32,14 +42,17 @@ def place(tmp_path_factory, bert_folder):
     }
     for name, content in files.items():
         (folder / name).write_text("".join(f"{line}\n" for line in content))
-    runs = folder / "runs"
-    loop = ["train.device=cpu", "train.steps=30", "train.evaluate_every=10"]
-    text = ["model.max_positions=64", "batch=4"]
+    runs, questions = folder / "runs", Trial.of("question_answering")
+    trials = {
+        "prose": ("language_model", folder / "text.txt", [*SMALL, "model.max_positions=64", "batch_size=4"]),
+        "pairs": ("translation", folder / "pairs.tsv", [*PAIRS, "batch_tokens=400"]),
+        "rows": ("text_classification", folder / "rows.tsv", ENCODER),
+        "questions": ("question_answering", questions.write_data(folder), questions.settings),
+    }
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SACCADE_CACHE", str(folder / "cache"))
-        api.train(folder / "text.txt", [*SMALL, *text, *loop], task="language_model", name="prose", root=runs)
-        api.train(folder / "pairs.tsv", [*PAIRS, "tokens=400", *loop], task="translation", name="pairs", root=runs)
-        api.train(folder / "rows.tsv", [*ENCODER, *loop], task="text_classification", name="rows", root=runs)
+        for name, (task, data, settings) in trials.items():
+            api.train(data, task=task, name=name, root=runs, overrides=[*settings, *LOOP], progress=False)
     return folder
 
 
@@ -65,27 +78,53 @@ def gpt2_folder(tmp_path_factory):
     return folder
 
 
-@pytest.fixture(scope="session")
-def address(place, bert_folder, gpt2_folder):
-    """Where a studio answers that runs in a process of its own, key included."""
-    words = ["studio", str(bert_folder), str(gpt2_folder), "--no-browser", "--runs", str(place / "runs")]
-    environment = {**os.environ, "SACCADE_CACHE": str(place / "cache"), "OMP_NUM_THREADS": "1"}
-    with subprocess.Popen(
-        [sys.executable, "-m", "saccade", *words], stderr=subprocess.PIPE, text=True, env=environment
-    ) as process:
-        found = re.search(r"http://\S+", process.stderr.readline())
-        assert found, process.stderr.read()
-        yield found[0]
+@contextmanager
+def serving(command, cache):
+    """A studio in a process of its own; yields its address, key included."""
+    environment = {**os.environ, "SACCADE_CACHE": str(cache), "OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
+        address = re.search(r"http://\S+", process.stderr.readline())
+        assert address, process.stderr.read()
+        yield address[0]
         process.terminate()
 
 
-@pytest.fixture
-def visit(browser, address):
-    """Opens pages of the studio, and fails at the end if a page complained or asked anyone else."""
-    complaints, requests, contexts = [], [], []
-    origin = re.match(r"http://[^/]+", address)[0]
+@pytest.fixture(scope="session")
+def address(place, bert_folder, gpt2_folder):
+    """Address of a studio with all runs, key included."""
+    options = ["studio", str(bert_folder), str(gpt2_folder), "--no-browser", "--runs", str(place / "runs")]
+    with serving([sys.executable, "-m", "saccade", *options], place / "cache") as found:
+        yield found
 
-    def opened(path, **options):
+
+@pytest.fixture(scope="session")
+def image_runs(tmp_path_factory):
+    """A folder with a run of the toy image classifier."""
+    folder, trial = tmp_path_factory.mktemp("images"), Trial.of(IMAGES)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SACCADE_CACHE", str(folder / "cache"))
+        data = trial.write_data(folder)
+        overrides = [*trial.settings, *LOOP]
+        api.train(data, task=IMAGES, name="squares", root=folder / "runs", overrides=overrides, progress=False)
+    return folder / "runs"
+
+
+@pytest.fixture(scope="session")
+def image_address(image_runs):
+    """Address of a studio with a task that is not built in."""
+    with serving([sys.executable, "-c", SERVE, str(image_runs), IMAGES], image_runs.parent / "cache") as found:
+        yield found
+
+
+@pytest.fixture
+def visit(browser, request):
+    """Opens pages of the studio, and fails at the end if a page reported an error or made a request elsewhere."""
+    complaints, requests, contexts, origins = [], [], [], set()
+
+    def opened(path, studio="address", **options):
+        address = request.getfixturevalue(studio)
+        origin = re.match(r"http://[^/]+", address)[0]
+        origins.add(origin)
         contexts.append(browser.new_context(viewport={"width": 1280, "height": 900}, **options))
         tab = contexts[-1].new_page()
         tab.on("pageerror", lambda error: complaints.append(str(error)))
@@ -101,7 +140,7 @@ def visit(browser, address):
     for context in contexts:
         context.close()
     assert not complaints
-    assert [url for url in requests if not url.startswith((origin, "blob:", "data:"))] == []
+    assert [url for url in requests if not url.startswith((*origins, "blob:", "data:"))] == []
 
 
 @pytest.fixture

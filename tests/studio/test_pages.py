@@ -22,8 +22,10 @@ def until(tab, true, timeout=30_000):
 
 
 def look(tab, text):
-    tab.fill("#text", text)
-    tab.press("#text", "Control+Enter")
+    until(tab, "document.body.dataset.ready")
+    tab.evaluate("delete document.body.dataset.shown")
+    tab.fill("#inputs textarea", text)
+    tab.press("#inputs textarea", "Control+Enter")
     tab.wait_for_selector(".matrix canvas")
     tab.wait_for_selector(".thumb, .heads .layer")
     until(tab, "document.body.dataset.shown")
@@ -31,8 +33,8 @@ def look(tab, text):
 
 def test_runs_are_listed_with_their_curves(visit, shoot):
     tab = visit("/runs")
-    assert tab.locator("tbody tr").count() == 3
-    assert set(tab.locator("tbody a[href^='/watch']").all_text_contents()) == {"prose", "pairs", "rows"}
+    assert tab.locator("tbody tr").count() == 4
+    assert set(tab.locator("tbody a[href^='/watch']").all_text_contents()) == {"prose", "pairs", "rows", "questions"}
     tab.wait_for_selector("#charts svg path")
     tab.check("[aria-label='Show the curves of pairs']")
     until(tab, "document.querySelectorAll('#charts .key').length > 1")
@@ -53,88 +55,89 @@ def test_attention_of_fixed_examples_is_seen_at_every_evaluation(visit, shoot):
 def test_a_text_is_looked_at_by_keyboard_alone(visit, shoot):
     tab = visit("/look?model=pairs")
     look(tab, "the red cat sat on a mat.")
-    assert tab.text_content("#answer")
+    assert tab.text_content("#output")
     tab.focus(".matrix")
     for key in ("ArrowDown", "ArrowRight", "ArrowRight"):
         tab.keyboard.press(key)
-    assert "pinned" in tab.text_content("#told")
+    assert "pinned" in tab.text_content("#status")
     shoot(tab, "look-matrix")
     tab.click("[data-view=lines]")
     tab.wait_for_selector(".lines path", state="attached")
     tab.focus(".lines .hit")
-    assert "\u2190" in tab.text_content("#told")
+    assert "\u2190" in tab.text_content("#status")
     shoot(tab, "look-lines")
-    tab.click("[data-view=token]")
+    tab.click("[data-view=query]")
     tab.wait_for_selector(".token.on")
-    shoot(tab, "look-token")
+    shoot(tab, "look-query")
 
 
 def test_a_link_brings_the_same_view_back(visit):
     tab = visit("/look?model=rows")
     look(tab, "the red cat")
     tab.click(".thumb >> nth=1")
-    until(tab, "document.getElementById('which').textContent.includes('head 1')")
+    until(tab, "document.getElementById('selection').textContent.includes('head 1')")
     tab.click("[data-view=lines]")
     tab.wait_for_selector(".lines path", state="attached")
     again = visit(tab.url[tab.url.index("/look") :])
     again.wait_for_selector(".lines path", state="attached")
-    assert again.text_content("#which") == tab.text_content("#which")
-    assert again.input_value("#text") == "the red cat"
+    assert again.text_content("#selection") == tab.text_content("#selection")
+    assert again.input_value("#inputs textarea") == "the red cat"
 
 
-def test_faint_weights_of_long_texts_are_brought_out(visit, shoot):
+def test_small_weights_of_long_texts_are_brought_out(visit, shoot):
     tab = visit("/look?model=pairs")
     shades = "document.querySelector('.matrix canvas').toDataURL()"
     look(tab, "the red cat")
-    assert not tab.is_checked("#faint")
+    assert not tab.is_checked("#sqrt")
     look(tab, "the red cat sat on a mat " * 12)
-    until(tab, "document.getElementById('faint').checked")
+    until(tab, "document.getElementById('sqrt').checked")
     until(tab, "document.body.dataset.drawn")
-    brought, shown = tab.evaluate(shades), float(tab.evaluate("document.body.dataset.drawn"))
-    shoot(tab, "look-faint")
-    tab.uncheck("#faint")
+    rooted, shown = tab.evaluate(shades), float(tab.evaluate("document.body.dataset.drawn"))
+    shoot(tab, "look-square-root")
+    tab.uncheck("#sqrt")
     until(tab, f"Number(document.body.dataset.drawn) > {shown}")
-    assert tab.evaluate(shades) != brought
-    assert "faint=0" in tab.url
+    assert tab.evaluate(shades) != rooted
+    assert "sqrt=0" in tab.url
 
 
-def test_reasons_are_given(visit, shoot):
+def test_explanations_are_given(visit, shoot):
     tab = visit("/look?model=rows")
     look(tab, "the red cat")
-    tab.wait_for_selector("#why table")
-    tab.click("#why button")
-    until(tab, "document.querySelector('#why tbody tr').lastChild.textContent !== ''")
+    tab.wait_for_selector("#explanation table")
+    tab.click("#explanation button")
+    until(tab, "document.querySelector('#explanation tbody tr').lastChild.textContent !== ''")
     tab.click(".thumb >> nth=0")
-    tab.click("[data-why=off]")
-    tab.click("#why button >> nth=0")
-    tab.wait_for_selector("#why b")
-    assert "loses" in tab.text_content("#why b")
-    assert tab.locator(".thumb.off").count() == 1
-    shoot(tab, "why-off")
-    tab.click("[data-why=gradient]")
-    tab.wait_for_selector("#why .token")
-    tab.select_option("#why select", "integrated")
-    tab.wait_for_selector("#why .token")
-    tab.click("[data-why=layers]")
-    tab.wait_for_selector("#why tbody tr")
-    assert tab.locator("#why tbody tr").count() == 2
+    tab.click("[data-explanation=ablation]")
+    tab.click("#explanation button >> nth=0")
+    tab.wait_for_selector("#explanation b")
+    assert "loses" in tab.text_content("#explanation b")
+    assert tab.locator(".thumb.ablated").count() == 1
+    shoot(tab, "ablation")
+    tab.click("[data-explanation=attribution]")
+    tab.wait_for_selector("#explanation .token")
+    tab.select_option("#explanation select", "integrated")
+    tab.wait_for_selector("#explanation .token")
+    tab.click("[data-explanation=lens]")
+    tab.wait_for_selector("#explanation tbody tr")
+    assert tab.locator("#explanation tbody tr").count() == 2
 
 
 def test_tokens_come_one_by_one_with_their_rows(visit, shoot):
     tab = visit("/look?model=prose")
-    tab.fill("#text", "the cat ")
+    until(tab, "document.body.dataset.ready")
+    tab.fill("#inputs textarea", "the cat ")
     tab.click("summary")
-    tab.fill("[name=length]", "12")
-    tab.click("#write")
-    until(tab, "document.querySelectorAll('#writing .token').length >= 8 + 12")
-    shares = tab.eval_on_selector_all("#writing .token", "all => all.map(t => +t.style.getPropertyValue('--share'))")
+    tab.fill("[name=max_new_tokens]", "12")
+    tab.click("#generate")
+    until(tab, "document.querySelectorAll('#generated .token').length >= 8 + 12")
+    shares = tab.eval_on_selector_all("#generated .token", "all => all.map(t => +t.style.getPropertyValue('--share'))")
     assert max(shares) > 0
-    until(tab, "document.getElementById('text').value.length > 8")
-    shoot(tab, "writing")
+    until(tab, "document.querySelector('#inputs textarea').value.length > 8")
+    shoot(tab, "generation")
 
 
 def test_every_number_of_a_head_can_be_followed_and_changed(visit, shoot):
-    tab = visit(f"/steps?model=prose&text={quote('the cat')}&map=decoder.1.self&head=1&query=3")
+    tab = visit(f"/steps?model=prose&prompt={quote('the cat')}&map=decoder.1.self&head=1&query=3")
     tab.wait_for_selector("#steps table")
     weights = [float(text) for text in tab.locator("#steps td b").all_text_contents()]
     assert sum(weights) == pytest.approx(1, abs=0.01)
@@ -185,33 +188,34 @@ def test_who_sees_a_replaced_word_moves_and_nobody_else(visit):
     assert tab.locator("#append code").last.text_content() == "0"
 
 
-def test_the_gaze_plays_as_a_film(visit):
+def test_queries_play_one_after_the_other(visit):
     tab = visit("/look?model=prose")
     look(tab, "the cat sat on the mat")
     tab.click("#play")
 
-    def places():
+    def selected():
         every = tab.locator(".strip >> nth=0 >> .token")
         return every.evaluate_all("all => all.findIndex(one => one.matches('.on'))")
 
     tab.wait_for_selector(".token.on")
-    first = places()
-    assert tab.locator(".strip >> nth=1 >> .token.on").count() == 1  # where the gaze rests
+    first = selected()
+    assert tab.locator(".strip >> nth=1 >> .token.on").count() == 1  # the key with the largest weight
     tab.wait_for_timeout(1700)
-    assert places() > first
+    assert selected() > first
     tab.click("#play")
-    rests = places()
+    stopped = selected()
     tab.wait_for_timeout(900)
-    assert places() == rests and tab.text_content("#play") == "Play"
+    assert selected() == stopped and tab.text_content("#play") == "Play"
 
 
 def test_two_models_answer_side_by_side(visit, shoot):
     tab = visit("/try?model=pairs&other=rows")
-    tab.fill("#text", "the red cat.")
-    tab.click("#go")
-    until(tab, "document.querySelectorAll('#answers .card').length === 2")
-    assert tab.locator("#answers h2").all_text_contents() == ["pairs", "rows"]
-    tab.hover("#answers .card >> nth=0 >> .strip:last-child .token >> nth=0")
+    until(tab, "document.body.dataset.ready")
+    tab.fill("#inputs textarea", "the red cat.")
+    tab.click("#submit")
+    until(tab, "document.querySelectorAll('#predictions .card').length === 2")
+    assert tab.locator("#predictions h2").all_text_contents() == ["pairs", "rows"]
+    tab.hover("#predictions .card >> nth=0 >> .strip:last-child .token >> nth=0")
     shoot(tab, "try")
 
 
@@ -222,18 +226,19 @@ def test_hostile_words_stay_words(visit):
         tab.click(f"[data-view={view}]")
         tab.wait_for_selector(".lines path, .token.on", state="attached")
     assert tab.evaluate("window.hacked") is None
-    assert tab.locator("#seen img").count() == 0
+    assert tab.locator("#results img").count() == 0
     trial = visit(f"/try?model=rows&text={quote(EVIL)}")
-    trial.wait_for_selector("#answers .card")
+    trial.wait_for_selector("#predictions .card")
     assert trial.evaluate("window.hacked") is None
 
 
 def test_mistakes_are_told_where_they_happen(visit):
     tab = visit("/look?model=prose")
-    tab.fill("#text", "the cat")
+    until(tab, "document.body.dataset.ready")
+    tab.fill("#inputs textarea", "the cat")
     tab.click("summary")
     tab.fill("[name=temperature]", "-1")
-    tab.click("#go")
+    tab.click("#submit")
     tab.wait_for_selector(".error")
     assert "temperature must be" in tab.text_content(".error")
     visit.complaints.clear()  # the browser names every refused request
@@ -263,10 +268,11 @@ def test_pages_fit_a_narrow_window(visit, page):
 
 def test_four_thousand_tokens_scroll(visit, gpt2_folder):
     tab = visit(f"/look?model={quote(str(gpt2_folder), safe='')}")
-    tab.fill("#text", "abcdefgh" * 510)
+    until(tab, "document.body.dataset.ready")
+    tab.fill("#inputs textarea", "abcdefgh" * 510)
     tab.click("summary")
-    tab.fill("[name=length]", "1")
-    tab.click("#go")
+    tab.fill("[name=max_new_tokens]", "1")
+    tab.click("#submit")
     until(tab, "document.body.dataset.shown", timeout=120_000)
     assert tab.locator(".thumb").count() == 48
     tab.select_option("#cell", "12")
@@ -274,15 +280,87 @@ def test_four_thousand_tokens_scroll(visit, gpt2_folder):
     tab.evaluate("document.querySelector('.matrix').scrollTo(30000, 30000)")
     tab.focus(".matrix")
     tab.keyboard.press("ArrowDown")
-    until(tab, "!document.getElementById('told').textContent.includes('NaN')")
+    until(tab, "!document.getElementById('status').textContent.includes('NaN')")
+
+
+def test_question_answering_has_two_fields(visit, shoot):
+    tab = visit("/look?model=questions")
+    until(tab, "document.body.dataset.ready")
+    assert tab.locator("#inputs label").all_text_contents() == ["question", "context"]
+    tab.fill("#input-question", "the what?")
+    tab.fill("#input-context", "a red dog sat on the mat.")
+    tab.click("#submit")
+    until(tab, "document.body.dataset.shown")
+    assert "question=the+what" in tab.url and "context=a+red+dog" in tab.url
+    shoot(tab, "look-question")
+    again = visit(tab.url[tab.url.index("/look") :])
+    until(again, "document.body.dataset.shown")
+    assert again.input_value("#input-context") == "a red dog sat on the mat."
+
+
+HEAT = """() => {
+    const canvas = document.querySelectorAll('.picture .heat')[1];
+    const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
+    return [canvas.width, canvas.height, Array.from(data).filter((_, i) => i % 4 === 3)];
+}"""
+
+
+def test_attention_over_an_image_is_a_heat_map(visit, shoot, tmp_path):
+    from PIL import Image
+
+    picture = Image.new("L", (12, 12), 30)
+    picture.paste(220, (1, 5, 5, 9))
+    picture.save(tmp_path / "square.png")
+    tab = visit("/look?model=squares", studio="image_address")
+    until(tab, "document.body.dataset.ready")
+    tab.set_input_files("#input-image", tmp_path / "square.png")
+    tab.wait_for_selector("#inputs .preview[src^='data:image/png']")
+    tab.click("#submit")
+    until(tab, "document.body.dataset.shown")
+    tab.wait_for_selector(".picture .heat >> nth=1")
+    assert tab.text_content("#output") in ("left", "right")
+    assert tab.locator(".picture img").count() == 2, "queries and keys lie over the image"
+    width, height, opacity = tab.evaluate(HEAT)
+    assert (width, height) == (3, 3) and max(opacity) == 190 and len(opacity) == 9
+    tab.focus(".picture[role=grid]")
+    tab.keyboard.press("ArrowDown")
+    until(tab, "document.querySelector('.picture[role=grid]').dataset.selected === '3'")
+    assert tab.text_content("#status").startswith("1,0 \u2190 ")
+    shoot(tab, "look-image")
+    tab.click("[data-explanation=attribution]")
+    tab.wait_for_selector("#explanation .picture .heat")
+    tab.click("[data-view=matrix]")
+    tab.wait_for_selector(".matrix canvas")
+    shoot(tab, "look-image-matrix")
+    watch = visit("/watch/squares", studio="image_address")
+    watch.wait_for_selector("#heads .picture .heat")
+    assert watch.locator("#charts h3").all_text_contents()[-1] == "images per second"
+    shoot(watch, "watch-image")
+
+
+def test_a_file_that_is_too_large_is_refused_in_the_form(visit, tmp_path):
+    (tmp_path / "large.png").write_bytes(b"\x89PNG" + bytes(9 << 20))
+    tab = visit("/try?model=squares", studio="image_address")
+    until(tab, "document.body.dataset.ready")
+    tab.set_input_files("#input-image", tmp_path / "large.png")
+    tab.wait_for_timeout(200)
+    message = tab.eval_on_selector("#input-image", "input => input.validationMessage")
+    assert message == "a file of at most 8 MB"
 
 
 def test_a_training_is_followed_to_its_end(visit, place):
-    words = ["train", str(place / "text.txt"), "--task", "language_model", "--name", "live", "--steps", "300"]
-    words += ["--runs", str(place / "runs"), "train.evaluate_every=100", "model.dim=32", "model.depth=1", "batch=4"]
+    arguments = ["train", str(place / "text.txt"), "--task", "language_model", "--name", "live", "--steps", "300"]
+    arguments += [
+        "--runs",
+        str(place / "runs"),
+        "train.evaluate_every=100",
+        "model.dim=32",
+        "model.depth=1",
+        "batch_size=4",
+    ]
     environment = {**os.environ, "SACCADE_CACHE": str(place / "cache"), "OMP_NUM_THREADS": "1"}
     with subprocess.Popen(
-        [sys.executable, "-m", "saccade", *words, "model.max_positions=64"],
+        [sys.executable, "-m", "saccade", *arguments, "model.max_positions=64"],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         env=environment,

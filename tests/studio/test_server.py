@@ -10,6 +10,7 @@ from starlette.testclient import TestClient
 from saccade import api
 from saccade.studio.app import make_app
 from saccade.studio.sessions import Sessions
+from tests.studio.conftest import IMAGES
 
 HOME = "http://127.0.0.1:8000"
 MINE = {"origin": HOME}
@@ -17,8 +18,8 @@ MINE = {"origin": HOME}
 
 @pytest.fixture
 def app(place, bert_folder, gpt2_folder, marian_folder):
-    given = [str(bert_folder), str(gpt2_folder), str(marian_folder)]
-    return make_app(Sessions(place / "runs", given), "secret", 8000)
+    refs = [str(bert_folder), str(gpt2_folder), str(marian_folder)]
+    return make_app(Sessions(place / "runs", refs), "secret", 8000)
 
 
 @pytest.fixture
@@ -28,8 +29,13 @@ def client(app):
     return found
 
 
-def asked(client, model, text, **options):
-    answer = client.post("/api/look", json={"model": model, "text": text, "options": options}, headers=MINE)
+FIELDS = {"prose": "prompt", "pairs": "source", "rows": "text"}
+
+
+def asked(client, model, text, field="", **options):
+    field = field or FIELDS.get(model) or client.get(f"/api/models/{model}/form").json()["inputs"][0]["name"]
+    body = {"model": model, "inputs": {field: text}, "options": options}
+    answer = client.post("/api/look", json=body, headers=MINE)
     assert answer.status_code == 200, answer.text
     return answer.json()
 
@@ -82,9 +88,11 @@ def test_only_own_pages_may_change_things(client, headers, code):
 
 
 def test_too_long_a_request_is_refused(client):
-    body = b'{"text": "' + b"a" * (1 << 20) + b'"}'
+    body = b'{"model": "rows", "inputs": {"text": "' + b"a" * (1 << 20) + b'!"}}'
     headers = {**MINE, "content-type": "application/json"}
     assert client.post("/api/look", content=body, headers=headers).status_code == 413
+    file = b'{"model": "rows", "inputs": {"text": "data:,' + b"a" * (12 << 20) + b'"}}'
+    assert client.post("/api/look", content=file, headers=headers).status_code == 413
 
 
 def test_every_answer_has_the_rules_of_the_page(client):
@@ -95,19 +103,22 @@ def test_every_answer_has_the_rules_of_the_page(client):
 
 
 @pytest.mark.parametrize(
-    ("body", "says"),
+    ("body", "message"),
     [
         ("[", "must be JSON"),
-        ("[1]", "must be an object"),
+        ("[1]", "must be a JSON object"),
         ('{"model": 3}', "must have a model"),
-        ('{"model": "../../etc", "text": ""}', "no model '../../etc'"),
-        ('{"model": "rows", "text": "cat", "options": {"beam": 3}}', "beam"),
+        ('{"model": "../../etc", "inputs": {}}', "no model '../../etc'"),
+        ('{"model": "rows", "inputs": {"text": "cat"}, "options": {"beam": 3}}', "beam"),
+        ('{"model": "rows", "inputs": {"txt": "cat"}}', "no input 'txt'; this model takes text"),
+        ('{"model": "rows", "inputs": "cat"}', "must have a model, inputs and options"),
+        ('{"model": "questions", "inputs": {"question": "what?"}}', "context must be given, but is not"),
     ],
 )
-def test_bad_requests_get_one_clear_line(client, body, says):
+def test_bad_requests_get_one_clear_line(client, body, message):
     answer = client.post("/api/look", content=body, headers={**MINE, "content-type": "application/json"})
     assert answer.status_code == 400
-    assert says in answer.json()["error"]
+    assert message in answer.json()["error"]
 
 
 @pytest.mark.parametrize(
@@ -123,7 +134,7 @@ def test_cells_are_the_eager_weights_of_transformers(client, bert_folder, words)
     look = asked(client, str(bert_folder), "the cat [MASK] on xyz.")
     model = transformers.BertModel.from_pretrained(bert_folder, attn_implementation="eager").eval()
     task = Sessions(bert_folder, [str(bert_folder)]).model(str(bert_folder)).task
-    ids, _ = task.framed("the cat [MASK] on xyz.", parse_special=True)
+    ids, _ = task.encode("the cat [MASK] on xyz.", parse_special=True)
     with torch.no_grad():
         wanted = model(torch.tensor([ids]), output_attentions=True).attentions
     for layer, weights in enumerate(wanted):
@@ -146,11 +157,11 @@ def test_every_run_and_model_opens(client, gpt2_folder, marian_folder):
         small = client.get(f"/api/look/{look['id']}/overview").json()
         assert {one["name"] for one in small} == {one["name"] for one in look["maps"]} - {"alignment", "rollout"}
         name = small[0]["name"]
-        assert len(client.get(f"/api/look/{look['id']}/summary", params={"map": name}).json()) == small[0]["heads"]
+        assert len(client.get(f"/api/look/{look['id']}/statistics", params={"map": name}).json()) == small[0]["heads"]
 
 
 def test_a_long_text_is_seen_in_steps(client, gpt2_folder):
-    look = asked(client, str(gpt2_folder), "abcd" * 100, length=1)
+    look = asked(client, str(gpt2_folder), "abcd" * 100, max_new_tokens=1)
     whole = cells(client, look, "decoder.3.self", 2, 400, 400).reshape(400, 400)
     thin = cells(client, look, "decoder.3.self", 2, 400, 400, down=4, across=8).reshape(100, 50)
     assert np.abs(thin - whole[::4].reshape(100, 50, 8).max(-1)).max() < 1e-9
@@ -167,19 +178,19 @@ def test_the_picture_can_be_taken_along(client, kind):
 def test_the_steps_of_a_head_end_in_its_weights(client):
     look = asked(client, "prose", "the cat")
     how = {"map": "decoder.1.self", "head": 1, "query": 4}
-    found = client.get(f"/api/look/{look['id']}/steps", params=how).json()
+    found = client.get(f"/api/look/{look['id']}/calculation", params=how).json()
     count = len(look["maps"][1]["queries"]["labels"])
     row = cells(client, look, "decoder.1.self", 1, 5, count).reshape(5, count)[4]
     weights = np.zeros(count)
     weights[found["keys"]] = found["weights"]
     assert np.abs(weights - row).max() < 1e-5
     assert found["allowed"][:6] == [True] * 5 + [False]
-    assert np.abs(np.array(found["weights"]) @ np.array(found["v"]) - np.array(found["mixed"])).max() < 1e-5
+    assert np.abs(np.array(found["weights"]) @ np.array(found["v"]) - np.array(found["head_output"])).max() < 1e-5
 
 
 def test_runs_can_be_followed_stopped_and_resumed_by_name_only(client, place):
     found = client.get("/api/runs/pairs").json()
-    assert found["steps"][-1]["step"] == 30 and found["seen"] == [10, 20, 30] and not found["running"]
+    assert found["steps"][-1]["step"] == 30 and found["snapshots"] == [10, 20, 30] and not found["running"]
     seen = client.get("/api/runs/pairs/attention/20").json()
     assert seen["step"] == 20 and seen["examples"][0]["maps"]
     assert "kept no attention of step 21" in client.get("/api/runs/pairs/attention/21").json()["error"]
@@ -203,13 +214,12 @@ def same_cells(client, look, wanted):
 
 def test_what_a_gpt2_looked_at_is_what_transformers_says(client, gpt2_folder):
     transformers = pytest.importorskip("transformers")
-    how = {"length": 5, "temperature": 0}
+    how = {"max_new_tokens": 5, "temperature": 0}
     look = asked(client, str(gpt2_folder), "The cat sat on the mat.", **how)
-    opened = api.load(str(gpt2_folder), device="cpu")
-    trace = api.predict(opened, "The cat sat on the mat.", [f"{key}={value}" for key, value in how.items()]).trace
+    trace = api.load(str(gpt2_folder), device="cpu")("The cat sat on the mat.", **how).trace
     model = transformers.GPT2LMHeadModel.from_pretrained(gpt2_folder, attn_implementation="eager").eval()
     with torch.no_grad():
-        found = model(torch.tensor([trace.ids[trace.begin : trace.end]]), output_attentions=True).attentions
+        found = model(torch.tensor([trace.ids[trace.start : trace.end]]), output_attentions=True).attentions
     assert len(found) == 12
     same_cells(client, look, {f"decoder.{layer}.self": one[0] for layer, one in enumerate(found)})
 
@@ -217,7 +227,7 @@ def test_what_a_gpt2_looked_at_is_what_transformers_says(client, gpt2_folder):
 def test_what_a_marian_looked_at_is_what_transformers_says(client, marian_folder):
     transformers = pytest.importorskip("transformers")
     look = asked(client, str(marian_folder), "The cat sat.")
-    source, target = api.predict(api.load(str(marian_folder), device="cpu"), "The cat sat.").trace
+    source, target = api.load(str(marian_folder), device="cpu")("The cat sat.").trace
     model = transformers.MarianMTModel.from_pretrained(marian_folder, attn_implementation="eager").eval()
     begin = model.config.decoder_start_token_id
     with torch.no_grad():
@@ -232,11 +242,13 @@ def test_what_a_marian_looked_at_is_what_transformers_says(client, marian_folder
         same_cells(client, look, {name.format(layer): one[0] for layer, one in enumerate(weights)})
 
 
-@pytest.mark.parametrize(("run", "how"), [("prose", {"length": 6, "temperature": 0}), ("pairs", {}), ("rows", {})])
+@pytest.mark.parametrize(
+    ("run", "how"), [("prose", {"max_new_tokens": 6, "temperature": 0}), ("pairs", {}), ("rows", {})]
+)
 def test_what_a_run_looked_at_is_what_eager_attention_computes(client, place, run, how, monkeypatch):
     look = asked(client, run, "the cat sat on a mat", **how)
-    opened = api.load(str(place / "runs" / run), device="cpu")
-    found = api.predict(opened, "the cat sat on a mat", [f"{key}={value}" for key, value in how.items()])
+    model = api.load(str(place / "runs" / run), device="cpu")
+    prediction = model("the cat sat on a mat", **how)
     seen = []
 
     def eager(q, k, v, attn_mask=None, is_causal=False, scale=None, **_):
@@ -250,7 +262,7 @@ def test_what_a_run_looked_at_is_what_eager_attention_computes(client, place, ru
 
     monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", eager)
     with torch.no_grad():
-        opened.rerun(found)
+        model.task.rerun(prediction)
     names = [one["name"] for one in look["maps"] if one["name"] not in ("alignment", "rollout")]
     assert len(names) == len(seen) > 1
     same_cells(client, look, dict(zip(names, seen, strict=True)))
@@ -267,14 +279,60 @@ def test_models_of_the_catalogue_open_and_look_as_transformers_says(place, broug
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # its own, about itself
         if name == "minilm":
-            look, (ids, _) = asked(client, name, text), opened.framed(text)
+            look, (ids, _) = asked(client, name, text), opened.task.encode(text)
             model = transformers.BertModel.from_pretrained(path, **how)
         else:
-            look = asked(client, name, text, length=4, temperature=0)
-            trace = api.predict(opened, text, ["length=4", "temperature=0"]).trace
-            ids, how["gguf_file"] = trace.ids[trace.begin : trace.end], path.name
+            look = asked(client, name, text, max_new_tokens=4, temperature=0)
+            trace = opened(text, max_new_tokens=4, temperature=0).trace
+            ids, how["gguf_file"] = trace.ids[trace.start : trace.end], path.name
             model = transformers.AutoModelForCausalLM.from_pretrained(path.parent, **how)
     with torch.no_grad():
         found = model.eval()(torch.tensor([ids]), output_attentions=True).attentions
     names = [one["name"] for one in look["maps"] if one["name"] != "rollout"]
     same_cells(client, look, dict(zip(names, (one[0] for one in found), strict=True)))
+
+
+def test_forms_are_built_from_the_inputs_of_the_task(client, place):
+    form = client.get("/api/models/questions/form").json()
+    assert [(field["name"], field["kind"]) for field in form["inputs"]] == [("question", "text"), ("context", "text")]
+    assert set(form["examples"][0]) == {"question", "context"}
+    assert not form["generates"] and client.get("/api/models/prose/form").json()["generates"]
+    assert "attention" not in [option["name"] for option in form["options"]]
+    answer = client.post("/api/look", json={"model": "questions", "inputs": form["examples"][0]}, headers=MINE).json()
+    assert answer["output"]["kind"] == "span" and answer["inputs"] == form["examples"][0]
+
+
+@pytest.fixture
+def image_client(image_runs):
+    client = TestClient(make_app(Sessions(image_runs, task=IMAGES), "secret", 8000), base_url=HOME)
+    assert client.get("/runs?key=secret").status_code == 200
+    return client
+
+
+def test_an_image_is_uploaded_and_comes_back_as_the_grid_of_its_keys(image_client):
+    form = image_client.get("/api/models/squares/form").json()
+    assert form["inputs"][0]["kind"] == "image"
+    (example,) = form["examples"]
+    assert example["image"].startswith("data:image/png;base64,"), "an example of the validation data"
+    look = image_client.post("/api/look", json={"model": "squares", "inputs": example}, headers=MINE).json()
+    axis = look["maps"][0]["queries"]
+    assert (axis["kind"], axis["rows"], axis["columns"]) == ("grid", 3, 3)
+    assert look["maps"][0]["keys"] is None and axis["image"] == example["image"]
+    weights = cells(image_client, look, look["maps"][0]["name"], "mean", 9, 9).reshape(9, 9)
+    assert weights.sum(1) == pytest.approx(np.ones(9), abs=1e-3)
+    scores = image_client.get(f"/api/look/{look['id']}/attribution").json()
+    assert scores[0]["axis"]["kind"] == "grid" and len(scores[0]["values"]) == 9
+
+
+@pytest.mark.parametrize("value", ["/etc/hostname", "../squares.npz", ""])
+def test_a_page_never_names_a_file_of_this_machine(image_client, value):
+    body = {"model": "squares", "inputs": {"image": value}}
+    answer = image_client.post("/api/look", json=body, headers=MINE)
+    assert answer.status_code == 400
+    assert answer.json()["error"] == "image must be an uploaded file, but is none; choose a file"
+
+
+def test_a_file_beyond_the_cap_is_refused(image_client):
+    body = {"model": "squares", "inputs": {"image": "data:image/png;base64," + "A" * (11 << 20)}}
+    answer = image_client.post("/api/look", json=body, headers=MINE)
+    assert (answer.status_code, answer.json()["error"]) == (413, "Send a file of at most 8 MB.")

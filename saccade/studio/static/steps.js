@@ -17,20 +17,20 @@ const vector = (numbers, act, name, most = 64) => make("div", { className: "vect
   numbers.length > most ? make("small", {}, `\u2026 ${numbers.length} in total`) : "");
 const step = (title, text, ...parts) => make("li", {}, make("h2", {}, title), make("p", { className: "soft" }, text), ...parts);
 
-const unchanged = () => values.plain.every((value, i) => Math.abs(value - values.q[i]) < 1e-5 * (1 + Math.abs(value)));
+const unchanged = () => values.projected.every((value, i) => Math.abs(value - values.q[i]) < 1e-5 * (1 + Math.abs(value)));
 const recompute = ({ fromX = false, fromScores = false } = {}) => {
   if (fromX) {
-    values.plain = times(values.matrix, values.x).map((value, i) => value + (values.bias ? values.bias[i] : 0));
-    values.q = [...values.plain];
+    values.projected = times(values.matrix, values.x).map((value, i) => value + (values.bias ? values.bias[i] : 0));
+    values.q = [...values.projected];
   }
-  if (!fromScores && values.fits) {
-    values.fits = values.k.map((key) => dot(values.q, key));
-    values.scores = values.fits.map((fit) => fit * values.scale);
+  if (!fromScores && values.dots) {
+    values.dots = values.k.map((key) => dot(values.q, key));
+    values.scores = values.dots.map((fit) => fit * values.scale);
   }
   const remaining = values.remaining ? [values.remaining] : []; // keys that are not shown count as one
   const weights = softmax([...values.scores, ...remaining.map((one) => one.score)], [...values.allowed, ...remaining.map(() => true)]);
   values.weights = weights.slice(0, values.scores.length);
-  values.mixed = mix(weights, [...values.v, ...remaining.map((one) => one.value)]);
+  values.head_output = mix(weights, [...values.v, ...remaining.map((one) => one.value)]);
   values.changed = true;
   draw();
 };
@@ -39,23 +39,23 @@ const draw = () => {
   const direct = unchanged();
   const size = values.q.length;
   const rows = values.labels.map((label, i) => [
-    make("bdi", {}, label), values.fits ? digits(values.fits[i], 3) : "", field(values.scores[i], (now) => { values.scores[i] = now; recompute({ fromScores: true }); }, `score of ${label}`),
+    make("bdi", {}, label), values.dots ? digits(values.dots[i], 3) : "", field(values.scores[i], (now) => { values.scores[i] = now; recompute({ fromScores: true }); }, `score of ${label}`),
     values.allowed[i] ? "" : "masked", make("b", {}, digits(values.weights[i], 4))]);
   at("steps").replaceChildren(
     step("x: the input vector of the token", `${values.x.length} numbers.${direct ? "" : " This model rotates or normalizes q and k, so edit q below instead."}`,
       vector(values.x, direct ? (i, now) => { values.x[i] = now; recompute({ fromX: true }); } : null, "x", 32)),
     step("W_Q x: the query projection", `The part of W_Q that belongs to this head has ${size} rows of ${values.x.length} numbers; each row times x gives one number${values.bias ? ", plus a bias" : ""}. The first row starts with ${values.matrix[0].slice(0, 4).map((value) => digits(value, 3)).join(", ")}\u2026`,
-      vector(values.plain)),
+      vector(values.projected)),
     step("q: the query", direct ? "Unchanged: this model applies nothing more to it." : "After rotary position encoding and normalization, where the model has them.",
       vector(values.q, (i, now) => { values.q[i] = now; recompute(); }, "q")),
-    step("Scores, mask and softmax", values.fits
+    step("Scores, mask and softmax", values.dots
       ? `q.k for every key, times ${digits(values.scale, 4)}${Math.abs(values.scale - size ** -0.5) < 1e-6 ? ` = 1 / \u221a${size}` : ""}; masked keys are left out; the softmax of the other scores gives weights that sum to 1.`
       : "This model computes the score of q and k with a small network; the softmax of the scores gives weights that sum to 1.",
       table(["key", "q.k", "score", "mask", "weight"], rows),
       values.remaining ? make("p", { className: "soft" }, `The ${values.labels.length} keys with the largest weights; the weights of the others sum to ${digits(1 - values.weights.reduce((one, two) => one + two, 0), 4)}.`) : ""),
-    step("Weighted mean of the values", "The value vector of each key times its weight, summed: the output of this head.", vector(values.mixed)),
-    step("All heads concatenated, times W_O", values.changed ? "Values were edited above, so the output of the other heads is no longer shown." : `${values.joined.length} numbers, and after W_O the ${values.output.length} that are added to the residual stream.`,
-      ...(values.changed ? [] : [vector(values.joined, null, "", 32), vector(values.output, null, "", 32)])),
+    step("Weighted mean of the values", "The value vector of each key times its weight, summed: the output of this head.", vector(values.head_output)),
+    step("All heads concatenated, times W_O", values.changed ? "Values were edited above, so the output of the other heads is no longer shown." : `${values.concatenated.length} numbers, and after W_O the ${values.output.length} that are added to the residual stream.`,
+      ...(values.changed ? [] : [vector(values.concatenated, null, "", 32), vector(values.output, null, "", 32)])),
   );
 };
 
