@@ -1,4 +1,4 @@
-"""Language model: scores against a hand computation, stops, seeds, maps, and what it says about a bad prompt."""
+"""Language model: scores against a hand computation, generation alone and in batches, attention, and bad prompts."""
 
 import dataclasses
 import math
@@ -11,14 +11,21 @@ import torch
 import torch.nn.functional as F
 
 from saccade.config import from_json, override
-from saccade.core.task import Split
-from saccade.data import cache as text
+from saccade.core import Prediction, Role, Split
+from saccade.data.shards import Shard
 from saccade.errors import DataError, UsageError
+from saccade.nn.probe import watch
 from saccade.tasks import language_model
-from saccade.tasks.language_model import Task, TextConfig, TextOptions, _overhang
+from saccade.tasks._language_model import generation
+from saccade.tasks.language_model import METRICS, Task, TextConfig, TextOptions
 
-WORDS = ["model.dim=16", "model.depth=2", "model.heads=2", "model.hidden=32", "model.max_positions=16", "batch=4"]
-GREEDY = TextOptions(length=40, temperature=0)
+TINY = ["model.dim=16", "model.depth=2", "model.heads=2", "model.hidden=32", "model.max_positions=16", "batch_size=4"]
+GREEDY = TextOptions(max_new_tokens=40, temperature=0)
+
+
+def predict(task: Task, prompt: str, options: TextOptions) -> Prediction:
+    (prediction,) = task.predict([{"prompt": prompt}], options)
+    return prediction
 
 
 @pytest.fixture(scope="module")
@@ -30,20 +37,20 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module", params=["characters", "bpe"])
 def task(request: pytest.FixtureRequest, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Task]:
-    """An untrained model with lively weights, so that what it says varies."""
+    """An untrained model with large random weights, so that its outputs vary."""
     folder = tmp_path_factory.mktemp("assets")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SACCADE_CACHE", str(folder / "cache"))
-        words = [*WORDS, f"data.tokenizer={request.param}", "data.vocabulary=300"]
-        config = override(TextConfig(), words)
+        settings = [f"data.tokenizer={request.param}", "data.vocabulary_size=300"]
+        config = override(TextConfig(), [*TINY, *settings])
         Task.prepare(config, data, folder)
-        made = Task.open(config, folder)
-        made.load_data(data)
+        task = Task.open(config, folder)
+        task.load_data(data)
         torch.manual_seed(1)
-        for parameter in made.model.parameters():
+        for parameter in task.model.parameters():
             torch.nn.init.normal_(parameter, std=0.3)
-        made.model.eval()
-        yield made
+        task.model.eval()
+        yield task
 
 
 def test_scores_equal_a_hand_computation(task: Task) -> None:
@@ -55,13 +62,15 @@ def test_scores_equal_a_hand_computation(task: Task) -> None:
         with torch.no_grad():
             logits = task.model(window[None, :-1])[0]
         total -= float(F.log_softmax(logits, -1)[range(len(window) - 1), window[1:]].sum())
-    loss, found = total / (len(ids) - 1), task.evaluate(Split.VALID)
-    assert found["tokens"] == len(ids) - 1
-    assert found["loss"] == pytest.approx(loss, rel=1e-4)
-    assert found["perplexity"] == pytest.approx(math.exp(loss), rel=1e-3)
-    written = len(task.tokenizer.decode(ids).encode())
-    assert shard.bytes == written
-    assert found["bits_per_byte"] == pytest.approx(loss / math.log(2) * len(ids) / written, rel=1e-4)
+    loss, evaluation = total / (len(ids) - 1), task.evaluate(Split.VALID)
+    assert evaluation["tokens"] == len(ids) - 1
+    assert evaluation["loss"] == pytest.approx(loss, rel=1e-4)
+    assert evaluation["perplexity"] == pytest.approx(math.exp(loss), rel=1e-3)
+    size = len(task.tokenizer.decode(ids).encode())
+    assert shard.bytes == size
+    assert evaluation["bits_per_byte"] == pytest.approx(loss / math.log(2) * len(ids) / size, rel=1e-4)
+    assert set(evaluation.values) == set(METRICS) and task.metric == METRICS["loss"]
+    assert not any(METRICS[name].higher_is_better for name in ("loss", "perplexity", "bits_per_byte"))
 
 
 def test_a_quick_evaluation_is_an_even_sample(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,74 +85,74 @@ def test_a_quick_evaluation_is_an_even_sample(task: Task, monkeypatch: pytest.Mo
     assert len(starts[0]) >= 2
 
 
-def test_reading_a_large_text_is_told_from_beginning_to_end(tmp_path: Path) -> None:
+def test_progress_of_reading_a_large_text_goes_from_0_to_1(tmp_path: Path) -> None:
     for name in ("a.txt", "b.txt"):
         (tmp_path / name).write_text("a line of some text that is read\n" * 40_000)
-    shares: list[float] = []
-    words = {"data": {"tokenizer": "bpe", "vocabulary": 300}}
+    fractions: list[float] = []
+    settings = {"data": {"tokenizer": "bpe", "vocabulary_size": 300}}
     (tmp_path / "assets").mkdir()
-    Task.prepare(from_json(Task.Config, words), tmp_path, tmp_path / "assets", shares.append)
-    assert shares == sorted(shares) and len(set(shares)) >= 4
-    assert 0 < shares[0] < 0.5 and shares[-1] == 1
+    Task.prepare(from_json(Task.Config, settings), tmp_path, tmp_path / "assets", progress=fractions.append)
+    assert fractions == sorted(fractions) and len(set(fractions)) >= 4
+    assert 0 < fractions[0] < 0.5 and fractions[-1] == 1
 
 
 def test_evaluating_does_not_change_the_mode(task: Task) -> None:
     task.model.train()
     try:
         task.evaluate(Split.VALID)
-        task.predict("line", GREEDY)
+        predict(task, "line", GREEDY)
         assert task.model.training
     finally:
         task.model.eval()
 
 
 def test_a_batch_predicts_the_next_token(task: Task) -> None:
-    (part,) = task.batches(Split.TRAIN, 1).at(5)
+    (batch,) = task.source(Split.TRAIN, 1).at(5)
     ids = task.shards[Split.TRAIN].ids
-    for row, start in zip(part.ids, part.starts, strict=True):
+    for row, start in zip(batch.ids, batch.starts, strict=True):
         assert row.tolist() == ids[start : start + 17].tolist()
-    assert part.count == 4 * 16
-    assert part.rows[0] == f"token {part.starts[0]}"
-    _, loss = next(task.losses(part))
-    logits = task.model(part.ids[:, :-1])
-    by_hand = -F.log_softmax(logits, -1).gather(-1, part.ids[:, 1:, None]).mean()
+    assert batch.count == batch.units == 4 * 16
+    assert batch.rows[0] == f"token {batch.starts[0]}"
+    _, loss = next(task.losses(batch, task.networks()))
+    logits = task.model(batch.ids[:, :-1])
+    by_hand = -F.log_softmax(logits, -1).gather(-1, batch.ids[:, 1:, None]).mean()
     assert float(loss.detach()) == pytest.approx(float(by_hand.detach()), rel=1e-5)
 
 
 def test_streaming_equals_predicting(task: Task) -> None:
-    for options in (GREEDY, TextOptions(length=60, temperature=1.0, seed=3)):
-        assert "".join(task.stream("line 3", options)) == task.predict("line 3", options).output
+    for options in (GREEDY, TextOptions(max_new_tokens=60, temperature=1.0, seed=3)):
+        assert "".join(map(str, task.stream({"prompt": "line 3"}, options))) == predict(task, "line 3", options).text
 
 
 def test_seeds_are_reproducible(task: Task) -> None:
-    options = TextOptions(length=50, temperature=1.0, seed=3)
-    first = task.predict("line", options).output
+    options = TextOptions(max_new_tokens=50, temperature=1.0, seed=3)
+    first = predict(task, "line", options).text
     torch.rand(5)
-    assert task.predict("line", options).output == first
-    assert task.predict("line", dataclasses.replace(options, seed=4)).output != first
+    assert predict(task, "line", options).text == first
+    assert predict(task, "line", dataclasses.replace(options, seed=4)).text != first
 
 
 def test_the_length_is_counted_in_tokens(task: Task) -> None:
     for length in (0, 1, 7, 50):  # 50 is more than three contexts
-        found = task.predict("line", dataclasses.replace(GREEDY, length=length))
+        found = predict(task, "line", dataclasses.replace(GREEDY, max_new_tokens=length))
         assert found.scores["tokens"] <= length
         if task.tokenizer.kind == "characters":
-            assert found.scores["tokens"] == len(found.output) == length
+            assert found.scores["tokens"] == len(found.text) == length
 
 
 def test_generation_with_a_cache_equals_generation_without(task: Task) -> None:
-    ids = task._prompt("line 3")
+    ids = task._encode("line 3")
     room = task.config.model.max_positions - len(ids)
     for _ in range(room):
         with torch.no_grad():
             ids.append(int(task.model(torch.tensor([ids]))[0, -1].argmax()))
-    expected = task.tokenizer.decode(ids[len(task._prompt("line 3")) :])
-    assert task.predict("line 3", dataclasses.replace(GREEDY, length=room)).output == expected
+    expected = task.tokenizer.decode(ids[len(task._encode("line 3")) :])
+    assert predict(task, "line 3", dataclasses.replace(GREEDY, max_new_tokens=room)).text == expected
 
 
 def test_it_stops_before_the_stop_text(task: Task) -> None:
-    options = TextOptions(length=60, temperature=1.0, seed=2)
-    whole = task.predict("line", options).output
+    options = TextOptions(max_new_tokens=60, temperature=1.0, seed=2)
+    whole = predict(task, "line", options).text
     tried = 0
     for begin in range(0, len(whole), 3):
         for size in (1, 2, 4):  # longer than a token: it comes in several pieces
@@ -151,98 +160,193 @@ def test_it_stops_before_the_stop_text(task: Task) -> None:
             if "\ufffd" in stop:  # half a character
                 continue
             tried += 1
-            found = task.predict("line", dataclasses.replace(options, stop=stop))
-            assert found.output == whole[: whole.index(stop)], stop
-            assert "".join(task.stream("line", dataclasses.replace(options, stop=stop))) == found.output
+            found = predict(task, "line", dataclasses.replace(options, stop=stop))
+            assert found.text == whole[: whole.index(stop)], stop
+            tokens = task.stream({"prompt": "line"}, dataclasses.replace(options, stop=stop))
+            assert "".join(map(str, tokens)) == found.text
     assert tried > 0
 
 
 def test_a_stop_text_that_never_comes_changes_nothing(task: Task) -> None:
-    options = TextOptions(length=60, temperature=1.0, seed=2)
-    whole = task.predict("line", options).output
+    options = TextOptions(max_new_tokens=60, temperature=1.0, seed=2)
+    whole = predict(task, "line", options).text
     almost = whole[-3:] + "\x00"  # the end of the text could be its beginning, and must not be swallowed
-    assert task.predict("line", dataclasses.replace(options, stop=almost)).output == whole
+    assert predict(task, "line", dataclasses.replace(options, stop=almost)).text == whole
 
 
-def test_what_must_wait_for_a_stop_text() -> None:
-    assert [_overhang(held, "END") for held in ("xE", "xEN", "EE", "x", "", "xENE")] == [1, 2, 1, 0, 0, 1]
-    assert _overhang("anything", "") == 0
-
-
-@pytest.mark.parametrize("length", [1, 6, 60])
-def test_maps_have_words_on_both_axes(task: Task, length: int) -> None:
-    found = task.predict("line 3", dataclasses.replace(GREEDY, length=length, maps=True))
-    assert [read.name for read in found.maps] == ["decoder.0.self", "decoder.1.self"]
-    for read in found.maps:
-        heads, queries, keys = read.weights.shape
+@pytest.mark.parametrize("count", [1, 6, 60])
+def test_maps_have_tokens_on_both_axes(task: Task, count: int) -> None:
+    found = predict(task, "line 3", dataclasses.replace(GREEDY, max_new_tokens=count, attention=True))
+    assert list(found.attention) == ["decoder.0.self", "decoder.1.self"]
+    for one in found.attention.values():
+        heads, queries, keys = one.weights.shape
         assert heads == task.config.model.heads
-        assert (read.queries.kind, read.keys.kind) == ("words", "words")
-        assert (len(read.queries.labels), len(read.keys.labels)) == (queries, keys)
-        torch.testing.assert_close(read.weights.sum(-1), torch.ones(heads, queries), rtol=1e-4, atol=1e-4)
-    assert task.predict("line 3", dataclasses.replace(GREEDY, length=length)).output == found.output
+        assert (one.queries.role, one.keys.role) == (Role.TEXT, Role.TEXT)
+        assert (len(one.queries), len(one.keys)) == (queries, keys)
+        torch.testing.assert_close(one.weights.sum(-1), torch.ones(heads, queries), rtol=1e-4, atol=1e-4)
+    assert predict(task, "line 3", dataclasses.replace(GREEDY, max_new_tokens=count)).text == found.text
 
 
 def test_map_labels_are_the_tokens_that_were_read(task: Task) -> None:
     prompt = task.tokenizer.pieces(task.tokenizer.encode("line 3"))
-    found = task.predict("line 3", TextOptions(length=4, temperature=0, maps=True)).maps[0]
+    found = predict(task, "line 3", TextOptions(max_new_tokens=4, temperature=0, attention=True)).attention[
+        "decoder.0.self"
+    ]
     assert list(found.keys.labels[: len(prompt)]) == prompt
-    assert len(found.keys.labels) == len(prompt) + 3  # the last token is made, not read
+    assert len(found.keys.labels) == len(prompt) + 3  # the last token is generated, not read
 
 
 def test_maps_after_a_stop_text_have_the_right_labels(task: Task) -> None:
-    options = TextOptions(length=8, temperature=0)
-    whole = task.predict("line", options).output
-    found = task.predict("line", dataclasses.replace(options, stop=whole[2:4], maps=True))
-    for read in found.maps:
-        assert len(read.keys.labels) == read.weights.shape[-1]
+    options = TextOptions(max_new_tokens=8, temperature=0)
+    whole = predict(task, "line", options).text
+    found = predict(task, "line", dataclasses.replace(options, stop=whole[2:4], attention=True))
+    for one in found.attention.values():
+        assert len(one.keys) == one.weights.shape[-1]
 
 
 def test_no_maps_where_nothing_was_read(task: Task) -> None:
-    assert task.predict("line", TextOptions(length=0, maps=True)).maps == ()
+    assert predict(task, "line", TextOptions(max_new_tokens=0, attention=True)).attention == {}
 
 
 def test_an_unknown_character_is_named(task: Task) -> None:
     if task.tokenizer.kind == "characters":
         with pytest.raises(DataError, match=r"character 6 of the text is '€' \(U\+20AC\), expected one seen when"):
-            task.predict("line €", GREEDY)
+            predict(task, "line €", GREEDY)
     else:
-        assert isinstance(task.predict("line €", GREEDY).output, str)  # bytes know every character
+        assert isinstance(predict(task, "line €", GREEDY).text, str)  # bytes know every character
 
 
 def test_an_empty_prompt_starts_a_text(task: Task) -> None:
-    assert task.predict("", GREEDY).output
+    assert predict(task, "", GREEDY).text
     assert task.sample() == task.sample()
 
 
 def test_a_text_too_short_for_the_context_is_refused(task: Task, data: Path) -> None:
     config = override(task.config, ["model.max_positions=5000"])
-    long = Task(config, task.tokenizer)
+    long = Task(config, task.processor)
     says = r"text\.txt: the (train|valid) part must have at least 5002 tokens for a context of 5000, but has \d+"
     with pytest.raises(DataError, match=says):
         long.load_data(data)
 
 
-def test_a_batch_must_divide_into_its_parts() -> None:
-    with pytest.raises(UsageError, match="batch must be a multiple of parts, but 4 is not a multiple of 3"):
-        override(TextConfig(), ["batch=4", "parts=3"])
+def test_a_batch_must_divide_into_its_micro_batches() -> None:
+    with pytest.raises(
+        UsageError, match="batch_size must be a multiple of micro_batches, but 4 is not a multiple of 3"
+    ):
+        override(TextConfig(), ["batch_size=4", "micro_batches=3"])
 
 
-def test_parts_hold_the_rows_of_the_whole(task: Task) -> None:
-    parted = Task(override(task.config, ["parts=2"]), task.tokenizer)
-    parted.shards = task.shards
-    whole, parts = task.batches(Split.TRAIN, 1).at(3), parted.batches(Split.TRAIN, 1).at(3)
+def test_micro_batches_have_the_rows_of_the_whole(task: Task) -> None:
+    other = Task(override(task.config, ["micro_batches=2"]), task.processor)
+    other.shards = task.shards
+    whole, parts = task.source(Split.TRAIN, 1).at(3), other.source(Split.TRAIN, 1).at(3)
     assert torch.equal(torch.cat([part.ids for part in parts]), whole[0].ids)
     assert [part.count for part in parts] == [32, 32]
 
 
-def test_the_characters_of_the_held_back_part_are_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_vocabulary_has_the_characters_of_the_validation_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SACCADE_CACHE", str(tmp_path / "cache"))
     (tmp_path / "text.txt").write_text("abc abc\n" * 60)
     (tmp_path / "held.txt").write_text("xyz xyz\n" * 60)
-    config = override(TextConfig(), [*WORDS, f"data.valid={tmp_path / 'held.txt'}"])
+    config = override(TextConfig(), [*TINY, f"data.valid={tmp_path / 'held.txt'}"])
     notes = Task.prepare(config, tmp_path / "text.txt", tmp_path)
-    made = Task.open(config, tmp_path)
-    made.load_data(tmp_path / "text.txt")
+    opened = Task.open(config, tmp_path)
+    opened.load_data(tmp_path / "text.txt")
     assert any("vocabulary: 8 characters" in note for note in notes)
-    assert made.tokenizer.decode(made.shards[Split.VALID].ids) == "xyz xyz\n" * 60
-    assert isinstance(made.shards[Split.TRAIN], text.Shard)
+    assert opened.tokenizer.decode(opened.shards[Split.VALID].ids) == "xyz xyz\n" * 60
+    assert isinstance(opened.shards[Split.TRAIN], Shard)
+
+
+# batches and streams
+
+
+def test_a_prompt_is_continued_the_same_alone_and_beside_others(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
+    prompts = ["line 3", "", "line 41 says", "l", "line 3", "line 99 says é"]
+    for options in (GREEDY, TextOptions(max_new_tokens=30, temperature=1.0, seed=3, stop="li")):
+        alone = [predict(task, prompt, options) for prompt in prompts]
+        for rows in (2, 32):  # rows join while others are being generated, and all at once
+            monkeypatch.setattr(generation, "ROWS", rows)
+            together = list(task.predict([{"prompt": prompt} for prompt in prompts], options))
+            assert [one.inputs["prompt"] for one in together] == prompts
+            assert [one.text for one in together] == [one.text for one in alone]
+            assert [one.trace for one in together] == [one.trace for one in alone]
+
+
+def test_many_prompts_are_generated_at_once(task: Task) -> None:
+    """One forward call a step for all rows, not one for each."""
+    calls = []
+    hook = task.model.register_forward_pre_hook(lambda _, args: calls.append(args[0].shape))
+    try:
+        options = TextOptions(max_new_tokens=8, temperature=0)
+        list(task.predict([{"prompt": "line"}] * 10, options))
+    finally:
+        hook.remove()
+    assert calls.count((10, 1)) == 7 and len(calls) == 10 + 7  # every prompt by itself, then all rows together
+
+
+@pytest.mark.parametrize("count", [3, 12, 13, 40])  # from within the context to several times its size
+def test_a_stream_has_the_attention_of_the_prediction(task: Task, count: int) -> None:
+    options = TextOptions(max_new_tokens=count, temperature=0, attention=True)
+    prediction = predict(task, "line 3", options)
+    tokens = list(task.stream({"prompt": "line 3"}, options))
+    assert "".join(map(str, tokens)) == prediction.text
+    assert list(tokens[0].prompt) == task.tokenizer.pieces(task.tokenizer.encode("line 3"))
+    for name, weights in tokens[-1].attention.items():
+        expected = prediction.attention[name]
+        assert weights.shape == expected.shape
+        torch.testing.assert_close(weights.rows(0, expected.shape[1]), expected.weights, atol=1e-5, rtol=1e-4)
+    assert not any(token.attention for token in task.stream({"prompt": "line 3"}, GREEDY))
+
+
+def test_a_suspended_stream_records_no_other_call(task: Task) -> None:
+    options = TextOptions(max_new_tokens=6, temperature=0, attention=True)
+    alone = [token.attention["decoder.0.self"].shape for token in task.stream({"prompt": "line 3"}, options)]
+    beside = []
+    for token in task.stream({"prompt": "line 3"}, options):
+        beside.append(token.attention["decoder.0.self"].shape)
+        predict(task, "line 41 says", options)
+        with watch(task.model, "decoder.1.self") as maps:
+            predict(task, "line", GREEDY)
+        assert maps["decoder.1.self"].shape[2] > 0
+    assert beside == alone
+
+
+def test_a_prediction_is_rerun_over_the_tokens_that_were_visible(task: Task) -> None:
+    for count in (0, 1, 5, 40):
+        prediction = predict(task, "line 3", TextOptions(max_new_tokens=count, temperature=0))
+        trace = task.rerun(prediction)
+        assert len(trace.chosen) == len(trace.logits) == len(trace.positions)
+        assert len(trace.inputs[0]) <= task.config.model.max_positions
+        assert trace.logits.argmax(-1).tolist()[-1] == trace.chosen[-1]
+        if count == 5:
+            assert trace.logits.argmax(-1).tolist() == list(trace.chosen)
+
+
+def test_the_fingerprint_covers_the_validation_data(task: Task, data: Path, tmp_path: Path) -> None:
+    fingerprints = []
+    for number, text in enumerate(("line 1 says é\n", "line 1 says é\n", "line 2 says é\n")):
+        file = tmp_path / f"valid-{number}.txt"
+        file.write_text(text * 20, encoding="utf-8")
+        other = Task(override(task.config, [f"data.valid={file}"]), task.processor)
+        other.load_data(data)
+        fingerprints.append(other.fingerprint)
+    assert fingerprints[0] == fingerprints[1] != fingerprints[2]
+
+
+def test_a_language_model_goes_through_pretrained_and_back(task: Task) -> None:
+    pretrained = task.to_pretrained()
+    assert (pretrained.task, pretrained.config) == ("language_model", task.config.model)
+    again = Task.from_pretrained(pretrained)
+    assert predict(again, "line", GREEDY).text == predict(task, "line", GREEDY).text
+    first = task.tokenizer.encode("l")[0]
+    with_bos = dataclasses.replace(pretrained, processor=dataclasses.replace(pretrained.processor, bos_id=first))
+    assert Task.from_pretrained(with_bos)._encode("line") == [first, *task.tokenizer.encode("line")]
+    generated = predict(task, "line", GREEDY).trace.ids[len(task.tokenizer.encode("line")) :]
+    ends = dataclasses.replace(pretrained.processor, eos_ids=(first, generated[3]))
+    stopped = predict(Task.from_pretrained(dataclasses.replace(pretrained, processor=ends)), "line", GREEDY)
+    expected = next(at for at, token in enumerate(generated) if token in ends.eos_ids)
+    assert stopped.scores["tokens"] == expected
+    with pytest.raises(UsageError, match="cannot be fine-tuned from a pretrained model yet"):
+        Task.prepare(task.config, Path("text.txt"), Path(), base=pretrained)

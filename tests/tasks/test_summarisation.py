@@ -1,7 +1,8 @@
-"""Summarisation: long documents are cut and not lost, summaries end, ROUGE with signatures, and every architecture."""
+"""Summarisation: long documents are truncated, summaries end, ROUGE with signatures, and learning."""
 
 import random
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,21 +10,23 @@ import torch
 
 from saccade import api
 from saccade.config import override
-from saccade.core.task import Split
+from saccade.core import Prediction, Split
+from saccade.errors import UsageError
 from saccade.metrics import generation
+from saccade.tasks import translation
 from saccade.tasks.summarisation import SummaryConfig, SummaryOptions, Task
 
 WORDS = ["".join(random.Random(number).choices("aeioubdklmnprst", k=5)) for number in range(400)]
 TINY = [
-    *[f"model.transformer.{word}" for word in ("dim=16", "heads=2", "hidden=24", "depth=1", "decoder_depth=1")],
-    *[f"model.decoder.{word}" for word in ("dim=16", "heads=2", "hidden=24", "depth=2", "near=8")],
+    *[f"model.transformer.{setting}" for setting in ("dim=16", "heads=2", "hidden=24", "depth=1", "decoder_depth=1")],
+    *[f"model.decoder.{setting}" for setting in ("dim=16", "heads=2", "hidden=24", "depth=2", "window_size=8")],
 ]
 
 
 def documents(count: int = 120, long: int = 0) -> list[tuple[str, str]]:
     """A few sentences, and as their summary the first two words; the first `long` ones have 300 words."""
-    chance = random.Random(1)
-    rows = [chance.choices(WORDS, k=300 if number < long else chance.randint(12, 30)) for number in range(count)]
+    draw = random.Random(1)
+    rows = [draw.choices(WORDS, k=300 if number < long else draw.randint(12, 30)) for number in range(count)]
     return [(" ".join(row), " ".join(row[:2])) for row in rows]
 
 
@@ -32,134 +35,153 @@ def write(path: Path, rows: list[tuple[str, str]]) -> Path:
     return path
 
 
-def made(folder: Path, rows: list[tuple[str, str]], *words: str) -> tuple[Task, list[str]]:
-    """An untrained summariser with lively weights, and what it said about the data."""
+def make(folder: Path, rows: list[tuple[str, str]], *overrides: str) -> tuple[Task, list[str]]:
+    """Return an untrained model with large random weights, and the notes on the data."""
     data, assets = write(folder / "pairs.tsv", rows), folder / "assets"
     assets.mkdir()
-    config = override(SummaryConfig(), [*TINY, *words])
+    config = override(SummaryConfig(), [*TINY, *overrides])
     Task.prepare(config, data, assets)
     task = Task.open(config, assets)
-    said = task.load_data(data)
+    notes = task.load_data(data)
     with torch.no_grad():
         for parameter in task.model.parameters():
             parameter.normal_(std=0.3)
-    return task, said
+    task.model.eval()
+    return task, notes
+
+
+def predict(task: Task, document: str) -> Prediction:
+    (prediction,) = task.predict([{"document": document}], SummaryOptions())
+    return prediction
 
 
 def test_the_defaults_are_those_of_summaries() -> None:
     config, options = SummaryConfig(), SummaryOptions()
-    assert (config.data.max_length, config.data.cut, config.smoothing) == (1024, True, 0.1)
+    assert (config.data.max_length, config.data.truncate, config.label_smoothing) == (1024, True, 0.1)
     assert (
         (config.search.beam, config.search.no_repeat_ngram_size)
         == (options.beam, options.no_repeat_ngram_size)
         == (4, 3)
     )
-    assert Task.summary.startswith("learn from documents")
+    assert Task.summary.startswith("summarise") and Task.inputs[0].name == "document"
 
 
-def test_long_documents_are_cut_and_not_left_out(tmp_path: Path) -> None:
-    task, said = made(tmp_path, documents(long=5), "data.max_length=200")
-    lengths = [length for part in task.parts.values() for length in part.source.lengths.tolist()]
+def test_long_documents_are_truncated_and_not_skipped(tmp_path: Path) -> None:
+    task, notes = make(tmp_path, documents(long=5), "data.max_length=200")
+    lengths = [length for part in task.splits.values() for length in part.source.lengths.tolist()]
     assert len(lengths) == 120
     assert sorted(lengths)[-6:].count(200) == 5
-    assert "5 sources of more than 200 tokens cut there (first: pairs.tsv:1)" in said
-    max_length = next(line for line in said if line.startswith("source")).split()[-1]
-    assert int(max_length) > 200  # the table shows what there was
-    for split in task.parts:
-        part = task.parts[split]
+    assert "5 sources of more than 200 tokens truncated (first: pairs.tsv:1)" in notes
+    max_length = next(line for line in notes if line.startswith("source")).split()[-1]
+    assert int(max_length) > 200  # the table is of the data before truncation
+    for part in task.splits.values():
         for row in range(len(part.texts)):
-            whole = task.reader.source.encode(part.texts[row][0])
+            whole = task.tokenizers.source.encode(part.texts[row][0])
             assert part.source[row].tolist() == whole[:200]
 
 
-def test_a_summary_that_is_too_long_leaves_its_pair_out(tmp_path: Path) -> None:
+def test_a_pair_with_a_long_summary_is_skipped(tmp_path: Path) -> None:
     rows = [*documents(), (" ".join(WORDS[:20]), " ".join(WORDS))]
-    task, said = made(tmp_path, rows, "data.max_length=100")
-    assert sum(map(len, task.parts.values())) == 120
-    assert "1 pair with a target of more than 100 tokens left out (first: pairs.tsv:121)" in said
+    task, notes = make(tmp_path, rows, "data.max_length=100")
+    assert sum(map(len, task.splits.values())) == 120
+    assert "1 pair with a target of more than 100 tokens skipped (first: pairs.tsv:121)" in notes
 
 
-def test_a_document_to_predict_is_cut_as_well(tmp_path: Path) -> None:
-    task, _ = made(tmp_path, documents(), "data.max_length=50")
-    ids = task.reader.source.encode(" ".join(WORDS))
+def test_a_document_to_summarise_is_truncated_as_well(tmp_path: Path) -> None:
+    task, _ = make(tmp_path, documents(), "data.max_length=50")
+    ids = task.tokenizers.source.encode(" ".join(WORDS))
     assert len(ids) > 50
-    shortened = task.predict(task.reader.source.decode(ids[:50]), SummaryOptions())
-    whole = task.predict(" ".join(WORDS), SummaryOptions())
+    shortened = predict(task, task.tokenizers.source.decode(ids[:50]))
+    whole = predict(task, " ".join(WORDS))
     assert shortened.scores == pytest.approx(whole.scores)
     assert whole.alignment is not None and whole.alignment.weights.shape[-1] == 50
 
 
-@pytest.mark.parametrize(("words", "most"), [([], None), (["summary=7"], 7)])
-def test_a_summary_is_no_longer_than_those_of_the_data(tmp_path: Path, words: list[str], most: int | None) -> None:
-    task, _ = made(tmp_path, documents(), *words)
-    lengths = sorted(int(length) for part in task.parts.values() for length in part.target.lengths)
-    expected = most or lengths[107] * 3 // 2 + 10  # nine in ten of 120
+@pytest.mark.parametrize(("overrides", "maximum"), [([], None), (["max_summary=7"], 7)])
+def test_a_summary_is_no_longer_than_those_of_the_data(
+    tmp_path: Path, overrides: list[str], maximum: int | None
+) -> None:
+    task, _ = make(tmp_path, documents(), *overrides)
+    lengths = sorted(int(length) for part in task.splits.values() for length in part.target.lengths)
+    expected = maximum or lengths[107] * 3 // 2 + 10  # nine in ten of 120
     with torch.no_grad():
-        task.model.head.weight[task.marks[2]] = 0  # the end hardly ever comes
-    found = task._search([[5] * 40], task.config.search)
-    assert len(found[0][0].ids) == expected == task.room
+        task.model.head.weight[task.tokenizers.special.target_end] = 0  # the end is hardly ever predicted
+    ((best, *_),) = task._search([[5] * 40], task.config.search)
+    assert len(best.ids) == expected == task.max_summary
 
 
-def test_no_three_tokens_are_written_twice(tmp_path: Path) -> None:
-    task, _ = made(tmp_path, documents(), "summary=40")
+def test_no_trigram_is_generated_twice(tmp_path: Path) -> None:
+    task, _ = make(tmp_path, documents(), "max_summary=40")
     with torch.no_grad():
-        task.model.head.weight[task.marks[2]] = 0
+        task.model.head.weight[task.tokenizers.special.target_end] = 0
     for hypotheses in task._search([[5] * 40, [9] * 30], task.config.search):
         ids = hypotheses[0].ids
         grams = list(zip(ids, ids[1:], ids[2:], strict=False))
         assert len(ids) == 40 and len(set(grams)) == len(grams)
 
 
-def test_a_quick_evaluation_is_greedy_and_repeats_nothing_either(tmp_path: Path) -> None:
-    """Else a run would choose its best checkpoint by outputs that nobody gets."""
-    task, _ = made(tmp_path, documents(60), "summary=20")
-    asked = []
-    found = task._search
-    task._search = lambda sources, settings, **rest: asked.append(settings) or found(sources, settings, **rest)  # type: ignore[method-assign]
+def test_a_quick_evaluation_is_greedy_and_repeats_nothing_either(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the best checkpoint would be chosen by outputs that no user gets."""
+    task, _ = make(tmp_path, documents(60), "max_summary=20")
+    used = []
+    search = translation.search_targets
+
+    def recorded(*args: Any, **kwargs: Any) -> Any:
+        used.append(args[3])
+        return search(*args, **kwargs)
+
+    monkeypatch.setattr(translation, "search_targets", recorded)
     task.evaluate(Split.VALID, quick=True)
     task.sample()
-    assert [(one.beam, one.no_repeat_ngram_size) for one in asked] == [(1, 3), (1, 3)]
+    assert [(settings.beam, settings.no_repeat_ngram_size) for settings in used] == [(1, 3), (1, 3)]
 
 
 def test_scores_are_rouge_of_what_is_predicted_with_their_signatures(tmp_path: Path) -> None:
-    task, _ = made(tmp_path, documents(60), "summary=6")
-    scores = task.evaluate(Split.VALID)
-    assert list(scores) == ["rouge1", "rouge2", "rougeL", "loss", "pairs"]
-    assert task.score == "rougeL"
-    texts = task.parts[Split.VALID].texts
-    outputs = [prediction.output for prediction in task.predict_all([text for text, _ in texts], SummaryOptions())]
+    task, _ = make(tmp_path, documents(60), "max_summary=6")
+    evaluation = task.evaluate(Split.VALID)
+    assert list(evaluation.values) == ["rouge1", "rouge2", "rougeL", "loss", "pairs"]
+    assert task.metric.name == "rougeL" and task.metric.higher_is_better
+    texts = task.splits[Split.VALID].texts
+    predictions = task.predict([{"document": text} for text, _ in texts], SummaryOptions())
+    outputs = [prediction.text for prediction in predictions]
     expected = generation.rouge(outputs, [target for _, target in texts])
     for name in ("rouge1", "rouge2", "rougeL"):
-        assert scores[name] == pytest.approx(expected[name].value)
-        assert task.explained[name] == expected[name].signature
-    assert task.explained["rougeL"].startswith("rouge:F|stem:no|tok:ascii")
+        assert evaluation[name] == pytest.approx(expected[name].value)
+        assert evaluation.signatures[name] == expected[name].signature
+    assert evaluation.signatures["rougeL"].startswith("rouge:F|stem:no|tok:ascii")
 
 
 def test_the_loss_is_the_mean_over_tokens_however_rows_are_grouped(tmp_path: Path) -> None:
-    task, _ = made(tmp_path, documents(60, long=20))
-    pairs = task.parts[Split.VALID]
+    task, _ = make(tmp_path, documents(60, long=20))
+    pairs = task.splits[Split.VALID]
     with torch.no_grad():
-        alone = [(task._valid_loss(pairs, np.array([row])), len(pairs.target[row]) + 1) for row in range(len(pairs))]
+        alone = [(task._mean_loss(pairs, np.array([row])), len(pairs.target[row]) + 1) for row in range(len(pairs))]
     mean = sum(loss * count for loss, count in alone) / sum(count for _, count in alone)
     assert task.evaluate(Split.VALID)["loss"] == pytest.approx(mean, rel=1e-5)
 
 
 @pytest.mark.parametrize("architecture", ["transformer", "decoder"])
-def test_a_run_learns_and_shows_where_it_looked(
-    tmp_path: Path, architecture: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_learns_and_has_an_alignment(tmp_path: Path, architecture: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SACCADE_CACHE", str(tmp_path / "cache"))
-    chance = random.Random(2)
-    rows = [chance.choices(WORDS[:12], k=9) for _ in range(400)]
+    draw = random.Random(2)
+    rows = [draw.choices(WORDS[:12], k=9) for _ in range(400)]
     data = write(tmp_path / "pairs.tsv", [(" ".join(row), row[0] + " " + row[1]) for row in rows])
-    words = ["train.device=cpu", "train.steps=120", "train.evaluate_every=120", "tokens=1200", "data.tokenizer=words"]
+    overrides = ["train.device=cpu", "train.steps=120", "train.evaluate_every=120", "batch_tokens=1200"]
+    overrides += ["data.tokenizer=words", f"model.architecture={architecture}"]
     shape = ["dim=32", "heads=2", "hidden=48", "depth=2", "dropout=0", "embedding_dropout=0"]
-    words += [f"model.{architecture}.{word}" for word in shape]
-    trained = api.train(
-        data, [*words, f"model.architecture={architecture}"], task="summarisation", name="a", root=tmp_path / "runs"
-    )
-    assert trained.scores["rougeL"] > 80
-    task = api.load(tmp_path / "runs" / "a", device="cpu")
-    seen = api.predict(task, " ".join(rows[0]))
-    assert seen.alignment is not None
-    assert seen.alignment.weights.shape == (1, len(seen.output.split()), 9)
+    overrides += [f"model.{architecture}.{setting}" for setting in shape]
+    run = api.train(data, task="summarisation", root=tmp_path / "runs", overrides=overrides, progress=False)
+    assert run.metrics["rougeL"] > 80
+    prediction = api.load(run, device="cpu")(" ".join(rows[0]))
+    assert prediction.alignment is not None
+    assert prediction.alignment.weights.shape == (1, len(prediction.text.split()), 9)
+
+
+def test_a_pretrained_translator_cannot_summarise(tmp_path: Path) -> None:
+    task, _ = make(tmp_path, documents(60))
+    pretrained = task.to_pretrained()
+    assert pretrained.task == "summarisation"
+    with pytest.raises(UsageError, match="a pretrained summarisation model cannot be opened for summarisation"):
+        Task.from_pretrained(pretrained)
