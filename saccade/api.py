@@ -52,6 +52,7 @@ BUDGETS = ("train.steps=", "train.minutes=", "train.epochs=")
 
 def train(
     data: str | Path,
+    /,  # so that the settings can have the group `data` too
     *,
     task: str = "",
     preset: str = "",

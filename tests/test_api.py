@@ -40,12 +40,14 @@ def test_settings_are_keywords_nested_mappings_and_overrides(tmp_path: Path) -> 
         valid=tmp_path / "valid.txt",
         model={**TINY, "norm": "layer"},
         train={"optim": {"kind": "adamw", "lr": 1e-3}, "patience": 3},
+        data={"tokenizer": "characters"},
         batch_size=4,
         overrides=["model.dim=8", "train.keep=1"],
         root=tmp_path / "runs",
     )
     config, loop = run.settings["config"], run.settings["train"]
     assert (config["model"]["dim"], config["model"]["depth"], config["model"]["norm"]) == (8, 1, "layer")
+    assert config["data"]["tokenizer"] == "characters"
     assert (config["batch_size"], config["data"]["valid"]) == (4, str(tmp_path / "valid.txt"))
     assert (loop["steps"], loop["seed"], loop["patience"], loop["keep"]) == (2, 7, 3, 1)
     assert (loop["optim"]["kind"], loop["optim"]["lr"]) == ("adamw", 1e-3)

@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
-from urllib.request import HTTPCookieProcessor, build_opener
 
 import click
 
@@ -94,6 +93,8 @@ def _page(address: str, path: str) -> str:
 def _open_look(page: str, interactive: bool) -> None:
     """Open the attention page in a browser and wait for a key; without a terminal check that the page responds."""
     if not interactive:
+        from urllib.request import HTTPCookieProcessor, build_opener  # takes longer to import than all the rest
+
         with build_opener(HTTPCookieProcessor()).open(page, timeout=60) as response:
             title = re.search(r"<title>(.*?)</title>", response.read().decode())
         log(f"studio: the page '{title[1] if title else ''}' responds; at a terminal it opens in a browser")

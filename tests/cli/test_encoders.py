@@ -50,6 +50,12 @@ def vectors_of(folder, texts):
         return [model(**tokenizer(text, return_tensors="pt")).last_hidden_state[0].mean(0).tolist() for text in texts]
 
 
+def mean_vector(task, text):
+    """The mean of the vectors of a text's tokens, by our own encoder."""
+    ((_, vectors),) = task.features([task.encode(text)])
+    return vectors.mean(0).tolist()
+
+
 def test_train_from_keeps_the_base_with_the_run(place, bert_folder):
     described = json.loads((place / "runs" / "pets" / "run.json").read_text())
     assert described["config"]["base"] == str(bert_folder)
@@ -62,13 +68,14 @@ def test_train_from_keeps_the_base_with_the_run(place, bert_folder):
     assert output["labels"] == [output["text"]]
 
 
-def test_what_was_taken_for_what_stands_in_the_card_and_beside_the_scores(place):
+def test_the_confusion_matrix_is_printed_with_the_metrics_and_in_the_card(place):
     shown = call("evaluate", "pets").stdout.splitlines()
-    table = shown[shown.index("") + 1 :]
+    title, *table = shown[shown.index("") + 1 :]
+    assert title == "confusion matrix"
     assert [line.split("|")[1].strip() for line in table] == [
-        "wanted, found as",
-        "----------------",
-        *("**blue**", "**cat**", "**dog**"),
+        "expected, predicted as",
+        "----------------------",
+        *("blue", "cat", "dog"),
     ]
     rows = int(next(line.split()[1] for line in shown if line.startswith("rows")))
     assert sum(int(cell) for line in table[2:] for cell in line.strip("|").split("|")[1:]) == rows
@@ -113,7 +120,7 @@ def test_features_of_tokens_and_layers_go_to_files(place, bert_folder, monkeypat
     assert rows[1]["tokens"] == ["[CLS]", "a", "dog", "[SEP]"] and len(rows[1]["vector"]) == 4
     first = call("features", bert_folder, "a dog", "--pool", "first").stdout
     assert json.loads(first)["vector"] == pytest.approx(rows[1]["vector"][0][-16:], abs=1e-5)
-    monkeypatch.setattr(quantize, "LEAST", 1)  # these layers are small
+    monkeypatch.setattr(quantize, "MIN_WEIGHTS", 1)  # these layers are small
     eight = json.loads(call("features", bert_folder, "a dog", "--int8").stdout)["vector"]
     whole = json.loads(call("features", bert_folder, "a dog").stdout)["vector"]
     assert eight != whole
@@ -138,7 +145,7 @@ def test_features_compares_a_word_and_layers(place, bert_folder):
         ([], 2, r"no text was given; pass one, or a --file with one text per line"),
         (["a", "--layers", "lst"], 2, r"no choice of layers 'lst'; did you mean 'last'\?"),
         (["a", "--word", "a"], 2, r"--word needs two texts, but there are 1"),
-        (["a dog", "a cat", "--word", "cat"], 2, r"'cat' must stand in both texts, but is not in 'a dog'"),
+        (["a dog", "a cat", "--word", "cat"], 2, r"'cat' must occur in both texts, but is not in 'a dog'"),
         (["a", "--output", "a.txt"], 2, r"--output must end on \.npy or \.jsonl, but is a\.txt"),
         (["--compare", "none.tsv"], 3, r"none\.tsv: no such file or folder"),
         (
@@ -180,7 +187,7 @@ def test_export_writes_what_transformers_opens(place):
     assert result.stderr.splitlines() == ["out: a bert for transformers", rest]
     assert not result.stdout
     task = api.load("pets", device="cpu").task
-    expected = [task.vectors([task.encode(text)])[0].tolist() for text in TEXTS]
+    expected = [mean_vector(task, text) for text in TEXTS]
     tokenizer = transformers.AutoTokenizer.from_pretrained("out")
     model = transformers.AutoModel.from_pretrained("out").eval()
     for text, vector in zip(TEXTS, expected, strict=True):
@@ -192,7 +199,7 @@ def test_export_writes_what_transformers_opens(place):
     assert "A model of the bert family" in Path("out/README.md").read_text()
     again = call("export", "pets", "out")
     assert again.exit_code == 2
-    assert "out must be a new or an empty folder, but holds something; name another one" in again.stderr
+    assert "out must be a new or an empty folder, but is not empty; name another one" in again.stderr
 
 
 def test_changes_of_low_rank_are_exported_within_the_weights(place, bert_folder):
@@ -200,7 +207,7 @@ def test_changes_of_low_rank_are_exported_within_the_weights(place, bert_folder)
     assert call("train", "pets.tsv", *arguments, *LOOP, "train.optim.lr=0.05").exit_code == 0
     assert call("export", "lora", "merged").exit_code == 0
     task = api.load("lora", device="cpu").task
-    expected = task.vectors([task.encode(TEXTS[0])])[0].tolist()
+    expected = mean_vector(task, TEXTS[0])
     assert vectors_of("merged", TEXTS[:1])[0] == pytest.approx(expected, abs=1e-4)
     assert vectors_of(bert_folder, TEXTS[:1])[0] != pytest.approx(expected, abs=1e-2)  # there was something to merge
 
