@@ -1,4 +1,10 @@
-"""Text as token shards: tokenizes once into memory-mapped files, kept in a cache that survives kills and damage."""
+"""The cache: parsed and tokenized data in memory-mapped files, found again by the hash of what they were made of.
+
+An entry is a folder of arrays with a record of their sizes and checksums. It is written under a temporary name and
+renamed when it is complete; an entry whose checksums do not match is built again: kills and damage only cost time.
+"""
+
+from __future__ import annotations
 
 import errno
 import hashlib
@@ -7,50 +13,47 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
+from numpy.typing import NDArray
 
-from saccade.atomic_io import sync_folder
-from saccade.data.formats.documents import Document, documents
-from saccade.data.splitting import OverlapCounter, Part, SplitSettings, split
 from saccade.data.tables.encodings import explain
-from saccade.data.tables.problems import BadRows, Problem
 from saccade.data.tables.sniffing import DataFile
-from saccade.data.text.alphabets import UnknownCharacter
-from saccade.data.text.tokenizers import END, Tokenizer
-from saccade.errors import DataError, ResourceError
+from saccade.errors import ResourceError
 
-FORMAT_VERSION = 1
-PARTS: tuple[Part, Part] = ("train", "valid")
-STALE = 24 * 3600.0  # seconds after which the temporary folder of a killed builder is swept away
+FORMAT_VERSION = 2
+RECORD = "entry.json"
+STALE = 24 * 3600.0  # seconds after which the temporary folder of a killed builder is removed
+UNUSED = 60 * 24 * 3600.0  # seconds after which an entry that nobody opened is removed
+SETTLED = 2.0  # seconds after which a file that changes again has another time of modification
+DTYPES = ("uint8", "uint16", "uint32", "uint64", "int32", "int64")
 
-Progress = Callable[[int, int], None]
+Array = NDArray[Any]
+Record = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Shard:
-    """The ids of one part of the data, read from disk as they are needed."""
+class Entry:
+    """A complete entry: arrays that are read from disk as they are needed, and a small record."""
 
-    ids: npt.NDArray[np.unsignedinteger[Any]]
-    size: int
-    bytes: int
+    key: str
     path: Path
+    arrays: Mapping[str, Array]
+    record: Record
     notes: tuple[str, ...] = ()
-    source: str = ""
-    """what was read, whatever the tokenizer: changes with the files and the split"""
+    """what happened to the entry, for people"""
 
 
 class DamagedEntry(Exception):
-    """An entry of the cache is not what was written; it is made again, so nobody meets this."""
+    """An entry of the cache is not what was written; it is built again, so nobody meets this."""
 
 
 def default_cache() -> Path:
-    """Where shards are kept: SACCADE_CACHE, or the user's cache folder."""
+    """Return the cache folder: SACCADE_CACHE, or the one of the user."""
     chosen = os.environ.get("SACCADE_CACHE")
     if chosen:
         return Path(chosen)
@@ -58,235 +61,171 @@ def default_cache() -> Path:
     return (Path(general) if general else Path.home() / ".cache") / "saccade"
 
 
-def build_shards(
-    found: Sequence[DataFile],
-    valid: Sequence[DataFile] | None,
-    tokenizer: Tokenizer,
-    folder: Path,
-    settings: SplitSettings,
-    *,
-    advance: Progress | None = None,
-) -> tuple[Shard, Shard]:
-    """The training and validation shards of some files: from the cache, or made now and put there.
+def digest(parts: object) -> str:
+    """Return the hash of JSON values."""
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
-    With `valid` None the files are split. `advance` is told the bytes read and to be read. An entry found in the
-    cache is believed only if its checksums agree.
+
+_hashes: dict[tuple[str, int, int, int], str] = {}
+
+
+def hash_file(path: Path) -> str:
+    """Return the hash of the content of a file; a file that has not changed is read once per process."""
+    try:
+        state = path.stat()
+        known = (str(path.resolve()), state.st_ino, state.st_size, state.st_mtime_ns)
+        if known not in _hashes:
+            with path.open("rb") as stream:
+                content = hashlib.file_digest(stream, "sha256").hexdigest()
+            if time.time() - state.st_mtime < SETTLED:  # it may change again within the resolution of the clock
+                return content
+            _hashes[known] = content
+        return _hashes[known]
+    except OSError as error:
+        raise explain(path, error) from error
+
+
+def file_key(file: DataFile) -> list[str | bool]:
+    """Return the content of a file and how it is read; its name and folder do not matter."""
+    return [hash_file(file.path), file.format, file.encoding, file.delimiter, file.quoted, file.header]
+
+
+class ArrayWriter:
+    """Writes one array of an entry piece by piece."""
+
+    def __init__(self, path: Path, dtype: str) -> None:
+        self._stream = path.open("wb")
+        self._dtype = np.dtype(dtype)
+        self._digest = hashlib.sha256()
+        self.size = 0
+
+    def write(self, values: Any) -> None:
+        """Append values."""
+        data = np.asarray(values, dtype=self._dtype).tobytes()
+        self.write_bytes(data)
+
+    def write_bytes(self, data: bytes) -> None:
+        """Append values as bytes."""
+        self._stream.write(data)
+        self._digest.update(data)
+        self.size += len(data) // self._dtype.itemsize
+
+    def finish(self) -> dict[str, int | str]:
+        """Close the file and return what the record keeps of it."""
+        self.close()
+        return {"dtype": self._dtype.name, "size": self.size, "sha256": self._digest.hexdigest()}
+
+    def close(self) -> None:
+        self._stream.close()
+
+
+class EntryWriter:
+    """The arrays of an entry that is being built."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._arrays: dict[str, ArrayWriter] = {}
+
+    def array(self, name: str, dtype: str) -> ArrayWriter:
+        """Open an array for writing."""
+        writer = self._arrays[name] = ArrayWriter(self._folder / f"{name}.bin", dtype)
+        return writer
+
+    def finish(self, record: Record) -> None:
+        """Write the record, which makes the entry valid."""
+        arrays = {name: writer.finish() for name, writer in self._arrays.items()}
+        content = {"version": FORMAT_VERSION, "arrays": arrays, "record": record}
+        (self._folder / RECORD).write_text(json.dumps(content, indent=1, sort_keys=True), encoding="utf-8")
+
+    def close(self) -> None:
+        """Close all files."""
+        for writer in self._arrays.values():
+            writer.close()
+
+
+def cached(kind: str, parts: object, build: Callable[[EntryWriter], Record]) -> Entry:
+    """Return the entry for a kind of data and all that it depends on, built now if the cache does not have it.
+
+    `build` writes the arrays and returns the record; if it raises, nothing is kept.
     """
-    source = source_key(found, valid, settings)
-    key = _digest([FORMAT_VERSION, source, tokenizer.sha256])
-    entry = folder / key[:16]
-    damage: tuple[str, ...] = ()
-    if entry.exists():
+    key = digest([FORMAT_VERSION, kind, parts])
+    folder = default_cache() / "shards"
+    path = folder / f"{kind}-{key[:24]}"
+    notes: tuple[str, ...] = ()
+    if path.exists():
         try:
-            return open_shards(entry)
+            return open_entry(path, key)
         except DamagedEntry as error:
-            damage = (f"the cached tokens in {entry} were damaged ({error}) and have been made again",)
-            shutil.rmtree(entry, ignore_errors=True)
+            notes = (f"the cached data in {path} were damaged ({error}) and have been built again",)
+            shutil.rmtree(path, ignore_errors=True)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         _sweep(folder)
         temporary = Path(tempfile.mkdtemp(prefix=".building-", dir=folder))
+        writer = EntryWriter(temporary)
         try:
-            _write_entry(temporary, _parts(found, valid, settings, advance), tokenizer, source)
-            _publish(temporary, entry)
+            writer.finish(build(writer))
+            _publish(temporary, path)
         finally:
+            writer.close()
             shutil.rmtree(temporary, ignore_errors=True)
     except OSError as error:
         raise _cache_error(folder, error) from error
     try:
-        train, held = open_shards(entry)
-    except DamagedEntry as error:  # another process has taken it away at this very moment
-        raise ResourceError(f"the cached tokens must stay in place, but {error}: {entry}; run it again") from error
-    return replace(train, notes=damage + train.notes), replace(held, notes=damage + held.notes)
+        return open_entry(path, key, notes)
+    except DamagedEntry as error:  # another process has removed it at this very moment
+        raise ResourceError(f"the cached data must stay in place, but {error}: {path}; run it again") from error
 
 
-def source_key(found: Sequence[DataFile], valid: Sequence[DataFile] | None, settings: SplitSettings) -> str:
-    """The name of what is read: the same contents read and split the same way give the same name, anywhere."""
-    held = None if valid is None else [_source_key(file) for file in valid]
-    return _digest([[_source_key(file) for file in found], held, asdict(settings)])
-
-
-def _digest(parts: object) -> str:
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
-
-
-def _source_key(file: DataFile) -> list[str | bool]:
-    """The content of a file and how it is read; its name and place do not matter."""
+def open_entry(path: Path, key: str = "", notes: tuple[str, ...] = ()) -> Entry:
+    """Open a complete entry, or raise DamagedEntry with the reason."""
     try:
-        with file.path.open("rb") as stream:
-            content = hashlib.file_digest(stream, "sha256").hexdigest()
-    except OSError as error:
-        raise explain(file.path, error) from error
-    return [content, file.format, file.encoding, file.delimiter, file.quoted, file.header]
-
-
-def open_shards(entry: Path) -> tuple[Shard, Shard]:
-    """The two shards of a cache entry, or DamagedEntry with the reason."""
-    try:
-        record = json.loads((entry / "shards.json").read_text(encoding="utf-8"))
-        if record["version"] != FORMAT_VERSION:
-            raise DamagedEntry(f"version {record['version']}")
-        kinds: dict[str, np.dtype[np.unsignedinteger[Any]]] = {name: np.dtype(name) for name in ("uint16", "uint32")}
-        kind = kinds[record["type"]]
-        notes, source = tuple(str(note) for note in record["notes"]), str(record["source"])
-        train, valid = (_open_shard(entry, part, record[part], kind) for part in PARTS)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        content = json.loads((path / RECORD).read_text(encoding="utf-8"))
+        if content["version"] != FORMAT_VERSION:
+            raise DamagedEntry(f"version {content['version']}")
+        arrays = {name: _open_array(path / f"{name}.bin", array) for name, array in content["arrays"].items()}
+        record = dict(content["record"])
+        os.utime(path)  # in use
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise DamagedEntry(f"{type(error).__name__}: {error}") from error
-    return replace(train, notes=notes, source=source), replace(valid, notes=notes, source=source)
+    return Entry(key, path, arrays, record, notes)
 
 
-def _open_shard(entry: Path, part: Part, record: dict[str, Any], kind: np.dtype[np.unsignedinteger[Any]]) -> Shard:
-    path = entry / f"{part}.bin"
-    expected, actual = int(record["tokens"]) * kind.itemsize, path.stat().st_size
+def _open_array(path: Path, array: Mapping[str, Any]) -> Array:
+    if array["dtype"] not in DTYPES:
+        raise DamagedEntry(f"{path.name} has the type {array['dtype']}")
+    dtype = np.dtype(array["dtype"])
+    expected, actual = int(array["size"]) * dtype.itemsize, path.stat().st_size
     if actual != expected:
         raise DamagedEntry(f"{path.name} has {actual:,} bytes, expected {expected:,}")
     with path.open("rb") as stream:
-        if hashlib.file_digest(stream, "sha256").hexdigest() != record["sha256"]:
+        if hashlib.file_digest(stream, "sha256").hexdigest() != array["sha256"]:
             raise DamagedEntry(f"{path.name} has another checksum")
-    ids = np.memmap(path, dtype=kind, mode="r")
-    return Shard(ids=ids, size=len(ids), bytes=int(record["bytes"]), path=path)
+    return np.memmap(path, dtype=dtype, mode="r") if expected else np.zeros(0, dtype)
 
 
-class _Progress:
-    """Adds up how far the files have been read."""
-
-    def __init__(self, files: Sequence[DataFile], advance: Progress) -> None:
-        self._total = sum(file.size for file in files)
-        self._advance = advance
-        self._done: dict[Path, int] = {}
-
-    def __call__(self, file: DataFile, position: int) -> None:
-        self._done[file.path] = position
-        self._advance(sum(self._done.values()), self._total)
-
-
-def _parts(
-    found: Sequence[DataFile], valid: Sequence[DataFile] | None, settings: SplitSettings, advance: Progress | None
-) -> Iterator[tuple[Part, Document, bool]]:
-    """Every document with its part, and whether it is a row of a table."""
-    progress = _Progress([*found, *(valid or ())], advance) if advance is not None else None
-    tables = {file.path for file in [*found, *(valid or ())] if file.format != "text"}
-    if valid is None:
-        for part, document in split(found, settings, advance=progress):
-            yield part, document, document.file in tables
-        return
-    sides: tuple[tuple[Part, Sequence[DataFile]], ...] = (("train", found), ("valid", valid))
-    for part, files in sides:
-        for file in files:
-            for document in documents(file, column=settings.column):
-                yield part, document, file.path in tables
-            if progress is not None:
-                progress(file, file.size)
-
-
-class _Writer:
-    """Writes the ids of one part, and counts and checks them on the way."""
-
-    def __init__(self, path: Path, kind: np.dtype[np.unsignedinteger[Any]], tokenizer: Tokenizer) -> None:
-        self._stream = path.open("wb")
-        self._kind = kind
-        self._tokenizer = tokenizer
-        self._digest = hashlib.sha256()
-        self._between = separator(tokenizer)
-        self.tokens = 0
-        self.bytes = 0
-
-    def add(self, document: Document, is_row: bool) -> None:
-        """Write the ids of a document, and after a row those that end it."""
-        ids = encode_document(self._tokenizer, document)
-        data = ids.astype(self._kind).tobytes()
-        if is_row:
-            data += np.array(self._between, dtype=self._kind).tobytes()
-        self._stream.write(data)
-        self._digest.update(data)
-        self.tokens += len(data) // self._kind.itemsize
-        self.bytes += len(document.text.encode())
-
-    def finish(self) -> dict[str, int | str]:
-        """Bring the file safely to disk, and say what is in it."""
-        self._stream.flush()
-        os.fsync(self._stream.fileno())
-        self.close()
-        return {"tokens": self.tokens, "bytes": self.bytes, "sha256": self._digest.hexdigest()}
-
-    def close(self) -> None:
-        """Let go of the file."""
-        self._stream.close()
-
-
-def separator(tokenizer: Tokenizer) -> list[int]:
-    """The ids between two rows: the end-of-text token, else a newline, else (no such character) nothing."""
-    end = tokenizer.specials.get(END)
-    if end is not None:
-        return [end]
-    if tokenizer.kind == "characters" and tokenizer.id("\n") is None:
-        return []
-    return tokenizer.encode("\n")
-
-
-def encode_document(tokenizer: Tokenizer, document: Document) -> npt.NDArray[np.uint32]:
-    """The ids of a document; a character the tokenizer does not know is reported by file, line and column."""
+def _publish(temporary: Path, path: Path) -> None:
+    """Give a complete entry its name in one step; if another process was faster, its entry is as good."""
     try:
-        return tokenizer.encode_array(document.text)
-    except UnknownCharacter as error:
-        if document.file is None:
-            raise
-        before = document.text[: error.position]
-        line, column = document.line + before.count("\n"), error.position - before.rfind("\n")
-        problem = Problem(document.file, line, column, f"character {error.what}", error.expected, error.next_step)
-        raise BadRows([problem]) from error
-
-
-def _write_entry(folder: Path, parts: Iterator[tuple[Part, Document, bool]], tokenizer: Tokenizer, source: str) -> None:
-    """Tokenize everything into a folder; the record, which makes the entry valid, comes last."""
-    kind: np.dtype[np.unsignedinteger[Any]] = np.dtype(np.uint16 if tokenizer.size <= 1 << 16 else np.uint32)
-    writers = {part: _Writer(folder / f"{part}.bin", kind, tokenizer) for part in PARTS}
-    counters = {by_line: OverlapCounter(by_line=by_line) for by_line in (False, True)}
-    try:
-        for part, document, is_row in parts:
-            writers[part].add(document, is_row)
-            counters[not is_row].add(part, document.text)
-        for part, writer in writers.items():
-            if not writer.tokens:
-                message = f"the {'training' if part == 'train' else 'validation'} part must hold text, but is empty"
-                raise DataError(f"{message}; give more data, a validation file, or another fraction or seed")
-        overlaps = [counter.result() for counter in counters.values()]
-        record: dict[str, object] = {part: writer.finish() for part, writer in writers.items()}
-    finally:
-        for writer in writers.values():
-            writer.close()
-    record.update(version=FORMAT_VERSION, source=source, type=kind.name)
-    record["overlap"] = [asdict(overlap) for overlap in overlaps if overlap.train_total]
-    record["notes"] = [note for overlap in overlaps for note in overlap.notes()]
-    with (folder / "shards.json").open("w", encoding="utf-8") as stream:
-        json.dump(record, stream, indent=1, sort_keys=True)
-        stream.flush()
-        os.fsync(stream.fileno())
-    sync_folder(folder)
-
-
-def _publish(temporary: Path, entry: Path) -> None:
-    """Give a finished entry its name in one step; if another process was faster, its entry is as good."""
-    try:
-        temporary.rename(entry)
+        temporary.rename(path)
     except OSError as error:
         if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
             raise
-    sync_folder(entry.parent)
 
 
 def _sweep(folder: Path) -> None:
-    """Remove what builders that were killed long ago have left behind."""
-    for left in folder.glob(".building-*"):
+    """Remove what killed builders left behind, and entries that have not been opened for a long time."""
+    for path in folder.iterdir():
         try:
-            if time.time() - left.stat().st_mtime > STALE:
-                shutil.rmtree(left, ignore_errors=True)
+            age = time.time() - path.stat().st_mtime
         except FileNotFoundError:  # another process sweeps too
             continue
+        if age > (STALE if path.name.startswith(".building-") else UNUSED):
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def _cache_error(folder: Path, error: OSError) -> ResourceError:
-    free = "there is no room left" if error.errno == errno.ENOSPC else f"it cannot be written ({error.strerror})"
+    reason = "there is no room left" if error.errno == errno.ENOSPC else f"it cannot be written ({error.strerror})"
     return ResourceError(
-        f"the cache folder must take the tokens, but {free}: {folder}; set SACCADE_CACHE to another one"
+        f"the cache folder must take the data, but {reason}: {folder}; set SACCADE_CACHE to another one"
     )

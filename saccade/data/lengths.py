@@ -1,4 +1,4 @@
-"""Lengths: how long the sources and targets of a file are, next to data that others have published results on."""
+"""Lengths: how long the sources and targets of a file are, beside data sets with published results."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from saccade import atomic_io
 
@@ -20,41 +21,45 @@ PUBLISHED = (
 
 
 @dataclass(frozen=True)
-class Spread:
-    """What is typical, what nine in ten do not exceed, and the longest."""
+class LengthSummary:
+    """The median, the 90th percentile and the maximum of some lengths."""
 
     median: int
-    most: int
-    max_length: int
+    percentile_90: int
+    longest: int
 
     @classmethod
-    def of(cls, lengths: Sequence[int]) -> Spread:
-        half, most = (int(value) for value in np.percentile(lengths, (50, 90), method="inverted_cdf"))
-        return cls(half, most, max(lengths))
+    def of(cls, lengths: ArrayLike) -> LengthSummary:
+        values = np.asarray(lengths)
+        median, percentile_90 = (int(value) for value in np.percentile(values, (50, 90), method="inverted_cdf"))
+        return cls(median, percentile_90, int(values.max()))
 
     def order(self) -> str:
-        """From the typical to the long ones in powers of ten: 10^2, or 10^2-10^3."""
-        low, high = _power(self.median), _power(self.most)
+        """Return the range from the median to the 90th percentile in powers of ten: 10^2, or 10^2-10^3."""
+        low, high = _power(self.median), _power(self.percentile_90)
         return low if low == high else f"{low}-{high}"
 
 
-def table(lengths: Sequence[tuple[int, int]]) -> list[str]:
-    """The lengths of pairs (source, target) in lines for people, above the published rows."""
-    source, target = (Spread.of(side) for side in zip(*lengths, strict=True))
-    sides = [("source", source), ("target", target)]
-    measured = [f"{name:<14}{one.median:>10,}{one.most:>10,}{one.max_length:>10,}" for name, one in sides]
-    rows = [("your data", source.order(), target.order(), _power(len(lengths))), *PUBLISHED]
-    orders = [f"{name:<14}in {one}, out {other}, {count} examples" for name, one, other, count in rows]
-    return [f"{'tokens':<14}{'median':>10}{'90%':>10}{'max_length':>10}", *measured, *orders]
+def length_table(lengths: ArrayLike) -> list[str]:
+    """Return lines for people on the lengths (N, 2) of sources and targets, above the published data sets."""
+    values = np.asarray(lengths)
+    source, target = LengthSummary.of(values[:, 0]), LengthSummary.of(values[:, 1])
+    measured = [
+        f"{name:<14}{side.median:>10,}{side.percentile_90:>10,}{side.longest:>10,}"
+        for name, side in (("source", source), ("target", target))
+    ]
+    rows = [("your data", source.order(), target.order(), _power(len(values))), *PUBLISHED]
+    orders = [f"{name:<14}in {inputs}, out {outputs}, {count} examples" for name, inputs, outputs, count in rows]
+    return [f"{'tokens':<14}{'median':>10}{'90%':>10}{'longest':>10}", *measured, *orders]
 
 
-def save_room(targets: Sequence[int], assets: Path) -> None:
-    """Keep how long a target may become: half as long again as nine in ten are, and a little more."""
-    atomic_io.write_json(assets / "lengths.json", {"target": Spread.of(targets).most * 3 // 2 + 10})
+def save_max_target_length(targets: Sequence[int] | ArrayLike, assets: Path) -> None:
+    """Keep how long a generated target may be: 1.5 x the 90th percentile + 10 tokens."""
+    atomic_io.write_json(assets / "lengths.json", {"target": LengthSummary.of(targets).percentile_90 * 3 // 2 + 10})
 
 
-def load_room(assets: Path) -> int:
-    """Most tokens of a target, as `save_room` kept it."""
+def load_max_target_length(assets: Path) -> int:
+    """Return the most tokens of a target, as `save_max_target_length` kept it."""
     return int(atomic_io.read_json(assets / "lengths.json")["target"])
 
 

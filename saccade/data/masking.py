@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from saccade.data.batching import key, shuffle
-from saccade.data.text.sentences import Sentences
+from saccade.data.sentence_rows import Sentences
 from saccade.data.text.templates import InputTemplate
 
 Masking = Literal["80_10_10", "mask_only"]

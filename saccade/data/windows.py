@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from saccade.data.formats.squad import Question
+from saccade.data.formats.squad import Question, Questions
 from saccade.data.text.templates import InputTemplate
 from saccade.data.text.tokenizers import Tokenizer
+from saccade.data.tokenization import tokenize, tokenize_with_offsets
 
 
 @dataclass(frozen=True)
@@ -25,23 +26,22 @@ class Window:
     """first and last position of the first answer in the row; (0, 0), the [CLS] token, where it is not in the row"""
 
 
-def cut_windows(
-    questions: Sequence[Question], tokenizer: Tokenizer, template: InputTemplate, stride: int
-) -> list[Window]:
+def cut_windows(questions: Questions, tokenizer: Tokenizer, template: InputTemplate, stride: int) -> list[Window]:
     """Return all rows of all questions, in order; neighbours share `stride` tokens of the context, at most half."""
-    contexts = list(dict.fromkeys(question.context for question in questions))
-    encoded = dict(zip(contexts, tokenizer.encode_with_offsets(contexts), strict=True))
-    question_ids = tokenizer.encode_batch([question.question for question in questions])
+    contexts, every_span = tokenize_with_offsets(questions.contexts, tokenizer)
+    heads = tokenize(questions.texts, tokenizer)
     windows: list[Window] = []
     for number, question in enumerate(questions):
-        ids, spans = encoded[question.context]
-        head = question_ids[number][: template.max_length // 3]  # room for the context
+        row = int(questions.numbers[number, 0])
+        ids = contexts[row].tolist()
+        spans = [(first, last) for first, last in every_span[contexts.starts[row] : contexts.ends[row]].tolist()]
+        head = heads[number][: template.max_length // 3].tolist()  # room for the context
         room = template.max_length - 2 - len(template.separators) - len(head)
         overlap = min(stride, room // 2)  # a base with few positions leaves less room than the settings ask for
         for first in range(0, max(1, len(ids) - overlap), room - overlap):
-            row, second = template.build(head, ids[first : first + room])
+            row_ids, second = template.build(head, ids[first : first + room])
             covered = spans[first : first + room]
-            windows.append(Window(number, row, second, covered, _answer_positions(question, covered, second)))
+            windows.append(Window(number, row_ids, second, covered, _answer_positions(question, covered, second)))
     return windows
 
 

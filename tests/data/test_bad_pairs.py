@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from saccade.data.formats.pairs import find_pairs, read_pairs
-from saccade.data.tables.files import BadRows
+from saccade.data.formats.pair_files import find_pairs
+from saccade.data.formats.pairs import read_pairs
+from saccade.data.tables.problems import BadRows
 from saccade.errors import DataError, SaccadeError, UsageError
 
 
@@ -27,7 +28,7 @@ BAD_TABLES = [
         "t.csv",
         "a thing,the other,third\n1,2,3\n4,5,6\n",
         "t.csv:1: 3 columns without a usual pair of names, expected a source and a target among: a thing, the other, "
-        "third; say which with --source NAME --target NAME",
+        "third; name them with data.source=NAME data.target=NAME",
     ),
     (
         "t.csv",
@@ -81,7 +82,7 @@ BAD_TABLES = [
     (
         "t.tsv",
         b"source\ttarget\na\tcaf\xe9\n",
-        "t.tsv:2:6: byte 0xE9 is not utf-8, expected utf-8 text; pass --encoding latin-1 or convert with iconv",
+        "t.tsv:2:6: byte 0xE9 is not utf-8, expected utf-8 text; set data.encoding=latin-1 or convert with iconv",
     ),
     (
         "t.tsv",
@@ -102,19 +103,20 @@ BAD_TABLES = [
     (
         "t.txt",
         "a\tb\nc\td\ne\n",
-        "t.txt:3: 1 columns, expected 2 as in line 1; correct the row; or if this is no table, plain text needs a "
-        "target: --target FILE or the part of the name that differs, for example --target de",
+        "t.txt:3: 1 columns, expected 2 as in line 1; correct the row; or if this is not a table, plain text needs a "
+        "target: data.target=FILE, or the part of the name that differs, such as data.target=de",
     ),
     (
         "t.txt",
         "a\tb\nc\td\n",
-        "t.txt: plain text needs a target: --target FILE or the part of the name that differs, for example --target "
-        "de; if it is a table, rename it to .tsv",
+        "t.txt: plain text needs a target: data.target=FILE, or the part of the name that differs, such as "
+        "data.target=de; if it is a table, rename it to .tsv",
     ),
     (
         "t.txt",
         "hello\n",
-        "t.txt: plain text needs a target: --target FILE or the part of the name that differs, for example --target de",
+        "t.txt: plain text needs a target: data.target=FILE, or the part of the name that differs, such as "
+        "data.target=de",
     ),
     (
         "t.json",
@@ -164,7 +166,7 @@ BAD_LINES: list[tuple[str | bytes, str | bytes, str]] = [
     (
         "1\n",
         b"caf\xe9\n",
-        "a.de:1:4: byte 0xE9 is not utf-8, expected utf-8 text; pass --encoding latin-1 or convert with iconv",
+        "a.de:1:4: byte 0xE9 is not utf-8, expected utf-8 text; set data.encoding=latin-1 or convert with iconv",
     ),
     (
         "1\n2\n3\n",
@@ -204,7 +206,7 @@ BAD_WORDS = [
         "train.en",
         {"target": "enn"},
         "train.en: no file 'enn', and none beside it with 'enn' in place of a part of its name, expected one of: "
-        "t.csv, train.de, train.fr, val.en; name the file: --target FILE",
+        "t.csv, train.de, train.fr, val.en; name the file: data.target=FILE",
     ),
     (
         "train.en",
@@ -220,7 +222,8 @@ BAD_WORDS = [
     (
         "train.en",
         {"source": "left", "target": "de"},
-        "train.en: plain text has no columns, and 'left' is no part of its name; leave out --source, or name a table",
+        "train.en: plain text has no columns, and 'left' is no part of its name; leave out data.source, or "
+        "name a table",
     ),
     (
         "t.csv",
@@ -241,7 +244,7 @@ BAD_WORDS = [
     (
         "t.csv",
         {"encoding": "nope"},
-        "encoding must be a text encoding Python knows, but is 'nope'; try utf-8, utf-16, latin-1 or cp1252",
+        "encoding must be a text encoding of Python, but is 'nope'; try utf-8, utf-16, latin-1 or cp1252",
     ),
 ]
 
@@ -273,7 +276,7 @@ def test_unlike_files_in_a_folder_are_refused(tmp_path: Path) -> None:
     write(tmp_path / "mixed", "a.txt", "a\tb\n" * 3)
     write(tmp_path / "mixed", "b.txt", "a\n" * 3)
     with pytest.raises(
-        DataError, match=r"mixed: b\.txt is text, a\.txt is tsv, expected files of one kind; name the file"
+        DataError, match=r"mixed: b\.txt is text, a\.txt is tsv, expected files of one format; name the file"
     ):
         find_pairs(tmp_path / "mixed")
 

@@ -63,7 +63,7 @@ def test_two_possible_counterparts_are_refused(tmp_path: Path) -> None:
     for name in ("en.en", "de.en", "en.de"):
         write(tmp_path, name, "x")
     with pytest.raises(
-        DataError, match=r"en\.en: both de\.en and en\.de have 'de' in place of .*; name one: --target FILE"
+        DataError, match=r"en\.en: both de\.en and en\.de have 'de' in place of .*; name one: data.target=FILE"
     ):
         counterpart(tmp_path / "en.en", "de")
 
@@ -77,6 +77,6 @@ def test_many_files_beside_are_not_all_listed(tmp_path: Path) -> None:
     for number in range(14):
         write(tmp_path, f"file{number:02}", "x")
     with pytest.raises(
-        DataError, match=r"expected one of: file01, .*, file10 and 3 more; name the file: --target FILE$"
+        DataError, match=r"expected one of: file01, .*, file10 and 3 more; name the file: data.target=FILE$"
     ):
         counterpart(tmp_path / "file00", "zz")

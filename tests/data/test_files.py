@@ -13,9 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from saccade.data.formats import documents as documents_module
+from saccade.data.formats.documents import documents
 from saccade.data.tables import rows as rows_module
 from saccade.data.tables.encodings import explain
-from saccade.data.tables.files import BadRows, DataFile, Problems, documents, find, rows, sniff
+from saccade.data.tables.files import find
+from saccade.data.tables.problems import BadRows, Problems
+from saccade.data.tables.rows import rows
+from saccade.data.tables.sniffing import DataFile, sniff
 from saccade.errors import DataError, UsageError
 
 
@@ -121,17 +125,17 @@ def test_byte_order_marks_choose_the_encoding(tmp_path: Path, codec: str) -> Non
 def test_a_mark_beats_a_wrong_encoding_and_says_so(tmp_path: Path) -> None:
     found = sniff(write(tmp_path, "marked.txt", b"\xef\xbb\xbfh\xc3\xa9"), encoding="latin-1")
     assert found.encoding == "utf-8"
-    assert found.notes == ("the byte order mark says utf-8, so iso8859-1 is not used",)
+    assert found.notes == ("the byte order mark is that of utf-8, so iso8859-1 is not used",)
 
 
 def test_a_given_encoding_is_used(tmp_path: Path) -> None:
     path = write(tmp_path, "old.txt", b"one\ncaf\xe9\n")
     with pytest.raises(
-        BadRows, match=r"old.txt:2:4: byte 0xE9 is not utf-8, expected utf-8 text; pass --encoding latin-1"
+        BadRows, match=r"old.txt:2:4: byte 0xE9 is not utf-8, expected utf-8 text; set data.encoding=latin-1"
     ):
         sniff(path)
     assert next(documents(sniff(path, encoding="latin-1"))).text == "one\ncafé\n"
-    with pytest.raises(UsageError, match="encoding must be a text encoding Python knows, but is 'nope'"):
+    with pytest.raises(UsageError, match="encoding must be a text encoding of Python, but is 'nope'"):
         sniff(path, encoding="nope")
     with pytest.raises(UsageError, match="but is 'base64'"):
         sniff(path, encoding="base64")
@@ -248,10 +252,10 @@ def test_the_text_column_is_chosen_or_asked_for(tmp_path: Path) -> None:
     with pytest.raises(BadRows, match=r"t.csv:1: no column called 'lable', expected one of: .*did you mean 'label'\?"):
         list(documents(found, column="lable"))
     other = sniff(write(tmp_path, "u.csv", "price,colour\n1,red\n"))
-    with pytest.raises(BadRows, match=r"expected one of: price, colour; say which with --column NAME"):
+    with pytest.raises(BadRows, match=r"expected one of: price, colour; choose one with data.text_column=NAME"):
         list(documents(other))
     nameless = sniff(write(tmp_path, "v.csv", "so it goes,1.0\nand on,2.0\n"))
-    with pytest.raises(BadRows, match=r"v.csv:1: 2 columns without names, .*--column 1, 2"):
+    with pytest.raises(BadRows, match=r"v.csv:1: 2 columns without names, .*data.text_column=1, 2"):
         list(documents(nameless))
     assert [document.text for document in documents(nameless, column="1")] == ["so it goes", "and on"]
 
@@ -312,7 +316,7 @@ def test_progress_ends_at_the_size_of_the_file(tmp_path: Path) -> None:
         ("b.txt.gz", gzip.compress(os.urandom(200_000).hex().encode())),
     ):
         found, seen = sniff(write(tmp_path, name, content)), []
-        list(documents(found, advance=seen.append))
+        list(documents(found, on_bytes=seen.append))
         assert seen == sorted(seen)
         assert seen[-1] == found.size
 

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from saccade.data.formats.labelled import find_labelled, read_labelled
-from saccade.data.splitting import SplitSettings, hold_back
+from saccade.data.formats.labelled import LabelSet, read_labelled
+from saccade.data.formats.labelled_files import find_labelled
+from saccade.data.splitting import SplitSettings, hold_out
 from saccade.data.tables.columns import Columns
 from saccade.errors import DataError, UsageError
 
@@ -74,9 +75,13 @@ def test_the_columns_of_numbers_have_names_of_their_own(tmp_path):
 
 def test_columns_are_taken_as_said(tmp_path):
     path = write(tmp_path, "t.tsv", "text\tlabel\tother\tmood\nq w\t1\te r\tup\na s\t2\td f\tdown\n")
-    rows = read(path, column="other", second="text", label="mood")
+    rows = read(path, text_column="other", second_column="text", label_column="mood")
     assert rows_of(rows) == [("e r", "q w", "up"), ("d f", "a s", "down")]
-    assert (rows.names, rows.lines, rows.place(1)) == (("down", "up"), (2, 3), "t.tsv:3")
+    assert (rows.label_set.names, rows.origins.lines.tolist(), rows.origins.describe(1)) == (
+        ("down", "up"),
+        [2, 3],
+        "t.tsv:3",
+    )
 
 
 @pytest.mark.parametrize(
@@ -104,7 +109,7 @@ def test_columns_are_found_by_content(tmp_path, content, columns, first):
 
 def test_a_column_of_numbers_is_found_by_content_but_not_one_that_numbers_the_rows(tmp_path):
     path = write(tmp_path, "t.csv", "0,A man eats.,A man is eating.,4.5\n1,A dog.,A cat.,1\n2,It rains.,Rain!,5.0\n")
-    files = find_labelled(path, column="2", second="3", numbers=True)
+    files = find_labelled(path, text_column="2", second_column="3", numbers=True)
     assert files.columns == Columns("2", "4", "3")
     assert read_labelled(files).numbers == (4.5, 1.0, 5.0)
 
@@ -139,21 +144,21 @@ def test_several_labels_stand_between_bars_or_in_lists(tmp_path):
     }
     for name, content in tables.items():
         rows = read(write(tmp_path, name, content))
-        assert (rows_of(rows), rows.names, rows.several) == (wanted, ("x", "y"), True), name
+        assert (rows_of(rows), rows.label_set) == (wanted, LabelSet(("x", "y"), True)), name
 
 
 def test_lists_may_hold_numbers_and_bars_and_names_may_have_brackets(tmp_path):
     lines = '{"text": "a b", "labels": [27, 3]}\n{"text": "c d", "labels": [3]}\n'
     assert rows_of(read(write(tmp_path, "t.jsonl", lines))) == [("a b", ("27", "3")), ("c d", "3")]
     lines = '{"text": "a b", "labels": ["x|y", "z"]}\n{"text": "c d", "labels": ["z"]}\n'
-    assert read(write(tmp_path, "t.jsonl", lines)).names == ("x|y", "z")
-    assert read(write(tmp_path, "t.csv", "text,label\na b,[x]\nc d,[y]\n")).names == ("[x]", "[y]")
+    assert read(write(tmp_path, "t.jsonl", lines)).label_set.names == ("x|y", "z")
+    assert read(write(tmp_path, "t.csv", "text,label\na b,[x]\nc d,[y]\n")).label_set.names == ("[x]", "[y]")
 
 
 def test_lines_may_begin_with_their_labels(tmp_path):
     rows = read(write(tmp_path, "t.txt", "__label__a the one\n\n__label__b __label__a the two\n"))
     assert rows_of(rows) == [("the one", "a"), ("the two", ("b", "a"))]
-    assert rows.lines == (1, 3)
+    assert rows.origins.lines.tolist() == [1, 3]
 
 
 @pytest.mark.parametrize("names", [("r-film.neg", "r-film.pos"), ("neg.txt", "pos.txt"), ("a.neg.txt", "a.pos.txt")])
@@ -161,12 +166,12 @@ def test_names_of_files_may_be_the_labels(tmp_path, names):
     for name in names:
         write(tmp_path, name, f"one of {name}\n\ntwo of {name}\n")
     files = find_labelled(tmp_path)
-    assert files.by_name == ("neg", "pos")
+    assert files.file_labels == ("neg", "pos")
     assert files.notes()[-1] == f"labels by file: {names[0]} is neg, {names[1]} is pos"
     rows = read_labelled(files)
     assert rows.labels == (("neg",), ("neg",), ("pos",), ("pos",))
-    assert rows.texts[2:] == (f"one of {names[1]}", f"two of {names[1]}")
-    assert (rows.lines, rows.place(3)) == ((1, 3, 1, 3), f"{names[1]}:3")
+    assert tuple(rows.texts[2:]) == (f"one of {names[1]}", f"two of {names[1]}")
+    assert (rows.origins.lines.tolist(), rows.origins.describe(3)) == ([1, 3, 1, 3], f"{names[1]}:3")
 
 
 def test_names_of_folders_may_be_the_labels(tmp_path):
@@ -187,13 +192,13 @@ def test_names_of_folders_may_be_the_labels(tmp_path):
 
 
 def test_labels_that_are_numbers_are_sorted_as_numbers(tmp_path):
-    assert read(write(tmp_path, "t.csv", "text,label\na b,10\nc d,9\ne f,-1\n")).names == ("-1", "9", "10")
+    assert read(write(tmp_path, "t.csv", "text,label\na b,10\nc d,9\ne f,-1\n")).label_set.names == ("-1", "9", "10")
 
 
 def test_control_characters_are_read_as_spaces_and_counted(tmp_path):
     rows = read(write(tmp_path, "t.csv", "text,label\na\x12b\x01c,x\nd,y\ne\x12,x\n"))
     assert rows.texts == ("a b c", "d", "e")
-    assert rows.strays.notes() == ["3 control characters read as spaces (first: t.csv:2)"]
+    assert rows.notes() == ["3 control characters read as spaces (first: t.csv:2)"]
 
 
 # errors
@@ -216,28 +221,28 @@ def test_control_characters_are_read_as_spaces_and_counted(tmp_path):
         ),
         (
             "text,label\na b,x\nc d,x\n",
-            "t.csv: every label is 'x', expected at least two labels; add rows with another label, or say with "
-            "--label NAME which column has it",
+            "t.csv: every label is 'x', expected at least two labels; add rows with another label, or name its "
+            "column with data.label_column=NAME",
         ),
         (
             "text,label\n" + "".join(f"row {row},{row}\n" for row in range(30)),
-            "t.csv: 30 different labels in 30 rows, expected labels that many rows share; say with --label NAME which "
-            "column has the label; numbers are for regression",
+            "t.csv: 30 different labels in 30 rows, expected labels that many rows share; name the column of "
+            "the label with data.label_column=NAME; numbers are for regression",
         ),
         (
             "text,when,who\n" + "".join(f"row {row},{row},name {row}\n" for row in range(30)),
-            "t.csv:1: no column looks like a label, expected one column for the label among: text, when, who; say "
-            "which with --label NAME",
+            "t.csv:1: no column looks like a label, expected one column for the label among: text, when, who; choose "
+            "one with data.label_column=NAME",
         ),
         (
             "text,mood,sort\na b,x,p\nc d,y,q\ne f,x,q\ng h,y,p\n",
             "t.csv:1: 2 columns look like a label (mood, sort), expected one column for the label among: text, mood, "
-            "sort; say which with --label NAME",
+            "sort; choose one with data.label_column=NAME",
         ),
         (
             "count,label\n1,x\n2,y\n",
-            "t.csv:1: no column looks like text, expected one column for the text among: count, label; say which with "
-            "--column NAME",
+            "t.csv:1: no column looks like text, expected one column for the text among: count, label; choose one with "
+            "data.text_column=NAME",
         ),
         ("text,label\na\x00b,x\n", "t.csv:2:2: NUL character U+0000, expected printable text; remove such characters"),
     ],
@@ -267,40 +272,40 @@ def test_all_bad_rows_come_together(tmp_path):
 
 def test_a_name_that_is_no_column_is_said_with_those_there_are(tmp_path):
     path = write(tmp_path, "t.csv", "text,label\na b,x\nc d,y\n")
-    assert failure(path, label="lable") == (
+    assert failure(path, label_column="lable") == (
         "t.csv:1: no column called 'lable', expected one of: text, label; did you mean 'label'?"
     )
     with pytest.raises(UsageError) as caught:
-        find_labelled(path, column="text", label="text")
+        find_labelled(path, text_column="text", label_column="text")
     assert str(caught.value) == (
-        "text, second text and label must be different columns, but two are 'text'; give each its own with --column, "
-        "--second and --label"
+        "text, second text and label must be different columns, but two are 'text'; set data.text_column, "
+        "data.second_column and data.label_column"
     )
 
 
 def test_labels_of_validation_rows_are_those_of_the_training_rows(tmp_path):
     train = read(write(tmp_path, "train.csv", "text,label\na b,spam\nc d,ham\ne f,eggs\n"))
     good = find_labelled(write(tmp_path, "good.csv", "text,label\na b,ham\n"))
-    assert read_labelled(good, like=train).names == ("eggs", "ham", "spam")
+    assert read_labelled(good, label_set=train.label_set).label_set.names == ("eggs", "ham", "spam")
     for label, what in (
         ("spma", "label 'spma', expected one of the training rows: eggs, ham, spam; did you mean 'spam'?"),
         ("other", "label 'other', expected one of the training rows: eggs, ham, spam"),
     ):
         bad = find_labelled(write(tmp_path, "bad.csv", f"text,label\na b,ham\nc d,{label}\n"))
         with pytest.raises(DataError) as caught:
-            read_labelled(bad, like=train)
+            read_labelled(bad, label_set=train.label_set)
         step = "correct it, or add rows with this label to the training data"
         assert str(caught.value) == f"{tmp_path / 'bad.csv'}:3: {what}; {step}"
     two = find_labelled(write(tmp_path, "two.csv", "text,label\na b,ham\nc d,ham|spam\n"))
     with pytest.raises(DataError) as caught:
-        read_labelled(two, like=train)
+        read_labelled(two, label_set=train.label_set)
     assert str(caught.value) == (
         f"{tmp_path / 'two.csv'}:3: 2 labels (ham, spam), expected one as in the training rows; leave one of them"
     )
 
 
 def test_plain_text_without_labels_is_refused(tmp_path):
-    kinds = "a table (csv, tsv, jsonl), lines that begin with __label__, or a folder with a file or folder per label"
+    kinds = "a table (csv, tsv, jsonl), lines that start with __label__, or a folder with a file or folder per label"
     path = write(tmp_path, "test.txt", "one\ntwo\n")
     assert failure(path) == f"test.txt:1: plain text without labels, expected {kinds}; name such a file or folder"
     assert failure(path, numbers=True) == (
@@ -353,7 +358,7 @@ def test_whatever_a_file_holds_it_is_read_or_refused_in_words(tmp_path_factory, 
         except DataError as error:
             assert str(path) in str(error)
         else:
-            assert len(rows.texts) == len(rows.lines) == len(rows.numbers if numbers else rows.labels) > 0
+            assert len(rows.texts) == len(rows.origins) == len(rows.numbers if numbers else rows.labels) > 0
             assert all(rows.texts)
 
 
@@ -370,13 +375,13 @@ def test_held_back_rows_do_not_depend_on_the_order_and_copies_stay_together(rows
     if len({key for key, _ in rows}) < 2:
         rows = [*rows, ("other", "x"), ("another", "y")]
     chosen = SplitSettings(fraction, seed)
-    held = hold_back([key for key, _ in rows], [stratum for _, stratum in rows], chosen, Path())
+    held = hold_out([key for key, _ in rows], [stratum for _, stratum in rows], chosen, Path())
     sides = dict(zip((key for key, _ in rows), held, strict=True))
     assert [sides[key] for key, _ in rows] == held
     count = min(max(round(len(sides) * fraction), 1), len(sides) - 1)
     assert sum(sides.values()) == count
     random.shuffle(rows)
-    again = hold_back([key for key, _ in rows], [stratum for _, stratum in rows], chosen, Path())
+    again = hold_out([key for key, _ in rows], [stratum for _, stratum in rows], chosen, Path())
     assert again == [sides[key] for key, _ in rows]
 
 
@@ -385,10 +390,13 @@ def test_every_label_gives_its_share(tmp_path):
     rows = read(write(tmp_path, "t.csv", "text,label\n" + body))
     splits = [rows.split(SplitSettings(0.1, seed)) for seed in (0, 0, 1)]
     for train, valid in splits:
-        assert sorted(train.texts + valid.texts) == sorted(rows.texts)
+        assert sorted([*train.texts, *valid.texts]) == sorted(rows.texts)
         assert Counter(valid.labels) == {("rare",): 5, ("frequent",): 95}
-        assert all(int(text.split()[1]) + 2 == line for text, line in zip(valid.texts, valid.lines, strict=True))
-    assert splits[0] == splits[1] != splits[2]
+        assert all(
+            int(text.split()[1]) + 2 == line for text, line in zip(valid.texts, valid.origins.lines, strict=True)
+        )
+    texts = [[*valid.texts] for _, valid in splits]
+    assert texts[0] == texts[1] != texts[2]
 
 
 def test_numbers_of_every_size_are_held_back(tmp_path):
@@ -402,7 +410,7 @@ def test_one_text_cannot_be_split(tmp_path):
     with pytest.raises(DataError) as caught:
         rows.split(SplitSettings())
     assert str(caught.value) == (
-        f"{tmp_path / 't.csv'}: 1 row that differs from others, expected at least 2 to hold one back; add rows or "
+        f"{tmp_path / 't.csv'}: 1 row that differs from others, expected at least 2 to hold one out; add rows or "
         "name a file for validation"
     )
 

@@ -2,13 +2,13 @@
 
 import pytest
 
-from saccade.data.lengths import Spread, load_room, save_room, table
+from saccade.data.lengths import LengthSummary, length_table, load_max_target_length, save_max_target_length
 
 
 def test_the_spread_of_lengths():
-    assert Spread.of([5]) == Spread(5, 5, 5)
-    assert Spread.of(list(range(1, 101))) == Spread(50, 90, 100)
-    assert Spread.of([3, 1, 2]) == Spread(2, 3, 3)
+    assert LengthSummary.of([5]) == LengthSummary(5, 5, 5)
+    assert LengthSummary.of(list(range(1, 101))) == LengthSummary(50, 90, 100)
+    assert LengthSummary.of([3, 1, 2]) == LengthSummary(2, 3, 3)
 
 
 @pytest.mark.parametrize(
@@ -16,12 +16,12 @@ def test_the_spread_of_lengths():
     [(0, 0, "10^0"), (9, 9, "10^0"), (10, 99, "10^1"), (99, 100, "10^1-10^2"), (1000, 1000, "10^3")],
 )
 def test_orders_of_magnitude(median, most, order):
-    assert Spread(median, most, most).order() == order
+    assert LengthSummary(median, most, most).order() == order
 
 
 def test_the_table_in_full():
-    assert table([(120, 9)] * 9 + [(3456, 40)]) == [
-        "tokens            median       90%   max_length",
+    assert length_table([(120, 9)] * 9 + [(3456, 40)]) == [
+        "tokens            median       90%   longest",
         "source               120       120     3,456",
         "target                 9         9        40",
         "your data     in 10^2, out 10^0, 10^1 examples",
@@ -32,5 +32,5 @@ def test_the_table_in_full():
 
 
 def test_the_room_for_a_target_is_kept(tmp_path):
-    save_room([10] * 90 + [1000] * 10, tmp_path)
-    assert load_room(tmp_path) == 25
+    save_max_target_length([10] * 90 + [1000] * 10, tmp_path)
+    assert load_max_target_length(tmp_path) == 25

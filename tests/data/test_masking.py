@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from saccade.data.masking import Examples, Masker
-from saccade.data.text.sentences import Sentences, cut_sentences
+from saccade.data.sentence_rows import Sentences
+from saccade.data.text.sentences import cut_sentences
 from saccade.data.text.templates import InputTemplate
 from saccade.data.token_rows import TokenRows
 
@@ -87,8 +88,8 @@ def test_without_pairs_a_row_is_one_run_of_sentences():
 
 
 def masker(**rest):
-    return Masker(**{"mask_id": MASK, "vocabulary_size": 1000, "mask_probability": 0.15, "masking": "80_10_10", "inside_word": None,
-                     "special_ids": frozenset((BEGIN, END, MASK)), **rest})  # fmt: skip
+    settings = {"mask_id": MASK, "vocabulary_size": 1000, "mask_probability": 0.15, "masking": "80_10_10"}
+    return Masker(**{**settings, "inside_word": None, "special_ids": frozenset((BEGIN, END, MASK)), **rest})
 
 
 def test_the_share_is_hidden_and_eight_one_one_of_ten_become_mask_another_or_stay():

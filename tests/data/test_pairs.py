@@ -13,9 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from saccade.data.formats.pairs import Pair, PairFiles, Skipped, counterpart, find_pairs, read_pairs, swap_rule
+from saccade.data.formats.pair_files import PairFiles, find_pairs
+from saccade.data.formats.pairs import Pair, Skipped, empty_note, read_pairs
 from saccade.data.tables import encodings
-from saccade.data.tables.files import BadRows
+from saccade.data.tables.counterparts import counterpart, swap_rule
+from saccade.data.tables.problems import BadRows
 from saccade.errors import DataError
 
 
@@ -41,7 +43,7 @@ def data_folder() -> Path:
 
 
 @pytest.mark.parametrize(
-    ("header", "columns", "aside"),
+    ("header", "columns", "ignored"),
     [
         ("source,target", ("source", "target"), ()),
         ("id,Tgt,SRC", ("SRC", "Tgt"), ("id",)),
@@ -54,12 +56,12 @@ def data_folder() -> Path:
     ],
 )
 def test_columns_are_found_by_usual_names_or_because_there_are_two(
-    tmp_path: Path, header: str, columns: tuple[str, str], aside: tuple[str, ...]
+    tmp_path: Path, header: str, columns: tuple[str, str], ignored: tuple[str, ...]
 ) -> None:
     width = header.count(",") + 1
     body = "".join(",".join(f"row {row} cell {cell}" for cell in range(width)) + "\n" for row in range(4))
     files = find_pairs(write(tmp_path, "t.csv", f"{header}\n{body}"))
-    assert (files.columns, files.aside) == (columns, aside)
+    assert (files.columns, files.ignored) == (columns, ignored)
     at = [header.split(",").index(name) for name in columns]
     assert list(read_pairs(files)) == [
         Pair(f"row {row} cell {at[0]}", f"row {row} cell {at[1]}", row + 2, tmp_path / "t.csv") for row in range(4)
@@ -87,7 +89,7 @@ def test_a_table_without_header_reads_its_first_two_columns_and_says_so(tmp_path
     assert files.notes() == [
         "t.txt: tsv, utf-8, 58 bytes; tab-separated although the name ends in '.txt'; no header",
         "source: column 1, target: column 2",
-        "left aside: column 3",
+        "ignored: column 3",
     ]
     assert texts(find_pairs(path, source="2", target="1"))[0] == ("Hallo!", "Hi.")
     assert texts(find_pairs(path, target="1"))[0] == ("Hallo!", "Hi.")
@@ -103,19 +105,19 @@ def test_named_columns_are_a_header_even_if_they_do_not_look_like_one(tmp_path: 
     path = write(tmp_path, "t.csv", "one,two,three\nun,deux,trois\neins,zwei,drei\n")
     assert find_pairs(path).columns == ("1", "2")
     files = find_pairs(path, source="three", target="one")
-    assert (texts(files), files.aside) == ([("trois", "un"), ("drei", "eins")], ("two",))
+    assert (texts(files), files.ignored) == ([("trois", "un"), ("drei", "eins")], ("two",))
 
 
 def test_lists_of_strings_are_joined_or_cut_and_that_is_said(tmp_path: Path) -> None:
     rows = [{"source": ["a b", "c"], "target": ["x", "y"], "n": 1}, {"source": "d", "target": [], "n": 2}]
     rows.append({"source": "e", "target": 5, "n": 3})
     files = find_pairs(write(tmp_path, "t.jsonl", "\n".join(map(json.dumps, rows))))
-    skipped = Skipped()
-    assert [(pair.source, pair.target) for pair in read_pairs(files, skipped=skipped)] == [("a b c", "x"), ("e", "5")]
-    assert skipped.notes() == ["1 pair with an empty side left out (first: t.jsonl:2)"]
+    pairs = read_pairs(files)
+    assert [(pair.source, pair.target) for pair in pairs] == [("a b c", "x"), ("e", "5")]
+    assert empty_note(pairs.empty) == ["1 pair with an empty side skipped (first: t.jsonl:2)"]
     assert files.notes()[1:] == [
         "source: column source, target: column target",
-        "left aside: column n",
+        "ignored: column n",
         "the strings in the lists under source are joined with spaces",
         "only the first string of each list under target is read",
     ]
@@ -130,7 +132,7 @@ def test_a_folder_of_tables_is_read_in_order(tmp_path: Path) -> None:
         "a.tsv",
         "b.tsv",
         "c.tsv",
-        "… 4 files in all",
+        "... 4 files in total",
         "source",
     ]
 
@@ -173,11 +175,11 @@ def test_returns_end_lines_where_nothing_else_does(tmp_path: Path) -> None:
 def test_pairs_with_an_empty_side_are_counted_and_left_out(tmp_path: Path) -> None:
     source = write(tmp_path, "a.en", "one\n\n \nfour\nfive\n")
     write(tmp_path, "a.de", "eins\nzwei\n\n\nf\n")
-    skipped = Skipped()
-    assert [pair.line for pair in read_pairs(find_pairs(source, target="de"), skipped=skipped)] == [1, 5]
-    assert skipped == Skipped(3, source, 2)
-    assert skipped.notes() == ["3 pairs with an empty side left out (first: a.en:2)"]
-    assert Skipped().notes() == []
+    pairs = read_pairs(find_pairs(source, target="de"))
+    assert [pair.line for pair in pairs] == [1, 5]
+    assert pairs.empty == Skipped(3, source, 2)
+    assert empty_note(pairs.empty) == ["3 pairs with an empty side skipped (first: a.en:2)"]
+    assert empty_note(Skipped()) == []
 
 
 def test_a_folder_of_lines_is_paired_by_name(tmp_path: Path) -> None:
@@ -187,7 +189,7 @@ def test_a_folder_of_lines_is_paired_by_name(tmp_path: Path) -> None:
     assert texts(find_pairs(tmp_path, source="en", target="zh-CN")) == [("a en", "a zh-CN"), ("b en", "b zh-CN")]
     assert texts(find_pairs(tmp_path, source="zh-CN", target="fr")) == [("a zh-CN", "a fr"), ("b zh-CN", "b fr")]
     with pytest.raises(
-        DataError, match=r"a\.fr\.txt: goes with a\.en\.txt and with a\.zh-CN\.txt, expected one .*--source"
+        DataError, match=r"a\.fr\.txt: goes with a\.en\.txt and with a\.zh-CN\.txt, expected one .*data.source"
     ):
         find_pairs(tmp_path, target="fr")
     (tmp_path / "two").mkdir()
@@ -216,7 +218,7 @@ def test_progress_is_the_share_of_all_bytes(tmp_path: Path, monkeypatch: pytest.
     table = write(tmp_path, "t.tsv", "source\ttarget\n" + "a a\tb b\n" * 99)
     for files in (find_pairs(source, target="de"), find_pairs(table)):
         shares: list[float] = []
-        assert len(list(read_pairs(files, advance=shares.append))) in (99, 300)
+        assert len(list(read_pairs(files, progress=shares.append))) in (99, 300)
         assert shares == sorted(shares)
         assert shares[-1] == 1.0
     assert len(set(shares)) > 5
@@ -281,7 +283,7 @@ def test_multi30k_is_read_from_two_packed_files() -> None:
 def test_tatoeba_is_read_from_text_files_that_are_tables(tmp_path: Path) -> None:
     folder = data_folder() / "translation"
     files = find_pairs(folder / "cmn_2024.txt")
-    assert files.notes()[-1] == "left aside: column 3"
+    assert files.notes()[-1] == "ignored: column 3"
     chinese = texts(files)
     assert (len(chinese), chinese[0]) == (29_155, ("Hi.", "嗨。"))
     with zipfile.ZipFile(folder / "deu-eng_2018.zip") as archive:

@@ -4,14 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from saccade.data.tables.files import Document, SplitSettings, belongs_to_valid, overlap, sniff, split
+from saccade.data.formats.corpus import read_corpus
+from saccade.data.splitting import SplitSettings, is_held_out, overlap
+from saccade.data.tables.sniffing import sniff
 from saccade.errors import DataError
 
 
 def parts_of(path: Path, settings: SplitSettings) -> dict[str, list[str]]:
     parts: dict[str, list[str]] = {"train": [], "valid": []}
-    for part, document in split([sniff(path)], settings):
-        parts[part].append(document.text)
+    for piece in read_corpus([sniff(path)], None, settings):
+        parts[piece.part].append(piece.document.text)
     return parts
 
 
@@ -30,7 +32,7 @@ def test_rows_are_split_by_content_so_copies_stay_together(tmp_path: Path) -> No
 
 def test_the_side_of_a_row_never_changes() -> None:
     # A change here would move rows that people have trained on into their validation data.
-    chosen = [number for number in range(60) if belongs_to_valid(f"row {number}", SplitSettings())]
+    chosen = [number for number in range(60) if is_held_out(f"row {number}", SplitSettings())]
     assert chosen == [47, 54]
 
 
@@ -38,7 +40,7 @@ def test_the_side_of_a_row_never_changes() -> None:
 @pytest.mark.parametrize("seed", [0, 1])
 def test_the_share_of_rows_is_the_fraction(fraction: float, seed: int) -> None:
     settings = SplitSettings(fraction=fraction, seed=seed)
-    share = sum(belongs_to_valid(f"row {number}", settings) for number in range(20_000)) / 20_000
+    share = sum(is_held_out(f"row {number}", settings) for number in range(20_000)) / 20_000
     assert abs(share - fraction) < 5 * (fraction * (1 - fraction) / 20_000) ** 0.5
 
 
@@ -47,12 +49,12 @@ def test_running_text_is_cut_at_the_exact_character_across_files(tmp_path: Path)
     for number, text in enumerate(texts):
         (tmp_path / f"{number}.txt").write_text(text, encoding="utf-8")
     found = [sniff(tmp_path / f"{number}.txt") for number in range(2)]
-    pieces = list(split(found, SplitSettings(fraction=0.25)))
-    train = "".join(document.text for part, document in pieces if part == "train")
-    valid = "".join(document.text for part, document in pieces if part == "valid")
+    corpus = read_corpus(found, None, SplitSettings(fraction=0.25))
+    train, valid = "".join(corpus.texts("train")), "".join(corpus.texts("valid"))
+    assert "".join(corpus.texts()) == train + valid
     assert train + valid == "".join(texts)
     assert len(train) == int(100 * 0.75)
-    first_valid = next(document for part, document in pieces if part == "valid")
+    first_valid = next(piece.document for piece in corpus if piece.part == "valid")
     assert (first_valid.line, first_valid.file) == (4, tmp_path / "1.txt")
 
 
@@ -63,22 +65,18 @@ def test_the_fraction_must_leave_both_sides(fraction: float) -> None:
 
 
 def test_repeats_are_counted_by_document() -> None:
-    train = [Document(text, 1) for text in ("a", "b", "a", "c", " a ")]
-    valid = [Document(text, 1) for text in ("a", "d", "a")]
-    found = overlap(train, valid)
+    found = overlap(["a", "b", "a", "c", " a "], ["a", "d", "a"])
     assert (found.train_total, found.valid_total) == (5, 3)
     assert (found.duplicates_in_train, found.valid_also_in_train) == (2, 2)
     assert found.notes() == (
-        "2 of 5 training documents are repeats",
-        "2 of 3 validation documents also stand in the training part",
+        "2 of 5 training documents are duplicates",
+        "2 of 3 validation documents are also in the training part",
     )
 
 
 def test_repeats_are_counted_by_long_lines_of_running_text() -> None:
     long = "a line of more than twenty characters"
-    found = overlap(
-        [Document(f"{long}\nshort\nshort\n{long}\n", 1)], [Document(f"short\n{long}\nother {long}", 1)], by_line=True
-    )
+    found = overlap([f"{long}\nshort\nshort\n{long}\n"], [f"short\n{long}\nother {long}"], by_line=True)
     assert (found.train_total, found.duplicates_in_train) == (2, 1)
     assert (found.valid_total, found.valid_also_in_train) == (2, 1)
-    assert overlap([Document("x", 1)], [Document("y", 1)]).notes() == ()
+    assert overlap(["x"], ["y"]).notes() == ()

@@ -85,7 +85,7 @@ def test_what_is_left_out_is_said(tmp_path):
     found = read_tagged(write(tmp_path, "t.conll", "a\x12\tO\n \tO\nb\tO\n"))
     assert found.sentences[0].words == ("a", "b")
     assert found.notes()[1:] == [
-        "1 line with the tag O and no word left out",
+        "1 line with the tag O and no word skipped",
         "1 control character read as a space (first: t.conll:1)",
     ]
 
@@ -148,7 +148,9 @@ def test_whatever_a_file_holds_it_is_read_or_refused_in_words(tmp_path_factory, 
 
 def test_a_byte_of_another_encoding_is_named(tmp_path):
     path = write(tmp_path, "t.conll", "a\tO\nMünchen\tB-LOC\n".encode("latin-1"))
-    assert failure(path).startswith("t.conll:2:2: byte 0xFC is not utf-8, expected utf-8 text; pass --encoding latin-1")
+    assert failure(path).startswith(
+        "t.conll:2:2: byte 0xFC is not utf-8, expected utf-8 text; set data.encoding=latin-1"
+    )
     assert sentences(path, encoding="latin-1")[0][1] == ("München", "B-LOC")
 
 
@@ -162,8 +164,8 @@ def test_a_folder_without_tagged_words_is_refused(tmp_path):
 
 def test_tags_of_validation_sentences_are_those_of_the_training_sentences(tmp_path):
     train = read_tagged(write(tmp_path, "train.conll", PLAIN))
-    assert read_tagged(write(tmp_path, "good.conll", "x\tO\n"), like=train).names == ("O", "B-PER", "I-PER")
-    said = failure(write(tmp_path, "t.conll", "x\tO\ny\tB-PRE\n"), like=train)
+    assert read_tagged(write(tmp_path, "good.conll", "x\tO\n"), tags=train.names).names == ("O", "B-PER", "I-PER")
+    said = failure(write(tmp_path, "t.conll", "x\tO\ny\tB-PRE\n"), tags=train.names)
     assert said == (
         "t.conll:2: tag 'B-PRE', expected one of the training sentences: O, B-PER, I-PER; did you mean 'B-PER'?; "
         "correct it, or add sentences with this tag to the training data"
@@ -174,7 +176,8 @@ def test_a_share_of_sentences_with_each_entity_is_held_back(tmp_path):
     content = "".join(f"w{row}\t{'B-LOC' if row % 10 == 0 else 'O'}\n\n" for row in range(400))
     found = read_tagged(write(tmp_path, "t.conll", content + content))
     splits = [found.split(SplitSettings(0.1, seed)) for seed in (0, 0, 1)]
-    assert splits[0] == splits[1] != splits[2]
+    words = [[each.words for each in valid.sentences] for _, valid in splits]
+    assert words[0] == words[1] != words[2]
     for train, valid in splits:
         assert Counter(each.tags for each in valid.sentences) == {("O",): 72, ("B-LOC",): 8}
         assert not {each.words for each in train.sentences} & {each.words for each in valid.sentences}

@@ -1,14 +1,13 @@
-"""Bitext: pairs of texts as tokens: the vocabularies of both sides, the split, and what is held back as text."""
+"""Bitext: pairs of texts as tokens: the tokenizers of both sides, the validation split, and batches of pairs."""
 
 from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
 import numpy as np
 import torch
@@ -17,16 +16,18 @@ from torch import Tensor
 
 from saccade import atomic_io
 from saccade.core.callback import Progress, ignore_progress
-from saccade.data.formats.pairs import Pair, PairFiles, Skipped, find_pairs, read_pairs, swap_rule
-from saccade.data.splitting import content_hash
+from saccade.data.formats.pair_files import PairFiles, find_pairs
+from saccade.data.formats.pairs import Pairs, Skipped, empty_note, read_pairs
+from saccade.data.tables.counterparts import swap_rule
 from saccade.data.text.alphabets import UNKNOWN
 from saccade.data.text.tokenizers import BEGIN, END, Tokenizer, train_tokenizer
+from saccade.data.texts import Texts
 from saccade.data.token_rows import TokenRows
+from saccade.data.tokenization import tokenize
 from saccade.errors import DataError, UsageError
 
-HELD = 0.1  # at most this share is held back
-MOST_HELD = 2000  # pairs, where nobody says how many
-BLOCK = 4096  # pairs tokenized at once
+HELD_OUT = 0.1  # at most this fraction is held out,
+MOST_HELD_OUT = 2000  # and so many pairs, where no fraction is given
 SAMPLE = 20_000  # pairs that decide how to tokenize
 FEW_WORDS = 300  # different ones: phonemes, tags, labels
 FEW_CHARACTERS = 512
@@ -34,7 +35,7 @@ FEW_CHARACTERS = 512
 
 @dataclass(frozen=True)
 class PairSettings:
-    """Which columns or files hold the two sides, how they are tokenized and what is held back."""
+    """Which columns or files hold the two sides, how they are tokenized and what is held out."""
 
     source: str = ""
     """column of a table that holds the source; without it the usual names, or the first column"""
@@ -47,15 +48,15 @@ class PairSettings:
     joint: bool = True
     """one vocabulary for both sides, where both have the same kind of tokens"""
     valid: str = ""
-    """file of validation pairs, laid out like the data; without it a share is held back"""
+    """file of validation pairs, laid out like the data; without it a fraction is held out"""
     valid_fraction: float = 0.0
-    """share of the pairs held back for validation; 0: a tenth, at most 2,000"""
+    """fraction of the pairs held out for validation; 0: a tenth, at most 2,000"""
     max_length: int = 256
-    """pairs with more tokens on one side are left out"""
+    """pairs with more tokens on one side are skipped"""
     truncate: bool = False
-    """sources with more tokens are cut at this length instead; a target that is too long still leaves its pair out"""
+    """truncate sources with more tokens instead; a target that is too long still skips its pair"""
     encoding: str = ""
-    """encoding of the files, where it is not UTF-8"""
+    """encoding of the files, if not UTF-8"""
     alignments: str = ""
     """file with the true word alignment of each validation pair (0-0 1-2), to find the head that aligns words best"""
 
@@ -71,8 +72,28 @@ class PairSettings:
                 object.__setattr__(self, name, str(Path(path).resolve()))
 
     def find(self, data: Path, target: str = "") -> PairFiles:
-        """The files of pairs; `target` where it is known by another name than that of the training file."""
+        """Return the files of pairs; `target` where it has another name than for the training file."""
         return find_pairs(data, source=self.source, target=target or self.target, encoding=self.encoding or None)
+
+
+@dataclass(frozen=True, eq=False)
+class PairTexts(Sequence[tuple[str, str]]):
+    """Sources with their targets as texts."""
+
+    sources: Texts
+    targets: Texts
+
+    def __len__(self) -> int:
+        return len(self.sources)
+
+    @overload
+    def __getitem__(self, row: int) -> tuple[str, str]: ...
+    @overload
+    def __getitem__(self, row: slice) -> PairTexts: ...
+    def __getitem__(self, row: int | slice) -> tuple[str, str] | PairTexts:
+        if isinstance(row, slice):
+            return PairTexts(self.sources[row], self.targets[row])
+        return self.sources[row], self.targets[row]
 
 
 @dataclass(frozen=True)
@@ -82,8 +103,8 @@ class Bitext:
     source: TokenRows
     target: TokenRows
     lines: NDArray[np.int64]
-    texts: tuple[tuple[str, str], ...] = ()
-    """the pairs as they were written, where they are needed for a score"""
+    texts: Sequence[tuple[str, str]] = ()
+    """the pairs as they were written"""
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -94,6 +115,7 @@ class Bitext:
         return np.stack([self.source.lengths + 1, self.target.lengths + 1], axis=1)
 
     def fingerprint(self) -> str:
+        """Return a hash of the tokens."""
         return hashlib.sha256((self.source.fingerprint() + self.target.fingerprint()).encode()).hexdigest()[:16]
 
 
@@ -127,162 +149,144 @@ def collate_pairs(
     source = torch.from_numpy(pairs.source.pad(rows, after=[source_end]))
     target = torch.from_numpy(pairs.target.pad(rows, before=[start], after=[end]))
     keep, inputs, labels = source >= 0, target[:, :-1].clamp_min(0), target[:, 1:]
-    lines = tuple(int(line) for line in pairs.lines[rows])
+    lines = tuple(int(line) for line in pairs.lines[np.asarray(rows)])
     count = int((labels >= 0).sum())
     return PairBatch(source.clamp_min(0), keep, inputs, labels, lines, count, int(keep.sum()) + count)
 
 
-def train_tokenizers(settings: PairSettings, data: Path, assets: Path, progress: Progress) -> list[str]:
-    """Write the tokenizers of both sides, learnt from the pairs to train on, into `assets`; says what was found."""
+def train_tokenizers(
+    settings: PairSettings, data: Path, assets: Path, progress: Progress = ignore_progress
+) -> list[str]:
+    """Train the tokenizers of both sides on the training pairs and write them to `assets`; returns notes."""
     files = settings.find(data)
-    held = None if settings.valid else HELD if not settings.valid_fraction else settings.valid_fraction
-
-    def training() -> Iterator[Pair]:
-        pairs = read_pairs(files, advance=progress)
-        return (pair for pair in pairs if held is None or not _held_back(pair.source, held))
-
-    sample = list(islice(training(), SAMPLE))
-    if not sample:
+    pairs = read_pairs(files, progress=progress)
+    if not settings.valid:
+        pairs = pairs.take(np.flatnonzero(~_held_out(pairs, settings.valid_fraction or HELD_OUT)))
+    if not len(pairs):
         raise DataError(f"{data}: no pairs to train on, expected at least a few hundred; name a file with data in it")
-    atomic_io.write_json(assets / "pairs.json", {"target": _rule(settings, data)})
-    kinds = tuple(_kind(settings, [getattr(pair, side) for pair in sample]) for side in ("source", "target"))
-    notes = files.notes()
-    if settings.joint and kinds[0] == kinds[1]:
-        size = settings.vocabulary_size or _size(training(), ("source", "target"))
-        both = (text for pair in training() for text in (pair.source, pair.target))
-        joint = _train(kinds[0], both, size)
+    atomic_io.write_json(assets / "pairs.json", {"target": _target_rule(settings, data)})
+    sides = {"source": pairs.sources, "target": pairs.targets}
+    kinds = {side: _kind(settings, texts[:SAMPLE]) for side, texts in sides.items()}
+    notes = [*files.notes(), *pairs.notes]
+    if settings.joint and kinds["source"] == kinds["target"]:
+        size = settings.vocabulary_size or _size(sides.values())
+        texts = (text for pair in zip(pairs.sources, pairs.targets, strict=True) for text in pair)
+        joint = _train(kinds["source"], texts, size)
         joint.save(assets / "tokenizer.json")
-        return [*notes, f"vocabulary of both sides: {joint.size:,} {_named(kinds[0])}"]
-    for side, kind in zip(("source", "target"), kinds, strict=True):
-        size = settings.vocabulary_size or _size(training(), (side,))
-        found = _train(kind, (getattr(pair, side) for pair in training()), size)
-        found.save(assets / f"{side}.json")
-        notes.append(f"vocabulary of the {side}: {found.size:,} {_named(kind)}")
+        return [*notes, f"vocabulary of both sides: {joint.size:,} {_unit(kinds['source'])}"]
+    for side, kind in kinds.items():
+        tokenizer = _train(kind, iter(sides[side]), settings.vocabulary_size or _size([sides[side]]))
+        tokenizer.save(assets / f"{side}.json")
+        notes.append(f"vocabulary of the {side}: {tokenizer.size:,} {_unit(kind)}")
     return notes
 
 
 def load_tokenizers(assets: Path) -> tuple[Tokenizer, Tokenizer]:
-    """The tokenizers of source and target; the same one twice where it is joint."""
+    """Return the tokenizers of source and target; the same one twice where it is joint."""
     if (assets / "tokenizer.json").exists():
         joint = Tokenizer.load(assets / "tokenizer.json")
         return joint, joint
     return Tokenizer.load(assets / "source.json"), Tokenizer.load(assets / "target.json")
 
 
-@dataclass(frozen=True)
-class PairTokenizers:
-    """The vocabularies of both sides, for texts that come from no file."""
-
-    source: Tokenizer
-    target: Tokenizer
-
-    @property
-    def joint(self) -> bool:
-        return self.source.size == self.target.size
-
-    def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        return self.source.encode_batch(texts)
-
-
 class PairReader:
-    """Turns files of pairs into tokens, and remembers what it had to leave out."""
+    """Turns files of pairs into tokens, and counts what it skips or truncates."""
 
     def __init__(self, settings: PairSettings, assets: Path) -> None:
         self.settings = settings
         self.source, self.target = load_tokenizers(assets)
-        self._rule = str(atomic_io.read_json(assets / "pairs.json").get("target", ""))
-        self._empty, self._long, self._cut = Skipped(), Skipped(), Skipped()
-        self.lengths: list[tuple[int, int]] = []
-        """tokens of source and target of each pair of the training file, as they were before anything was cut"""
+        self._target_rule = str(atomic_io.read_json(assets / "pairs.json").get("target", ""))
+        self._empty, self._long, self._truncated = Skipped(), Skipped(), Skipped()
+        self._notes: tuple[str, ...] = ()
+        self.lengths: NDArray[np.int64] = np.zeros((0, 2), dtype=np.int64)
+        """tokens of source and target of each pair of the training file, before anything is truncated: (N, 2)"""
 
     @property
     def joint(self) -> bool:
         return self.source is self.target
 
     def notes(self) -> list[str]:
-        """What was left out, for people."""
+        """Return what was skipped or truncated, for people."""
         limit = f"of more than {self.settings.max_length} tokens"
         long = f"with a target {limit}" if self.settings.truncate else limit
-        seen = ((self._cut, "source", f"{limit} cut there"), (self._long, "pair", f"{long} left out"))
-        told = [
-            f"{one.count:,} {what}{'' if one.count == 1 else 's'} {done} (first: {one.file.name}:{one.line})"
-            for one, what, done in seen
-            if one.file
+        return [
+            *self._notes,
+            *empty_note(self._empty),
+            *self._truncated.note("source", f"{limit} truncated"),
+            *self._long.note("pair", f"{long} skipped"),
         ]
-        return [*self._empty.notes(), *told]
 
-    def split(self, data: Path, progress: Progress) -> tuple[Bitext, Bitext]:
-        """The pairs of the training file to learn from, and those held back or of the validation file."""
+    def split(self, data: Path, progress: Progress = ignore_progress) -> tuple[Bitext, Bitext]:
+        """Return the training pairs, and those held out or of the validation file."""
         settings = self.settings
-        share = 0.0 if settings.valid else settings.valid_fraction or HELD
-        train, valid = _Part(), _Part()
-        self.lengths = []
-        for pair, source, target in self._encoded(settings.find(data), progress):
-            self.lengths.append((len(source), len(target)))
-            source = self._fit(pair, source)
-            if max(len(source), len(target)) > settings.max_length:
-                self._long.add(pair.file, pair.line)
-            else:
-                (valid if share and _held_back(pair.source, share) else train).add(pair, source, target)
+        pairs, source, target = self._read(settings.find(data), progress)
+        self.lengths = np.stack([source.lengths, target.lengths], axis=1)
+        source = self._truncate(pairs, source)
+        fits = np.maximum(source.lengths, target.lengths) <= settings.max_length
+        self._long = self._count(self._long, pairs, ~fits)
+        every = Bitext(source, target, pairs.origins.lines, PairTexts(pairs.sources, pairs.targets))
         if settings.valid:
-            return train.bitext(texts=False), self.read_all(Path(settings.valid), progress)
-        if not settings.valid_fraction:
-            _give_back(train, valid)
-        return train.bitext(texts=False), valid.bitext(texts=True)
+            return _take(every, np.flatnonzero(fits)), self.read_all(Path(settings.valid), progress)
+        held_out = _held_out(pairs, settings.valid_fraction or HELD_OUT)
+        train, valid = np.flatnonzero(fits & ~held_out), np.flatnonzero(fits & held_out)
+        if not settings.valid_fraction and len(valid) > MOST_HELD_OUT:
+            # Where a tenth is more than is needed, train on the pairs with the largest hashes too.
+            hashes = pairs.source_hashes[valid]
+            needed = hashes < np.sort(hashes)[MOST_HELD_OUT]
+            train, valid = np.concatenate([train, valid[~needed]]), valid[needed]
+        return _take(every, train), _take(every, valid)
 
     def read_all(self, data: Path, progress: Progress = ignore_progress) -> Bitext:
-        """All pairs of another file, laid out like the training file."""
-        part = _Part()
-        for pair, source, target in self._encoded(self.settings.find(data, self._rule), progress):
-            part.add(pair, self._fit(pair, source), target)
-        return part.bitext(texts=True)
+        """Return all pairs of another file, laid out like the training file."""
+        pairs, source, target = self._read(self.settings.find(data, self._target_rule), progress)
+        return Bitext(
+            self._truncate(pairs, source), target, pairs.origins.lines, PairTexts(pairs.sources, pairs.targets)
+        )
 
     def encode(self, sources: Sequence[str]) -> list[list[int]]:
-        """The tokens of some sources, as the model may read them."""
+        """Return the tokens of some sources, as the model may read them."""
         most = self.settings.max_length if self.settings.truncate else None
         return [ids[:most] for ids in self.source.encode_batch(sources)]
 
-    def target_lengths(self, data: Path) -> Iterator[int]:
-        """Tokens of the targets of a file, one by one."""
-        return (len(target) for _, _, target in self._encoded(self.settings.find(data), ignore_progress))
+    def target_lengths(self, data: Path) -> NDArray[np.int64]:
+        """Return the number of tokens of every target of a file."""
+        pairs = read_pairs(self.settings.find(data))
+        return tokenize(pairs.targets, self.target).lengths
 
-    def _fit(self, pair: Pair, source: list[int]) -> list[int]:
-        """The source, cut where that is wanted and it is too long."""
-        if not self.settings.truncate or len(source) <= self.settings.max_length:
+    def _read(self, files: PairFiles, progress: Progress) -> tuple[Pairs, TokenRows, TokenRows]:
+        """Return pairs with the tokens of both sides."""
+        pairs = read_pairs(files, progress=lambda fraction: progress(fraction / 3))
+        source = tokenize(pairs.sources, self.source, progress=lambda fraction: progress((1 + fraction) / 3))
+        target = tokenize(pairs.targets, self.target, progress=lambda fraction: progress((2 + fraction) / 3))
+        self._empty = self._empty.plus(pairs.empty.count, pairs.empty.file, pairs.empty.line)
+        self._notes += pairs.notes
+        return pairs, source, target
+
+    def _truncate(self, pairs: Pairs, source: TokenRows) -> TokenRows:
+        """Return the sources, truncated where that is wanted."""
+        if not self.settings.truncate:
             return source
-        self._cut.add(pair.file, pair.line)
-        return source[: self.settings.max_length]
+        self._truncated = self._count(self._truncated, pairs, source.lengths > self.settings.max_length)
+        return source.truncate(self.settings.max_length)
 
-    def _encoded(self, files: PairFiles, progress: Progress) -> Iterator[tuple[Pair, list[int], list[int]]]:
-        """Every pair with its tokens; many are tokenized at once, on all cores."""
-        pairs = iter(read_pairs(files, advance=progress, skipped=self._empty))
-        while block := list(islice(pairs, BLOCK)):
-            source = self.source.encode_batch([pair.source for pair in block])
-            target = self.target.encode_batch([pair.target for pair in block])
-            yield from zip(block, source, target, strict=True)
-
-
-class _Part:
-    """Pairs gathered one by one."""
-
-    def __init__(self) -> None:
-        self.pairs: list[Pair] = []
-        self.source: list[list[int]] = []
-        self.target: list[list[int]] = []
-
-    def add(self, pair: Pair, source: list[int], target: list[int]) -> None:
-        self.pairs.append(pair)
-        self.source.append(source)
-        self.target.append(target)
-
-    def bitext(self, *, texts: bool) -> Bitext:
-        lines = np.array([pair.line for pair in self.pairs], dtype=np.int64)
-        kept = tuple((pair.source, pair.target) for pair in self.pairs) if texts else ()
-        return Bitext(TokenRows.of(self.source), TokenRows.of(self.target), lines, kept)
+    def _count(self, counted: Skipped, pairs: Pairs, rows: NDArray[np.bool_]) -> Skipped:
+        """Add pairs to a count."""
+        numbers = np.flatnonzero(rows)
+        if not len(numbers):
+            return counted
+        first = int(numbers[0])
+        return counted.plus(len(numbers), pairs.origins.file(first), int(pairs.origins.lines[first]))
 
 
-def _rule(settings: PairSettings, data: Path) -> str:
-    """What makes the name of a target file of that of its source: for other data laid out like these."""
+def _take(pairs: Bitext, rows: NDArray[np.int64]) -> Bitext:
+    texts = pairs.texts
+    assert isinstance(texts, PairTexts)
+    chosen = PairTexts(texts.sources.take(rows), texts.targets.take(rows))
+    return Bitext(pairs.source.take(rows), pairs.target.take(rows), pairs.lines[rows], chosen)
+
+
+def _target_rule(settings: PairSettings, data: Path) -> str:
+    """Return the part of the name that makes a source file a target file: for other data laid out like these."""
     if not settings.target or not Path(settings.target).is_file():
         return settings.target
     try:
@@ -291,24 +295,14 @@ def _rule(settings: PairSettings, data: Path) -> str:
         return ""
 
 
-def _held_back(source: str, share: float) -> bool:
-    """Whether a pair is held back: by its source alone, so that one sentence never stands on both sides."""
-    return content_hash(source.strip()) < share * 2.0**64
+def _held_out(pairs: Pairs, fraction: float) -> NDArray[np.bool_]:
+    """Return which pairs are held out: by the source alone, so that no sentence is in both parts."""
+    held_out: NDArray[np.bool_] = pairs.source_hashes < np.uint64(math.ceil(fraction * 2.0**64))
+    return held_out
 
 
-def _give_back(train: _Part, valid: _Part) -> None:
-    """Where a tenth is more than is needed, train on the rest of it: the pairs with the largest hashes."""
-    hashes = [content_hash(pair.source.strip()) for pair in valid.pairs]
-    if len(hashes) <= MOST_HELD:
-        return
-    limit, kept = sorted(hashes)[MOST_HELD], _Part()
-    for number, pair, one, other in zip(hashes, valid.pairs, valid.source, valid.target, strict=True):
-        (kept if number < limit else train).add(pair, one, other)
-    valid.pairs, valid.source, valid.target = kept.pairs, kept.source, kept.target
-
-
-def _kind(settings: PairSettings, texts: list[str]) -> str:
-    """How a side is tokenized, judged by a sample of it."""
+def _kind(settings: PairSettings, texts: Sequence[str]) -> str:
+    """Return how a side is tokenized, judged by a sample of it."""
     if settings.tokenizer != "auto":
         return settings.tokenizer
     words = [text.split() for text in texts]
@@ -320,20 +314,19 @@ def _kind(settings: PairSettings, texts: list[str]) -> str:
     return "bpe"
 
 
-def _size(pairs: Iterator[Pair], sides: tuple[str, ...]) -> int:
-    """A vocabulary that grows with the square root of the text: about 5,000 tokens for 4 MB."""
-    count = sum(len(getattr(pair, side).encode()) for pair in pairs for side in sides)
+def _size(sides: Iterable[Texts]) -> int:
+    """Return a vocabulary size that grows with the square root of the text: about 5,000 tokens for 4 MB."""
+    count = sum(int(texts.sizes.sum()) for texts in sides)
     return int(min(32_000, max(512, 2.5 * math.sqrt(count))))
 
 
 def _train(kind: str, texts: Iterator[str], size: int) -> Tokenizer:
     specials = (BEGIN, END) if kind == "bpe" else (BEGIN, END, UNKNOWN)
-    if kind == "bpe" and size < 256 + len(specials):
-        raise UsageError(
-            f"data.vocabulary_size must be at least {256 + len(specials)} for bpe (all bytes), but is {size}"
-        )
+    least = 256 + len(specials)
+    if kind == "bpe" and size < least:
+        raise UsageError(f"data.vocabulary_size must be at least {least} for bpe (all bytes), but is {size}")
     return train_tokenizer(kind, texts, size if kind == "bpe" else 1 << 16, specials, spaced=True)
 
 
-def _named(kind: str) -> str:
+def _unit(kind: str) -> str:
     return kind if kind != "bpe" else "bpe tokens"

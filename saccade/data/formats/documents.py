@@ -1,4 +1,4 @@
-"""Documents: the texts in a data file, streamed in bounded memory: pieces of a text file, or one column of a table."""
+"""Documents: the texts in a data file, parsed in bounded memory: pieces of a text file, or one column of a table."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -6,7 +6,8 @@ from pathlib import Path
 
 from saccade.data.tables.encodings import Position, text_blocks
 from saccade.data.tables.problems import BadRows, Problem, Problems
-from saccade.data.tables.rows import FORBIDDEN, LONGEST_LINE, Progress, forbidden_problem, rows
+from saccade.data.tables.progress import BytesRead
+from saccade.data.tables.rows import FORBIDDEN, LONGEST_LINE, forbidden_problem, rows
 from saccade.data.tables.sniffing import DataFile
 
 PIECE = 1 << 20  # characters
@@ -23,113 +24,99 @@ class Document:
 
 
 def documents(
-    found: DataFile, *, column: str | None = None, problems: Problems | None = None, advance: Progress | None = None
+    file: DataFile, *, column: str | None = None, problems: Problems | None = None, on_bytes: BytesRead | None = None
 ) -> Iterator[Document]:
-    """The documents of a file; the pieces of a text file join to exactly its text, a row of a table is one document."""
+    """Yield the documents of a file; the pieces of a text file join to exactly its text, a table has one per row."""
     collected = Problems() if problems is None else problems
-    if found.format == "text":
-        yield from _pieces(found, collected, advance)
+    if file.format == "text":
+        yield from _pieces(file, collected, on_bytes)
     else:
-        wanted = text_column(found) if column is None else column
-        for row in rows(
-            found, None if wanted is None else [wanted], numbers=False, problems=collected, advance=advance
-        ):
+        name = text_column(file) if column is None else column
+        columns = None if name is None else [name]
+        for row in rows(file, columns, numbers=False, problems=collected, on_bytes=on_bytes):
             (text,) = row.values
             if text.strip():
-                yield Document(text, row.line, found.path)
+                yield Document(text, row.line, file.path)
             else:
                 step = "fill it in or delete the row"
-                collected.add(Problem(found.path, row.line, None, "empty text", "some text in every row", step))
+                collected.add(Problem(file.path, row.line, None, "empty text", "some text in every row", step))
     if problems is None:
         collected.check()
 
 
-def text_column(found: DataFile) -> str | None:
-    """The column that holds the text when nobody says which: a usual name, or the only one (None: it has no name)."""
-    by_name = {name.lower(): name for name in reversed(found.columns)}
+def text_column(file: DataFile) -> str | None:
+    """Return the column of the text where none is given: a usual name, or the only one (None: it has no name)."""
+    by_name = {name.lower(): name for name in reversed(file.columns)}
     usual = next((by_name[name] for name in TEXT_COLUMNS if name in by_name), None)
     if usual is not None:
         return usual
-    if len(found.columns) == 1:
-        return found.columns[0]
-    if found.columns:
-        listed = ", ".join(name or "(no name)" for name in found.columns)
-        what, expected = (
-            f"no column is called {', '.join(TEXT_COLUMNS[:-1])} or {TEXT_COLUMNS[-1]}",
-            f"one of: {listed}",
-        )
-        raise BadRows([Problem(found.path, 1, None, what, expected, "say which with --column NAME")])
-    if found.format == "jsonl":
+    if len(file.columns) == 1:
+        return file.columns[0]
+    step = "choose one with data.text_column="
+    if file.columns:
+        listed = ", ".join(name or "(no name)" for name in file.columns)
+        what = f"no column is called {', '.join(TEXT_COLUMNS[:-1])} or {TEXT_COLUMNS[-1]}"
+        raise BadRows([Problem(file.path, 1, None, what, f"one of: {listed}", f"{step}NAME")])
+    if file.format == "jsonl":
         return TEXT_COLUMNS[0]
-    width = _width(found)
+    width = _width(file)
     if width > 1:
         what = f"{width} columns without names"
-        raise BadRows([Problem(found.path, 1, None, what, "one, or a choice", "say which with --column 1, 2, ...")])
+        raise BadRows([Problem(file.path, 1, None, what, "one, or a choice", f"{step}1, 2, ...")])
     return None
 
 
-def _width(found: DataFile) -> int:
-    first = next(rows(found, problems=Problems()), None)
+def _width(file: DataFile) -> int:
+    first = next(rows(file, problems=Problems()), None)
     return len(first.values) if first is not None else 1
 
 
-def _pieces(found: DataFile, collected: Problems, advance: Progress | None) -> Iterator[Document]:
-    """A text file in pieces of whole lines of about a megabyte."""
-    carry, line, inked = "", 1, False
+def _pieces(file: DataFile, collected: Problems, on_bytes: BytesRead | None) -> Iterator[Document]:
+    """Yield a text file in pieces of whole lines of about a megabyte."""
+    pending, line, has_text = "", 1, False
     position = Position()
-    blocks = text_blocks(found.path, packed=found.gzip, encoding=found.encoding, advance=advance)
+    blocks = text_blocks(file.path, packed=file.gzip, encoding=file.encoding, on_bytes=on_bytes)
     try:
         for block in blocks:
-            _note_forbidden(found, block, position, collected)
-            inked = inked or not block.isspace()
-            carry += block
-            cut = safe_cut(carry) if len(carry) >= PIECE else 0
+            _note_forbidden(file, block, position, collected)
+            has_text = has_text or not block.isspace()
+            pending += block
+            cut = safe_cut(pending) if len(pending) >= PIECE else 0
             if cut:
-                piece, carry = carry[:cut], carry[cut:]
-                yield Document(piece, line, found.path)
+                piece, pending = pending[:cut], pending[cut:]
+                yield Document(piece, line, file.path)
                 line += piece.count("\n")
     except BadRows as fatal:
         raise collected.fail(fatal) from fatal
-    if not inked:
+    if not has_text:
         what = f"nothing but white space in {position.line:,} line" + ("" if position.line == 1 else "s")
-        collected.add(Problem(found.path, 1, None, what, "text", "name a file with data in it"))
-    elif carry:
-        yield Document(carry, line, found.path)
+        collected.add(Problem(file.path, 1, None, what, "text", "name a file with data in it"))
+    elif pending:
+        yield Document(pending, line, file.path)
 
 
-def _note_forbidden(found: DataFile, block: str, position: Position, collected: Problems) -> None:
-    """Note every forbidden character of a block, and move the position past the block."""
+def _note_forbidden(file: DataFile, block: str, position: Position, collected: Problems) -> None:
+    """Collect every forbidden character of a block, and move the position past the block."""
     done = 0
     for match in FORBIDDEN.finditer(block):
         position.advance(block[done : match.start()])
         done = match.start()
-        collected.add(forbidden_problem(found.path, position.line, position.column, match.group()))
+        collected.add(forbidden_problem(file.path, position.line, position.column, match.group()))
     position.advance(block[done:])
 
 
 def safe_cut(text: str) -> int:
-    """Where to end a piece: after the last single newline between two words, so that tokenizers see no difference.
+    """Return where to end a piece: after the last single newline between two words, so that the tokens stay the same.
 
-    A run of white space is one token to many of them; if there is no such place, after the last newline; inside a line
+    A run of white space is one token to many tokenizers; without such a newline, after the last newline; inside a line
     only when it is too long to hold. 0 means: read on.
     """
     last = text.rfind("\n")
-    at = last
-    while at > len(text) // 2:
-        if at + 1 < len(text) and not text[at + 1].isspace() and not text[at - 1].isspace():
-            return at + 1
-        at = text.rfind("\n", 0, at)
+    position = last
+    while position > len(text) // 2:
+        if position + 1 < len(text) and not text[position + 1].isspace() and not text[position - 1].isspace():
+            return position + 1
+        position = text.rfind("\n", 0, position)
     if last >= 0:
         return last + 1
     return len(text) if len(text) > LONGEST_LINE else 0
-
-
-def count_characters(found: DataFile) -> int:
-    """How many characters a file holds up to its first undecodable byte, which the reading that follows will report."""
-    count = 0
-    try:
-        for block in text_blocks(found.path, packed=found.gzip, encoding=found.encoding):
-            count += len(block)
-    except BadRows:
-        return count
-    return count

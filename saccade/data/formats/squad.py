@@ -1,16 +1,25 @@
-"""Questions about texts: reads SQuAD 1.1 and 2.0 files and checks that every answer stands where it says."""
+"""Questions about texts: reads SQuAD 1.1 and 2.0 files and checks that every answer is where it is said to be."""
+
+from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import overload
 
-from saccade.data.splitting import SplitSettings, hold_back
+import numpy as np
+from numpy.typing import NDArray
+
+from saccade.core.callback import Progress, ignore_progress
+from saccade.data.cache import EntryWriter, Record, cached, hash_file
+from saccade.data.splitting import SplitSettings, hold_out
 from saccade.data.tables.encodings import explain, marked_encoding, text_blocks
 from saccade.data.tables.files import find
 from saccade.data.tables.problems import BadRows, Problem, Problems
 from saccade.data.tables.sniffing import people_size
+from saccade.data.texts import NumberWriter, Texts, TextWriter
 from saccade.errors import DataError
 
 MOST_CHARACTERS = 1 << 28  # of a whole file, unpacked; ten times the largest SQuAD
@@ -24,7 +33,7 @@ Json = dict[str, object]
 
 @dataclass(frozen=True)
 class Answer:
-    """Words of a context, and the character of it that they start at."""
+    """A span of a context: its text and the character where it starts."""
 
     text: str
     start: int
@@ -32,7 +41,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Question:
-    """A question about a context, with the answers that people marked; none where it cannot be answered from it."""
+    """A question about a context, with its annotated answers; none where the context does not answer it."""
 
     id: str
     title: str
@@ -40,7 +49,7 @@ class Question:
     question: str
     answers: tuple[Answer, ...]
     article: int
-    """The number of the article in the file, from 1."""
+    """number of the article in the file, from 1"""
 
     @property
     def impossible(self) -> bool:
@@ -48,54 +57,157 @@ class Question:
         return not self.answers
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
+class Questions(Sequence[Question]):
+    """Questions in columns of texts; contexts and titles are kept once, answers follow each other."""
+
+    ids: Texts
+    texts: Texts
+    contexts: Texts
+    titles: Texts
+    answers: Texts
+    numbers: NDArray[np.int64]
+    """for each question: context, title, article, first answer, end of its answers: (N, 5)"""
+    starts: NDArray[np.int64]
+    """first character of each answer"""
+
+    @classmethod
+    def of(cls, questions: Iterable[Question]) -> Questions:
+        """Keep questions in memory."""
+        every = list(questions)
+        contexts = list(dict.fromkeys(question.context for question in every))
+        titles = list(dict.fromkeys(question.title for question in every))
+        answers = [answer for question in every for answer in question.answers]
+        return cls(
+            Texts.of(question.id for question in every),
+            Texts.of(question.question for question in every),
+            Texts.of(contexts),
+            Texts.of(titles),
+            Texts.of(answer.text for answer in answers),
+            np.array(list(_numbers(every, contexts, titles)), dtype=np.int64).reshape(-1, 5),
+            np.array([answer.start for answer in answers], dtype=np.int64),
+        )
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @overload
+    def __getitem__(self, row: int) -> Question: ...
+    @overload
+    def __getitem__(self, row: slice) -> Questions: ...
+    def __getitem__(self, row: int | slice) -> Question | Questions:
+        if isinstance(row, slice):
+            return self.take(np.arange(len(self))[row])
+        context, title, article, first, end = self.numbers[row].tolist()
+        answers = tuple(Answer(self.answers[at], int(self.starts[at])) for at in range(first, end))
+        return Question(self.ids[row], self.titles[title], self.contexts[context], self.texts[row], answers, article)
+
+    def take(self, rows: Sequence[int] | NDArray[np.int64]) -> Questions:
+        """Return some of the questions; no text is copied."""
+        chosen = np.asarray(rows, dtype=np.int64)
+        return replace(self, ids=self.ids.take(chosen), texts=self.texts.take(chosen), numbers=self.numbers[chosen])
+
+
+def _numbers(
+    questions: Iterable[Question], contexts: Sequence[str], titles: Sequence[str]
+) -> Iterator[tuple[int, int, int, int, int]]:
+    """Yield where the context, the title and the answers of each question are."""
+    context_rows, title_rows = ({text: row for row, text in enumerate(texts)} for texts in (contexts, titles))
+    end = 0
+    for question in questions:
+        first, end = end, end + len(question.answers)
+        yield context_rows[question.context], title_rows[question.title], question.article, first, end
+
+
+@dataclass(frozen=True, eq=False)
 class Squad:
     """The questions of one file."""
 
-    questions: tuple[Question, ...]
+    questions: Questions
     file: Path
+    cache_notes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.questions)
 
     def notes(self) -> list[str]:
-        """What was found, for people."""
-        articles = len({question.article for question in self.questions})
-        answered = sum(not question.impossible for question in self.questions)
+        """Describe the questions for people."""
+        articles = len(np.unique(self.questions.numbers[:, 2]))
+        answered = int((self.questions.numbers[:, 4] > self.questions.numbers[:, 3]).sum())
         counts = f"{len(self):,} questions about {articles:,} article{'' if articles == 1 else 's'}"
-        return [f"{self.file.name}: {counts}, {answered:,} with an answer, {len(self) - answered:,} without"]
+        counts = f"{self.file.name}: {counts}, {answered:,} with an answer, {len(self) - answered:,} without"
+        return [counts, *self.cache_notes]
 
-    def wanted(self) -> dict[str, list[str]]:
-        """The texts of the answers to each question, by its id."""
+    def references(self) -> dict[str, list[str]]:
+        """Return the texts of the answers to each question, by its id."""
         return {question.id: [answer.text for answer in question.answers] for question in self.questions}
 
-    def split(self, settings: SplitSettings) -> tuple["Squad", "Squad"]:
-        """The questions to learn from, and those about a share of the articles held back."""
-        keys = [question.title or str(question.article) for question in self.questions]
-        held = hold_back(keys, [""] * len(keys), settings, self.file, unit="article")
-        train, valid = (
-            tuple(question for question, value in zip(self.questions, held, strict=True) if value is wanted)
-            for wanted in (False, True)
-        )
+    def split(self, settings: SplitSettings) -> tuple[Squad, Squad]:
+        """Return training questions, and those about a fraction of the articles held out."""
+        questions = self.questions
+        keys = [questions.titles[title] or str(article) for title, article in questions.numbers[:, 1:3].tolist()]
+        held_out = np.array(hold_out(keys, [""] * len(keys), settings, self.file, unit="article"))
+        train, valid = (questions.take(np.flatnonzero(rows)) for rows in (~held_out, held_out))
         return replace(self, questions=train), replace(self, questions=valid)
 
 
-def read_squad(path: Path, *, encoding: str = "utf-8") -> Squad:
-    """All questions of a file; what breaks a rule is raised together at the end, with article and question."""
+def read_squad(path: Path, *, encoding: str = "utf-8", progress: Progress = ignore_progress) -> Squad:
+    """Return all questions of a file; what breaks a rule is raised together, with article and question.
+
+    The file is parsed once; later calls open what the cache kept.
+    """
     path = Path(path)
     if path.is_dir():
         raise DataError(f"{path}: a folder, expected a SQuAD file (.json); name one of the files in it")
     (path,) = find(path)
+
+    def build(writer: EntryWriter) -> Record:
+        every = parse_squad(path, encoding)
+        progress(0.5)
+        contexts = list(dict.fromkeys(question.context for question in every))
+        titles = list(dict.fromkeys(question.title for question in every))
+        columns: dict[str, Iterable[str]] = {
+            "ids": (question.id for question in every),
+            "texts": (question.question for question in every),
+            "contexts": contexts,
+            "titles": titles,
+            "answers": (answer.text for question in every for answer in question.answers),
+        }
+        for name, texts in columns.items():
+            column = TextWriter(writer, name)
+            for text in texts:
+                column.add(text)
+            column.flush()
+        writer.array("numbers", "int64").write(list(_numbers(every, contexts, titles)))
+        starts = NumberWriter(writer, "starts")
+        for question in every:
+            for answer in question.answers:
+                starts.add(answer.start)
+        starts.flush()
+        progress(1.0)
+        return {}
+
+    entry = cached("squad", [hash_file(path), encoding], build)
+    ids, texts, contexts, titles, answers = (
+        Texts.open(entry, name) for name in ("ids", "texts", "contexts", "titles", "answers")
+    )
+    numbers, starts = entry.arrays["numbers"].reshape(-1, 5), entry.arrays["starts"]
+    questions = Questions(ids, texts, contexts, titles, answers, numbers, starts)
+    return Squad(questions, path, entry.notes)
+
+
+def parse_squad(path: Path, encoding: str) -> list[Question]:
+    """Parse all questions of a file."""
     reader = _Reader(path)
-    questions = tuple(reader.questions(_load(path, encoding)))
+    questions = list(reader.questions(_load(path, encoding)))
     if not questions and not reader.problems.count:
-        reader.note("no questions", "at least one", "name a file with questions in it")
+        reader.add("no questions", "at least one", "name a file with questions in it")
     reader.problems.check()
-    return Squad(questions, path)
+    return questions
 
 
 def is_squad(path: Path) -> bool:
-    """Whether a file is called .json and begins as SQuAD files do."""
+    """Whether a file is called .json and starts as SQuAD files do."""
     if not path.name.lower().removesuffix(".gz").endswith(".json"):
         return False
     try:
@@ -103,13 +215,13 @@ def is_squad(path: Path) -> bool:
             head = stream.read(4)
         blocks = text_blocks(path, packed=head[:2] == b"\x1f\x8b", encoding=marked_encoding(head) or "utf-8")
         text = next(iter(blocks), "")
-    except (OSError, DataError):  # whoever reads it says what is wrong
+    except (OSError, DataError):  # reading it reports what is wrong
         return False
     return text.lstrip("\ufeff \t\r\n").startswith("{") and all(f'"{key}"' in text for key in ("paragraphs", "qas"))
 
 
 def _load(path: Path, encoding: str) -> object:
-    """The JSON of a file, not larger than any such file needs to be."""
+    """Return the JSON of a file of at most `MOST_CHARACTERS`."""
     try:
         with path.open("rb") as stream:
             head = stream.read(4)
@@ -134,22 +246,22 @@ def _load(path: Path, encoding: str) -> object:
 
 
 class _Reader:
-    """Walks through articles, paragraphs and questions, and notes what is wrong with the place it is at."""
+    """Walks through articles, paragraphs and questions, and collects problems with the article and question."""
 
     def __init__(self, path: Path) -> None:
         self.problems = Problems()
         self._path = path
-        self._place = ""
-        self._seen: set[str] = set()
+        self._context = ""
+        self._ids: set[str] = set()
 
-    def note(self, what: str, expected: str, step: str) -> None:
-        """Add a problem of the place this is at."""
-        self.problems.add(Problem(self._path, None, None, f"{self._place}{what}", expected, step))
+    def add(self, what: str, expected: str, step: str) -> None:
+        """Add a problem of the current article or question."""
+        self.problems.add(Problem(self._path, None, None, f"{self._context}{what}", expected, step))
 
     def questions(self, document: object) -> Iterator[Question]:
-        """Every whole question of a document."""
+        """Yield every valid question of a document."""
         for number, article in enumerate(self._objects(document, "data"), 1):
-            self._place = f"article {number}: "
+            self._context = f"article {number}: "
             title = article.get("title", "")
             for paragraph in self._objects(article, "paragraphs"):
                 context = self._text(paragraph, "context", LONGEST_CONTEXT)
@@ -157,88 +269,88 @@ class _Reader:
                     question = self._question(item, context, title if isinstance(title, str) else "", number)
                     if question is not None:
                         yield question
-        self._place = ""
+        self._context = ""
 
     def _objects(self, owner: object, key: str) -> Iterator[Json]:
-        """The objects in the list under a key; the place is that of their owner again for each of them."""
-        place = self._place
+        """Yield the objects in the list under a key; problems between them are those of their owner."""
+        context = self._context
         items = owner.get(key) if isinstance(owner, dict) else None
         if not isinstance(items, list):
-            self.note(f"no list under '{key}'", "a SQuAD file", f"write it as {SHAPE}")
+            self.add(f"no list under '{key}'", "a SQuAD file", f"write it as {SHAPE}")
             return
         for number, item in enumerate(items, 1):
-            self._place = place
+            self._context = context
             if isinstance(item, dict):
                 yield item
             else:
-                self.note(f"item {number} of '{key}' is {_shown(item)}", "an object", f"write it as {SHAPE}")
+                self.add(f"item {number} of '{key}' is {_shown(item)}", "an object", f"write it as {SHAPE}")
 
     def _text(self, owner: Json, key: str, max_length: int) -> str:
-        """The text under a key; empty if there is something wrong with it, which is noted."""
+        """Return the text under a key; empty if there is a problem with it."""
         text = owner.get(key)
         if not isinstance(text, str) or not text.strip():
-            found = f"'{key}' is {_shown(text)}" if key in owner else f"no '{key}'"
-            self.note(found, "some text", "fill it in or delete the entry")
+            what = f"'{key}' is {_shown(text)}" if key in owner else f"no '{key}'"
+            self.add(what, "some text", "fill it in or delete the entry")
             return ""
         if len(text) > max_length:
             what = f"'{key}' has {len(text):,} characters"
-            self.note(what, f"at most {max_length:,}", "divide it into paragraphs of their own")
+            self.add(what, f"at most {max_length:,}", "divide it into paragraphs of their own")
             return ""
         bad = DAMAGED.search(text)
         if bad is not None:
             what = f"'{key}' holds U+{ord(bad.group()):04X} at character {bad.start()}"
-            self.note(what, "printable text", "remove it and correct the starts of the answers behind it")
+            self.add(what, "printable text", "remove it and correct the starts of the answers behind it")
             return ""
         return text
 
     def _question(self, item: Json, context: str, title: str, article: int) -> Question | None:
-        """One question, or None if something is wrong with it, which is noted."""
+        """Return one question, or None if there is a problem with it."""
         before = self.problems.count
         key = str(item["id"]) if isinstance(item.get("id"), str | int) else ""
-        self._place = f"article {article}, question '{key}': " if key else f"article {article}: "
+        self._context = f"article {article}, question '{key}': " if key else f"article {article}: "
         if not key.strip():
-            self.note("a question without an id", "an id of its own for every question", "add it under 'id'")
-        elif key in self._seen:
-            self.note("an id that another question has", "an id of its own for every question", "change one of them")
-        self._seen.add(key)
+            self.add("a question without an id", "an id of its own for every question", "add it under 'id'")
+        elif key in self._ids:
+            self.add("an id that another question has", "an id of its own for every question", "change one of them")
+        self._ids.add(key)
         question = self._text(item, "question", LONGEST_QUESTION)
         answers = [self._answer(answer, context) for answer in self._objects(item, "answers")]
-        said = item.get("is_impossible", not answers)
-        if said is not True and said is not False:
-            self.note(f"'is_impossible' is {_shown(said)}", "true or false", "correct it or leave it out")
-        elif said is True and answers:
+        impossible = item.get("is_impossible", not answers)
+        if impossible is not True and impossible is not False:
+            self.add(f"'is_impossible' is {_shown(impossible)}", "true or false", "correct it or leave it out")
+        elif impossible is True and answers:
             what = f"is_impossible is true beside {len(answers)} answer{'' if len(answers) == 1 else 's'}"
-            self.note(what, "no answers", "move them to 'plausible_answers', or write false")
-        elif said is False and not answers:
-            self.note("no answers", "at least one", 'add one, or write "is_impossible": true')
-        whole = tuple(answer for answer in answers if answer is not None)
+            self.add(what, "no answers", "move them to 'plausible_answers', or write false")
+        elif impossible is False and not answers:
+            self.add("no answers", "at least one", 'add one, or write "is_impossible": true')
+        checked = tuple(answer for answer in answers if answer is not None)
         if self.problems.count > before:
             return None
-        return Question(key, title, context, question, whole, article)
+        return Question(key, title, context, question, checked, article)
 
     def _answer(self, answer: Json, context: str) -> Answer | None:
-        """One answer that stands in the context where it says."""
+        """Return one answer that is in the context at its start."""
         text = self._text(answer, "text", LONGEST_CONTEXT)
         start = answer.get("answer_start")
         if not text:
             return None
         if not isinstance(start, int) or isinstance(start, bool):
-            self.note(f"'answer_start' is {_shown(start)}", "a whole number", "count characters from 0")
+            self.add(f"'answer_start' is {_shown(start)}", "a whole number", "count characters from 0")
             return None
         if start >= 0 and context.startswith(text, start):
             return Answer(text, start)
-        places = [match.start() for match in re.finditer(re.escape(text), context)]
-        near = min(places, key=lambda place: abs(place - start), default=None)
-        what = f"at character {start} stands {_shown(context[start : start + len(text)])}"
+        positions = [match.start() for match in re.finditer(re.escape(text), context)]
+        near = min(positions, key=lambda position: abs(position - start), default=None)
+        what = f"at character {start} is {_shown(context[start : start + len(text)])}"
         if not 0 <= start < len(context):
             what = f"'answer_start' is {start} in a context of {len(context):,} characters"
-        step = "correct answer_start" if places else "correct the answer or the context, which does not hold it"
-        place = f" (it stands at {near})" if near is not None else ""
-        self.note(what, f"the answer {_shown(text)}{place}", step)
+        step = "correct answer_start" if positions else "correct the answer or the context, which does not hold it"
+        hint = f" (it is at {near})" if near is not None else ""
+        self.add(what, f"the answer {_shown(text)}{hint}", step)
         return None
 
 
 def _shown(value: object) -> str:
-    """A value as people write it, not too long."""
+    """Return a value as JSON, shortened."""
     text = f"'{value}'" if isinstance(value, str) else json.dumps(value)
     return text if len(text) <= 60 else text[:57] + "..."

@@ -1,4 +1,4 @@
-"""Columns: which columns of a table hold the text, a second text and the label, by name or by what is in them."""
+"""Columns: which columns of a table hold the text, a second text and the label, by name or by content."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -6,16 +6,17 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Literal
 
-from saccade.data.tables.problems import BadRows, Problem, Problems, Strays
+from saccade.data.tables.numbers import is_number
+from saccade.data.tables.problems import BadRows, ControlCharacters, Problem, Problems
 from saccade.data.tables.rows import Lines, pick_columns, rows
 from saccade.data.tables.sniffing import DataFile, sniff
 from saccade.errors import DataError, UsageError
 
 SAMPLE = 1000  # rows
-LEAST = 20  # rows of a table without a header from which it is clear that a column repeats
+LEAST = 20  # rows of a table without a header that show whether the values of a column repeat
 MOST_WORDS = 3  # of the name of a class
 FEW = 5  # different numbers that may be classes
-# Names people give to columns, in lower case; the first that a table has is read.
+# Usual names of columns, in lower case; the first that a table has is read.
 TEXTS = (
     *("text", "sentence", "message", "tweet", "review", "comment", "content", "document", "body", "sms", "post"),
     *("utterance", "question", "query", "headline", "description", "email", "title"),
@@ -53,60 +54,60 @@ class Columns:
     second: str = ""
 
     def notes(self) -> list[str]:
-        """What was chosen, for people."""
+        """Describe the columns for people."""
         second = f", second text: column {self.second}" if self.second else ""
         return [f"text: column {self.text}{second}, label: column {self.label}"]
 
 
 def find_columns(
-    found: DataFile, *, text: str = "", second: str = "", label: str = "", numbers: bool = False
+    file: DataFile, *, text: str = "", second: str = "", label: str = "", numbers: bool = False
 ) -> tuple[DataFile, Columns]:
-    """Decide which columns to read, and with or without a header; what is given is taken as said.
+    """Choose the columns to read, and whether the table has a header; given columns are not guessed.
 
-    With `numbers` the label is a number to be predicted, not one of some classes.
+    With `numbers` the label is a number to be predicted, not a class.
     """
     given = [name for name in (text, second, label) if name]
     if len(set(given)) < len(given):
-        twice = next(name for name in given if given.count(name) > 1)
-        message = f"text, second text and label must be different columns, but two are '{twice}'"
-        raise UsageError(f"{message}; give each its own with --column, --second and --label")
-    if found.format != "jsonl" and not found.columns and not all(name.isdecimal() for name in given):
-        headed = sniff(found.path, encoding=found.encoding, header=True)
-        # The rows did not look as if they had a header, but a person who names its columns knows better.
-        found = headed if set(given) <= set(headed.columns) else found
-    sample = _sample(found)
+        duplicate = next(name for name in given if given.count(name) > 1)
+        message = f"text, second text and label must be different columns, but two are '{duplicate}'"
+        raise UsageError(f"{message}; set data.text_column, data.second_column and data.label_column")
+    if file.format != "jsonl" and not file.columns and not all(name.isdecimal() for name in given):
+        headed = sniff(file.path, encoding=file.encoding, header=True)
+        # The rows did not look as if they had a header, but column names that are given settle it.
+        file = headed if set(given) <= set(headed.columns) else file
+    sample = _sample(file)
     names = [name for name in sample if name.strip()]
-    pick_columns(found.path, list(sample), given)
+    pick_columns(file.path, list(sample), given)
     label = label or _by_name([name for name in names if name not in given], (NUMBERS if numbers else ()) + LABELS)
     text, second = _texts_by_name([name for name in names if name != label], text, second)
     by_content = not text and not second
     text = text or _longest(sample, [name for name in names if name not in (second, label)])
     if not text:
-        raise _undecided(found, sample, "text", "text", "--column", [])
+        raise _undecided(file, sample, "text", "text", "data.text_column", [])
     if not label:
         free = [name for name in names if name not in (text, second)]
         fits = [name for name in free if (_measures if numbers else _classes)(sample[name])]
         if len(fits) != 1:
-            raise _undecided(found, sample, "label", "number" if numbers else "label", "--label", fits)
+            raise _undecided(file, sample, "label", "number" if numbers else "label", "data.label_column", fits)
         label = fits[0]
-    rest = [name for name in names if name not in (text, label)]
-    if by_content and len(rest) == 1 and _alike(sample[text], sample[rest[0]]):
-        text, second = sorted([text, rest[0]], key=names.index)
-    return found, Columns(text, label, second)
+    others = [name for name in names if name not in (text, label)]
+    if by_content and len(others) == 1 and _is_second_text(sample[text], sample[others[0]]):
+        text, second = sorted([text, others[0]], key=names.index)
+    return file, Columns(text, label, second)
 
 
-def labelled_with(
-    found: DataFile, *, text: str = "", second: str = "", label: str = ""
+def label_kind(
+    file: DataFile, *, text: str = "", second: str = "", label: str = ""
 ) -> Literal["classes", "numbers", ""]:
-    """What a table is plainly labelled with: classes, or numbers for pairs of texts; nothing where that is not sure."""
+    """Return the kind of labels of a table: classes, or numbers for pairs of texts; empty where that is not clear."""
     for numbers in (True, False):
         try:
-            table, columns = find_columns(found, text=text, second=second, label=label, numbers=numbers)
+            table, columns = find_columns(file, text=text, second=second, label=label, numbers=numbers)
         except DataError:  # no such column
             continue
         values = [value.strip() for value in _sample(table)[columns.label]]
         named = bool(label or _by_name([columns.label], NUMBERS if numbers else LABELS))
-        if numbers and columns.second and _grades(values) and (named or not table.columns):
+        if numbers and columns.second and _are_scores(values) and (named or not table.columns):
             return "numbers"
         short = all(len(value.split()) <= MOST_WORDS for value in values)
         if not numbers and short and _classes(values) and (named or (not table.columns and len(values) >= LEAST)):
@@ -114,24 +115,24 @@ def labelled_with(
     return ""
 
 
-def _grades(values: Sequence[str]) -> bool:
+def _are_scores(values: Sequence[str]) -> bool:
     """Whether values are numbers that are too many or too fine to be names of classes."""
     if not values or not all(map(is_number, values)):
         return False
     return len(set(values)) > FEW or any(float(value) % 1 for value in values)
 
 
-def _sample(found: DataFile) -> dict[str, list[str]]:
-    """The first rows of a table, by column."""
-    if found.format != "jsonl":
-        first = [row.values for row in islice(rows(found, problems=Problems(), strays=Strays()), SAMPLE)]
-        names = found.columns or [str(number + 1) for number in range(len(first[0]) if first else 0)]
-        return {name: [row[place] for row in first] for place, name in enumerate(names)}
-    columns: dict[str, list[str]] = {name: [] for name in found.columns}
-    for line in islice(Lines(found), SAMPLE):
+def _sample(file: DataFile) -> dict[str, list[str]]:
+    """Return the first rows of a table, by column."""
+    if file.format != "jsonl":
+        first = [row.values for row in islice(rows(file, problems=Problems(), replaced=ControlCharacters()), SAMPLE)]
+        names = file.columns or [str(number + 1) for number in range(len(first[0]) if first else 0)]
+        return {name: [row[index] for row in first] for index, name in enumerate(names)}
+    columns: dict[str, list[str]] = {name: [] for name in file.columns}
+    for line in islice(Lines(file), SAMPLE):
         try:
             row = json.loads(line) if line.strip() else {}
-        except (ValueError, RecursionError):  # reading reports it, with its line
+        except (ValueError, RecursionError):  # reading reports it with its line
             continue
         for name in columns.keys() & (row.keys() if isinstance(row, dict) else ()):
             columns[name].append(row[name] if isinstance(row[name], str) else json.dumps(row[name]))
@@ -143,24 +144,24 @@ def _plain(name: str) -> str:
 
 
 def _by_name(names: Sequence[str], usual: Sequence[str]) -> str:
-    known = {_plain(name): name for name in reversed(names)}
-    return next((known[name] for name in usual if name in known), "")
+    by_name = {_plain(name): name for name in reversed(names)}
+    return next((by_name[name] for name in usual if name in by_name), "")
 
 
 def _texts_by_name(names: Sequence[str], text: str, second: str) -> tuple[str, str]:
-    """The columns of one text or of two with usual names; the one that is given finds its partner."""
+    """Return the columns of one text or two with usual names; where one is given, the other of its pair."""
     if text and second:
         return text, second
-    known = {_plain(name): name for name in reversed(names)}
+    by_name = {_plain(name): name for name in reversed(names)}
     for pair in PAIRS:
-        first, other = (known.get(name, "") for name in pair)
+        first, other = (by_name.get(name, "") for name in pair)
         if first and other and text in ("", first) and second in ("", other):
             return first, other
     return text or _by_name([name for name in names if name != second], TEXTS), second
 
 
 def _longest(sample: Mapping[str, list[str]], names: Sequence[str]) -> str:
-    """The column with the most text; columns of numbers have none."""
+    """Return the column with the most text; columns of numbers have none."""
     texts = [name for name in names if sample[name] and not all(map(is_number, sample[name]))]
     return max(texts, key=lambda name: _length(sample[name]), default="")
 
@@ -180,10 +181,10 @@ def _measures(values: Sequence[str]) -> bool:
     if not values or not all(map(is_number, values)):
         return False
     numbers = [float(value) for value in values]
-    return len(set(numbers)) > 1 and numbers != [numbers[0] + place for place in range(len(numbers))]
+    return len(set(numbers)) > 1 and numbers != [numbers[0] + index for index in range(len(numbers))]
 
 
-def _alike(text: Sequence[str], other: Sequence[str]) -> bool:
+def _is_second_text(text: Sequence[str], other: Sequence[str]) -> bool:
     """Whether two columns look like the two sides of a pair: text of about the same length."""
     if all(map(is_number, other)) or _classes(other):
         return False
@@ -191,26 +192,17 @@ def _alike(text: Sequence[str], other: Sequence[str]) -> bool:
 
 
 def _undecided(
-    found: DataFile, sample: Mapping[str, list[str]], role: str, kind: str, option: str, fits: list[str]
+    file: DataFile, sample: Mapping[str, list[str]], role: str, kind: str, setting: str, fits: list[str]
 ) -> BadRows:
     listed = ", ".join(name or "(no name)" for name in sample) or "none"
     what = f"{len(fits)} columns look like a {kind} ({', '.join(fits)})" if fits else f"no column looks like a {kind}"
     what = what.replace("like a text", "like text")
-    step = f"say which with {option} NAME"
-    return BadRows([Problem(found.path, 1, None, what, f"one column for the {role} among: {listed}", step)])
-
-
-def is_number(value: str) -> bool:
-    """Whether a text is a number as people write one."""
-    try:
-        float(value)
-    except ValueError:
-        return False
-    return True
+    step = f"choose one with {setting}=NAME"
+    return BadRows([Problem(file.path, 1, None, what, f"one column for the {role} among: {listed}", step)])
 
 
 def split_labels(value: str) -> list[str]:
-    """The labels of one cell: a JSON list, or parts between bars."""
+    """Return the labels of one cell: a JSON list, or parts between bars."""
     parts: Sequence[str] = value.split("|")
     if value.lstrip().startswith("["):
         try:

@@ -1,4 +1,4 @@
-"""Bytes to text: decodes plain and gzip files in blocks, and names the first bad byte by line and column."""
+"""Encodings: decodes plain and gzip files in blocks, and reports the first bad byte by line and column."""
 
 import codecs
 import gzip
@@ -14,8 +14,8 @@ from saccade.errors import DataError, UsageError
 BLOCK = 1 << 20
 DAMAGE = (EOFError, gzip.BadGzipFile, zlib.error)
 
-# utf-32 before utf-16: the little-endian utf-32 mark begins with the utf-16 one.
-MARKS = (
+# utf-32 before utf-16: the little-endian utf-32 byte order mark starts with that of utf-16.
+BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF8, "utf-8"),
     (codecs.BOM_UTF32_LE, "utf-32"),
     (codecs.BOM_UTF32_BE, "utf-32"),
@@ -26,7 +26,7 @@ MARKS = (
 
 @dataclass
 class Position:
-    """A place in a text as editors show it: line and column, both from 1."""
+    """A position in a text as editors show it: line and column, both from 1."""
 
     line: int = 1
     column: int = 1
@@ -42,24 +42,22 @@ class Position:
 
 
 def check_encoding(name: str) -> str:
-    """The name of a text encoding that Python knows, or an error with some that people need."""
+    """Return the name of a text encoding that Python has, or raise an error with usual ones."""
     try:
         " ".encode(name)
     except (LookupError, ValueError) as error:
-        message = (
-            f"encoding must be a text encoding Python knows, but is '{name}'; try utf-8, utf-16, latin-1 or cp1252"
-        )
+        message = f"encoding must be a text encoding of Python, but is '{name}'; try utf-8, utf-16, latin-1 or cp1252"
         raise UsageError(message) from error
     return codecs.lookup(name).name
 
 
 def marked_encoding(head: bytes) -> str | None:
-    """The encoding that a byte order mark at the start of a file announces, if there is one."""
-    return next((name for mark, name in MARKS if head.startswith(mark)), None)
+    """Return the encoding of the byte order mark at the start of a file, if there is one."""
+    return next((name for mark, name in BYTE_ORDER_MARKS if head.startswith(mark)), None)
 
 
 def explain(path: Path, error: OSError) -> DataError:
-    """The data error for a file that the system will not open or read."""
+    """Return the data error for a file that cannot be opened or read."""
     if isinstance(error, PermissionError):
         return DataError(f"{path}: cannot be read: permission denied; allow it with: chmod u+r '{path}'")
     if isinstance(error, IsADirectoryError):
@@ -70,7 +68,7 @@ def explain(path: Path, error: OSError) -> DataError:
 
 
 def open_bytes(path: Path, packed: bool) -> io.BufferedIOBase:
-    """The bytes of a file, unpacked on the way when it is gzip."""
+    """Open the bytes of a file, unpacked when it is gzip."""
     try:
         return gzip.GzipFile(path, "rb") if packed else path.open("rb")
     except OSError as error:
@@ -78,7 +76,7 @@ def open_bytes(path: Path, packed: bool) -> io.BufferedIOBase:
 
 
 def byte_blocks(stream: io.BufferedIOBase, path: Path, size: int) -> Iterator[bytes]:
-    """The bytes of a file in blocks; all that can be unpacked of a damaged gzip file comes before the error."""
+    """Yield the bytes of a file in blocks; what can be unpacked of a damaged gzip file comes before the error."""
     while True:
         parts: list[bytes] = []
         missing = size
@@ -98,39 +96,39 @@ def byte_blocks(stream: io.BufferedIOBase, path: Path, size: int) -> Iterator[by
 
 
 def damaged(path: Path, position: Position, error: Exception) -> BadRows:
-    """The error for a damaged gzip file, at the place where its good text ends."""
+    """Return the error for a damaged gzip file, at the position where its good text ends."""
     ends = isinstance(error, EOFError)
     what = "the gzip data ends too early" if ends else f"the gzip data is damaged ({error})"
     step = "download or pack the file again"
-    return BadRows([Problem(path, position.line, position.column, what, "a whole gzip file", step)])
+    return BadRows([Problem(path, position.line, position.column, what, "a complete gzip file", step)])
 
 
 def text_blocks(
-    path: Path, *, packed: bool, encoding: str, translate: bool = True, advance: Callable[[int], None] | None = None
+    path: Path, *, packed: bool, encoding: str, translate: bool = True, on_bytes: Callable[[int], None] | None = None
 ) -> Iterator[str]:
-    """The text of a file in blocks of about a megabyte, with every line ending as a newline character.
+    """Yield the text of a file in blocks of about a megabyte, with every line ending as a newline character.
 
-    Without `translate` the text stays as it is. `advance` is told how many bytes of the file on disk have been read.
+    Without `translate` the text stays as it is. `on_bytes` gets the bytes of the file on disk read so far.
     """
     decoder = BlockDecoder(path, encoding, translate)
     with open_bytes(path, packed) as stream:
         try:
             for data in byte_blocks(stream, path, BLOCK):
                 yield from decoder.feed(data)
-                if advance is not None:
-                    advance(raw_position(stream))
+                if on_bytes is not None:
+                    on_bytes(raw_position(stream))
         except DAMAGE as error:
             raise damaged(path, decoder.position, error) from error
         yield from decoder.feed(b"", final=True)
 
 
 def raw_position(stream: io.BufferedIOBase) -> int:
-    """How far into the file on disk a stream has read."""
+    """Return how far into the file on disk a stream has read."""
     return int(getattr(stream, "fileobj", stream).tell())  # a gzip stream itself counts unpacked bytes
 
 
 class BlockDecoder:
-    """Decodes a file block by block: keeps half characters back and knows the line and column of a bad byte."""
+    """Decodes a file block by block: holds incomplete characters and reports the line and column of a bad byte."""
 
     def __init__(self, path: Path, encoding: str, translate: bool = True) -> None:
         self.path = path
@@ -141,22 +139,22 @@ class BlockDecoder:
         self._started = False
 
     def feed(self, data: bytes, *, final: bool = False) -> Iterator[str]:
-        """The text that these bytes complete; the good text before a bad byte comes before the error."""
+        """Yield the text that these bytes complete; the good text before a bad byte comes before the error."""
         try:
             text = self._decoder.decode(data, final)
         except UnicodeDecodeError as error:
             good = error.object[: error.start].decode(self.encoding, "replace")
             yield from self._pass(good, final=True)
             raise BadRows([self._undecodable(error)]) from error
-        except UnicodeError as error:  # such as UTF-16 without the mark that it must begin with
-            step, place = self._other_encoding(), self.position
-            wrong = Problem(self.path, place.line, place.column, str(error), f"{self.encoding} text", step)
-            raise BadRows([wrong]) from error
+        except UnicodeError as error:  # such as UTF-16 without the byte order mark that it must start with
+            step, position = self._other_encoding(), self.position
+            problem = Problem(self.path, position.line, position.column, str(error), f"{self.encoding} text", step)
+            raise BadRows([problem]) from error
         yield from self._pass(text, final=final)
 
     @property
     def newline(self) -> str:
-        """The line ending seen so far: the characters, 'mixed', or nothing when there was none."""
+        """The line ending so far: the characters, 'mixed', or empty when there was none."""
         seen = self._newlines.newlines
         if isinstance(seen, tuple):
             return "mixed"
@@ -181,4 +179,4 @@ class BlockDecoder:
 
     def _other_encoding(self) -> str:
         other = "latin-1" if self.encoding == "utf-8" else "utf-8"
-        return f"pass --encoding {other} or convert with iconv"
+        return f"set data.encoding={other} or convert with iconv"

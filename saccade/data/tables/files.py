@@ -1,41 +1,16 @@
-"""Files: finds the data a person named; the front door to sniffing, reading and splitting it."""
+"""Files: finds the data files that a path stands for."""
 
 import os
 from collections import Counter
 from pathlib import Path
 
-from saccade.data.formats.documents import Document, documents, text_column
-from saccade.data.splitting import Overlap, Part, SplitSettings, belongs_to_valid, overlap, split
 from saccade.data.tables.encodings import explain
-from saccade.data.tables.problems import BadRows, Problem, Problems
-from saccade.data.tables.rows import Row, rows
-from saccade.data.tables.sniffing import FORMATS, DataFile, Format, sniff
+from saccade.data.tables.sniffing import FORMATS, Format
 from saccade.errors import DataError, suggest
-
-__all__ = [
-    "BadRows",
-    "DataFile",
-    "Document",
-    "Format",
-    "Overlap",
-    "Part",
-    "Problem",
-    "Problems",
-    "Row",
-    "SplitSettings",
-    "belongs_to_valid",
-    "documents",
-    "find",
-    "overlap",
-    "rows",
-    "sniff",
-    "split",
-    "text_column",
-]
 
 
 def find(path: str | Path) -> list[Path]:
-    """The data files that a path means: the file itself, or all files of one format in a folder and its folders."""
+    """Return the data files of a path: the file itself, or all files of one format in a folder and its subfolders."""
     path = Path(path)
     try:
         if path.is_dir():
@@ -54,7 +29,7 @@ def find(path: str | Path) -> list[Path]:
 
 
 def _near(path: Path) -> str:
-    """What a person may have meant by a path that does not exist."""
+    """Return a suggestion for a path that does not exist."""
     parent = path.parent
     if not parent.is_dir():
         return f"; there is no folder '{parent}' either"
@@ -70,18 +45,18 @@ def _find_in_folder(folder: Path) -> list[Path]:
     def refuse(error: OSError) -> None:
         raise error
 
-    names: list[Path] = []
-    for place, folders, files in os.walk(folder, onerror=refuse):
+    paths: list[Path] = []
+    for parent, folders, files in os.walk(folder, onerror=refuse):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
-        names.extend(Path(place, name) for name in files if not name.startswith("."))
-    found = sorted(name for name in names if _format_by_name(name.name) is not None)
-    if not found:
-        held = f"{len(names)} other files" if names else "nothing"
+        paths.extend(Path(parent, name) for name in files if not name.startswith("."))
+    data = sorted(path for path in paths if _format_by_name(path.name) is not None)
+    if not data:
+        content = f"{len(paths)} other files" if paths else "nothing"
         raise DataError(
-            f"{folder}: holds {held}, expected .txt, .md, .csv, .tsv or .jsonl files; name the file you mean"
+            f"{folder}: holds {content}, expected .txt, .md, .csv, .tsv or .jsonl files; name the file you mean"
         )
-    formats = Counter(_format_by_name(name.name) for name in found)
+    formats = Counter(_format_by_name(path.name) for path in data)
     if len(formats) > 1:
         listed = " and ".join(f"{count} {format}" for format, count in sorted(formats.items(), key=str))
         raise DataError(f"{folder}: holds {listed} files, expected one format; name the file or folder you mean")
-    return found
+    return data

@@ -1,10 +1,10 @@
-"""Kinds of file that are not text: recognised by their first bytes, so that the error can say what a file really is."""
+"""Kinds of files that are not text, recognised by their first bytes, so that the error can name them."""
 
 from pathlib import Path
 
 from saccade.errors import DataError
 
-# (first bytes, what it is, what to do); the longest necessary prefix, so that no real text is taken for one of them.
+# (first bytes, kind, what to do); prefixes are long enough that no text starts with one.
 SIGNATURES: tuple[tuple[bytes, str, str], ...] = (
     (b"\x89PNG\r\n\x1a\n", "a PNG picture", ""),
     (b"\xff\xd8\xff", "a JPEG picture", ""),
@@ -41,7 +41,7 @@ PAGES = (b"<!doctype html", b"<html", b"<?xml")
 
 
 def foreign_kind(head: bytes) -> tuple[str, str] | None:
-    """What a file that is not text looks like and what to do with it, or None for what may be text."""
+    """Return the kind of a file that is not text and what to do with it, or None for what may be text."""
     for signature, name, step in SIGNATURES:
         if head.startswith(signature):
             return name, step
@@ -69,7 +69,7 @@ def _zip_kind(head: bytes) -> tuple[str, str]:
 
 
 def nul_pattern(head: bytes) -> str | None:
-    """The UTF-16 that a file without a byte order mark seems to be, judged by where its zero bytes stand."""
+    """Return the UTF-16 that a file without a byte order mark seems to be, judged by its zero bytes."""
     even, odd = head[0::2].count(0), head[1::2].count(0)
     half = max(len(head) // 2, 1)
     if odd > 0.4 * half and even < 0.05 * half:
@@ -80,21 +80,21 @@ def nul_pattern(head: bytes) -> str | None:
 
 
 def refuse_binary(path: Path, head: bytes, encoding: str | None) -> None:
-    """Raise the error that names what a file really is, when it is not text."""
-    found = foreign_kind(head)
-    if found is not None:
-        name, step = found
+    """Raise an error with the kind of a file that is not text."""
+    kind = foreign_kind(head)
+    if kind is not None:
+        name, step = kind
         message = f"{path}:1:1: looks like {name}, expected text, csv, tsv or jsonl"
         raise DataError(f"{message}; {step or 'name another file'}")
     if encoding is None:
         wide = nul_pattern(head[:4096])
         if wide is not None:
             message = f"{path}:1:1: looks like {wide} text without a byte order mark, expected utf-8"
-            raise DataError(f"{message}; pass --encoding {wide}")
+            raise DataError(f"{message}; set data.encoding={wide}")
 
 
 def refuse_page(path: Path, head: bytes, format: str) -> None:
-    """Raise an error for a web page where a table was promised: most often an error page saved as the data."""
+    """Raise an error for a web page with the name of a table: most often an error page saved as the data."""
     if head[:256].lstrip().lower().startswith(PAGES):
         message = f"{path}:1:1: looks like a web page or XML, expected {format}"
         raise DataError(f"{message}; the download may have failed: open it in a browser")

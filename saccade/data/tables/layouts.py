@@ -6,12 +6,14 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
+from saccade.data.tables.numbers import is_number
+
 SAMPLE = 200  # rows
 DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 NAME = re.compile(r"[^\W\d][\w .#()/+-]{0,79}")
 WORD = re.compile(r"[^\W\d]\w{0,39}")
-# Names people give to columns; one of them in the first row settles that it is a header.
-USUAL = re.compile(
+# Usual names of columns; one of them in the first row settles that it is a header.
+COLUMN_NAME = re.compile(
     r"text|sentence|content|document|body|message|label|class|category|source|target|title|"
     r"question|answer|context|id|name|summary|input|output|score|url|date|review|comment|"
     r"tweet|smiles|words|tags|sentence1|sentence2|premise|hypothesis|query|response|prompt|"
@@ -21,7 +23,7 @@ USUAL = re.compile(
 
 @dataclass(frozen=True)
 class Layout:
-    """How the rows of a table are written, and what the columns are called."""
+    """How the rows of a table are written, and the names of the columns."""
 
     columns: tuple[str, ...] = ()
     delimiter: str = ""
@@ -30,12 +32,12 @@ class Layout:
     notes: tuple[str, ...] = ()
 
 
-def sniff_layout(format: str, text: str, whole: bool, header: bool | None) -> Layout:
-    """The layout of a table, from the text at its start."""
+def sniff_layout(format: str, text: str, complete: bool, header: bool | None) -> Layout:
+    """Return the layout of a table, from the text at its start; `complete`: that is all of it."""
     if format == "jsonl":
         return Layout(columns=_json_keys(text))
     lines = text.split("\n")
-    sample = "\n".join(lines if whole else lines[:-1] or lines)
+    sample = "\n".join(lines if complete else lines[:-1] or lines)
     delimiter, quoted, notes = "\t", _tab_quoting(sample), []
     if format == "csv":
         delimiter, quoted = _delimiter(sample), True
@@ -49,7 +51,7 @@ def sniff_layout(format: str, text: str, whole: bool, header: bool | None) -> La
 
 
 def sample_rows(text: str, delimiter: str, quoted: bool) -> list[list[str]]:
-    """The first rows of a table, bad ones left out: reading will report them with their lines."""
+    """Return the first rows of a table without bad ones, which reading will report with their lines."""
     quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
     reader = csv.reader(text.split("\n"), delimiter=delimiter, quoting=quoting, strict=False)
     rows: list[list[str]] = []
@@ -72,7 +74,7 @@ def _json_keys(text: str) -> tuple[str, ...]:
 
 
 def _delimiter(sample: str) -> str:
-    """The comma, unless only another separator gives all rows the same width of at least two."""
+    """Return the comma, unless only another separator gives all rows the same width of at least two."""
     widths = {}
     for delimiter in DELIMITERS:
         rows = sample_rows(sample, delimiter, True)
@@ -85,7 +87,7 @@ def _delimiter(sample: str) -> str:
 
 
 def _tab_quoting(sample: str) -> bool:
-    """Whether quotes enclose fields of a tsv; in most such files a quote is only a quote."""
+    """Whether quotes enclose fields of a tsv; in most such files a quote is a character like any other."""
     lines = [line for line in sample.split("\n") if line]
     if not lines or '"' not in sample:
         return False
@@ -98,36 +100,29 @@ def _tab_quoting(sample: str) -> bool:
 
 
 def is_header(rows: list[list[str]]) -> bool:
-    """Whether the first row names the columns: short different names, unlike what stands below them."""
+    """Whether the first row is a header: short different names, unlike the values below them."""
     if not rows:
         return False
-    first, rest = [cell.strip() for cell in rows[0]], rows[1:]
+    first, others = [cell.strip() for cell in rows[0]], rows[1:]
     # An index column written by pandas has no name.
     named = first[1:] if len(first) > 1 and not first[0] else first
-    if any(USUAL.fullmatch(cell.lower()) for cell in named) and all(NAME.fullmatch(cell) for cell in named if cell):
+    usual = any(COLUMN_NAME.fullmatch(cell.lower()) for cell in named)
+    if usual and all(NAME.fullmatch(cell) for cell in named if cell):
         return True
     if not named or not all(NAME.fullmatch(cell) for cell in named) or len(set(named)) < len(named):
         return False
-    same = [row for row in rest if len(row) == len(first)]
-    if not same:
+    aligned = [row for row in others if len(row) == len(first)]
+    if not aligned:
         return False
-    return any(_unlike(name, [row[index].strip() for row in same]) for index, name in enumerate(first) if name)
+    return any(_unlike(name, [row[index].strip() for row in aligned]) for index, name in enumerate(first) if name)
 
 
 def _unlike(name: str, values: list[str]) -> bool:
     """Whether a name is a single word above values that mostly are not, or any name above numbers."""
     if name in values:
         return False
-    numbers = sum(_is_number(value) for value in values)
+    numbers = sum(is_number(value) for value in values)
     if numbers > 0.9 * len(values):
         return True
     words = sum(bool(WORD.fullmatch(value)) for value in values)
     return bool(WORD.fullmatch(name)) and words < 0.5 * len(values)
-
-
-def _is_number(value: str) -> bool:
-    try:
-        float(value)
-    except ValueError:
-        return False
-    return True

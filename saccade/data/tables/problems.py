@@ -1,4 +1,4 @@
-"""Problems in data files: each names file, line and column, and many are reported in one error."""
+"""Problems in data files: each names file, line and column; all are reported in one error."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ SHOWN = 20  # beyond this a person fixes the cause, not the rows
 
 @dataclass(frozen=True)
 class Problem:
-    """One place in a file that breaks a rule, and what stands there instead."""
+    """A line of a file that breaks a rule: what is there, what was expected, and what to do."""
 
     file: Path
     line: int | None
@@ -21,12 +21,12 @@ class Problem:
     next_step: str = ""
 
     def __str__(self) -> str:
-        place = ":".join(str(part) for part in (self.file, self.line, self.column) if part is not None)
-        return f"{place}: {self.what}, expected {self.expected}"
+        position = ":".join(str(part) for part in (self.file, self.line, self.column) if part is not None)
+        return f"{position}: {self.what}, expected {self.expected}"
 
 
 class BadRows(DataError):
-    """The data error that lists every bad place it knows of, and what to do about them."""
+    """The data error that lists all problems, and what to do about them."""
 
     def __init__(self, problems: Iterable[Problem], more: int = 0) -> None:
         self.problems = list(problems)
@@ -43,7 +43,7 @@ class BadRows(DataError):
 
 
 class Problems:
-    """A bounded list of problems: keeps the first ones, counts the rest, and raises them together."""
+    """A bounded list of problems: keeps the first ones, counts the others, and raises them together."""
 
     def __init__(self, limit: int = SHOWN) -> None:
         self.limit = limit
@@ -51,41 +51,41 @@ class Problems:
         self.count = 0
 
     def add(self, problem: Problem) -> None:
-        """Note one problem, and go on reading."""
+        """Add a problem; reading continues."""
         self.count += 1
         if len(self.kept) < self.limit:
             self.kept.append(problem)
 
     def fail(self, fatal: BadRows) -> BadRows:
-        """The error for a problem after which reading cannot go on, with those noted before it."""
-        # The fatal problem is always shown: it explains why nothing after it was looked at.
+        """Return the error for a problem after which reading cannot continue, with the earlier ones."""
+        # The fatal problem is always shown: it explains why nothing after it was read.
         kept = self.kept[: max(self.limit - len(fatal.problems), 0)]
         return BadRows([*kept, *fatal.problems], self.count - len(kept) + fatal.more)
 
     def check(self) -> None:
-        """Raise all problems noted so far, if there are any."""
+        """Raise all problems so far, if there are any."""
         if self.count:
             raise BadRows(self.kept, self.count - len(self.kept))
 
 
 @dataclass
-class Strays:
-    """Counts the control characters that are read as spaces, and knows where the first one stands."""
+class ControlCharacters:
+    """Counts the control characters that are read as spaces, and keeps the line of the first one."""
 
     count: int = 0
     file: Path | None = None
     line: int = 0
 
     def add(self, file: Path, line: int, count: int) -> None:
-        """Note those of one line."""
+        """Add those of one line."""
         if not self.count:
             self.file, self.line = file, line
         self.count += count
 
     def notes(self) -> list[str]:
-        """One line for people, if there were any."""
+        """Return one line for people, if there were any."""
         if self.file is None:
             return []
-        many = f"{self.count:,} control characters read as spaces"
-        read = "1 control character read as a space" if self.count == 1 else many
-        return [f"{read} (first: {self.file.name}:{self.line})"]
+        several = f"{self.count:,} control characters read as spaces"
+        what = "1 control character read as a space" if self.count == 1 else several
+        return [f"{what} (first: {self.file.name}:{self.line})"]

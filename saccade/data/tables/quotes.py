@@ -1,4 +1,4 @@
-"""Quotes of csv files: finds where a quoted field goes wrong, because the csv module says only that it does."""
+"""Quotes of csv files: finds where a quoted field goes wrong; the csv module only raises that it does."""
 
 import re
 
@@ -9,9 +9,9 @@ from saccade.data.tables.sniffing import DataFile
 ENCLOSED = re.compile(r'"[^"]*(?:""[^"]*)*"')
 
 
-def find_quote_fault(found: DataFile, start: int, text: str, max_length: int) -> Problem:
-    """The problem in the raw text of a row that starts at a line: an open quote, or text after a closed one."""
-    at, after = _scan(text, found.delimiter)
+def find_quote_fault(file: DataFile, start: int, text: str, max_length: int) -> Problem:
+    """Return the problem in the raw text of a row that starts at a line: an open quote, or text after a closed one."""
+    at, after = _scan(text, file.delimiter)
     opened = Position(start)
     opened.advance(text[:at])
     step = 'write a quote inside a quoted field as two quotes ("")'
@@ -19,19 +19,19 @@ def find_quote_fault(found: DataFile, start: int, text: str, max_length: int) ->
         what = "the quote that opens here is never closed"
         if len(text) > max_length:
             what = f"the quote that opens here is not closed within {max_length:,} characters"
-        return Problem(found.path, opened.line, opened.column, what, "a closing quote", step)
+        return Problem(file.path, opened.line, opened.column, what, "a closing quote", step)
     closed = Position(start)
     closed.advance(text[:after])
     what = f"'{text[after]}' after the closing quote"
     if closed.line != opened.line:
-        # The culprit is most often the quote that opened, lines before.
+        # The mistake is most often the quote that opened, lines before.
         what = f"the quoted field is followed by '{text[after]}' at line {closed.line}, column {closed.column}"
         closed = opened
-    return Problem(found.path, closed.line, closed.column, what, "a delimiter or line end", step)
+    return Problem(file.path, closed.line, closed.column, what, "a delimiter or line end", step)
 
 
 def _scan(text: str, delimiter: str) -> tuple[int, int | None]:
-    """Where the bad quoted field opens, and where the text after its closing quote stands (None: it does not close)."""
+    """Return where the bad quoted field opens, and where text follows its closing quote (None: it does not close)."""
     ends = re.compile(f"[{re.escape(delimiter)}\n]")
     at = 0
     while at < len(text):

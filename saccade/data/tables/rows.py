@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Literal
 
 from saccade.data.tables.encodings import text_blocks
-from saccade.data.tables.problems import BadRows, Problem, Problems, Strays
+from saccade.data.tables.problems import BadRows, ControlCharacters, Problem, Problems
+from saccade.data.tables.progress import BytesRead
 from saccade.data.tables.quotes import find_quote_fault
 from saccade.data.tables.sniffing import DataFile
 from saccade.errors import DataError, suggest
@@ -18,64 +19,65 @@ LONGEST_LINE = 1 << 24  # characters; a longer one is a file without line ends, 
 LONGEST_FIELD = 1 << 24
 # Control characters except tab, newline, vertical tab, form feed and return; and halves of surrogate pairs.
 FORBIDDEN = re.compile("[\x00-\x08\x0e-\x1f\x7f\ud800-\udfff]")
-CONTROL = re.compile("[\x01-\x08\x0e-\x1f\x7f]")  # those that slip into text; a NUL says that the file is damaged
+CONTROL = re.compile(
+    "[\x01-\x08\x0e-\x1f\x7f]"
+)  # those that occur in text by mistake; a NUL means that the file is damaged
 
-Progress = Callable[[int], None]
 Lists = Mapping[str, Callable[[list[str]], str]]
 
 
 @dataclass(frozen=True)
 class Row:
-    """The wanted values of one row and the line it starts on."""
+    """The values of the chosen columns of one row, and the line it starts on."""
 
     values: tuple[str, ...]
     line: int
 
 
 class Lines:
-    """The lines of a text, counted, with those of the row being read at hand for its error message."""
+    """The lines of a text, counted; `recent` has those of the row being read, for its error message."""
 
     def __init__(
         self,
-        found: DataFile,
-        advance: Progress | None = None,
+        file: DataFile,
+        on_bytes: BytesRead | None = None,
         *,
         translate: bool = True,
-        strays: Strays | None = None,
+        replaced: ControlCharacters | None = None,
     ) -> None:
-        self.path = found.path
-        self._strays = strays
+        self.path = file.path
+        self._replaced = replaced
         self.number = 0
         self.recent: list[str] = []
         self._blocks = text_blocks(
-            found.path, packed=found.gzip, encoding=found.encoding, translate=translate, advance=advance
+            file.path, packed=file.gzip, encoding=file.encoding, translate=translate, on_bytes=on_bytes
         )
 
     def __iter__(self) -> Iterator[str]:
-        carry = ""
+        pending = ""
         for block in self._blocks:
-            lines = (carry + block).split("\n")
-            carry = lines.pop()
+            lines = (pending + block).split("\n")
+            pending = lines.pop()
             for line in lines:
-                yield self._note(line + "\n")
-            if len(carry) > LONGEST_LINE:
+                yield self._count(line + "\n")
+            if len(pending) > LONGEST_LINE:
                 what = f"a line of more than {LONGEST_LINE:,} characters"
                 step = "check that rows end in line ends"
                 raise BadRows([Problem(self.path, self.number + 1, None, what, "shorter rows", step)])
-        if carry:
-            yield self._note(carry)
+        if pending:
+            yield self._count(pending)
 
-    def _note(self, line: str) -> str:
+    def _count(self, line: str) -> str:
         self.number += 1
-        if self._strays is not None and CONTROL.search(line):
+        if self._replaced is not None and CONTROL.search(line):
             line, count = CONTROL.subn(" ", line)
-            self._strays.add(self.path, self.number, count)
+            self._replaced.add(self.path, self.number, count)
         self.recent.append(line)
         return line
 
 
 def forbidden_problem(path: Path, line: int, column: int | None, character: str) -> Problem:
-    """The problem of a character that no text should hold."""
+    """Return the problem of a character that no text should have."""
     code = ord(character)
     name = "NUL character" if code == 0 else "lone surrogate" if code >= 0xD800 else "control character"
     step = (
@@ -87,60 +89,60 @@ def forbidden_problem(path: Path, line: int, column: int | None, character: str)
 
 
 def rows(
-    found: DataFile,
+    file: DataFile,
     columns: Sequence[str] | None = None,
     *,
     numbers: bool = True,
     lists: Lists | None = None,
     problems: Problems | None = None,
-    advance: Progress | None = None,
-    strays: Strays | None = None,
+    on_bytes: BytesRead | None = None,
+    replaced: ControlCharacters | None = None,
 ) -> Iterator[Row]:
-    """The rows of a table with the columns asked for (None: all), streaming; bad rows are raised together at the end.
+    """Yield the rows of a table with the given columns (None: all); bad rows are raised together at the end.
 
-    With `numbers`, JSON numbers and booleans are taken as their JSON text; `lists` says for a column how a JSON list of
-    strings or numbers becomes one string. A caller that has rules of its own passes `problems`, adds to it, and calls
-    its `check` at the end. With `strays`, control characters are read as spaces and counted there, else they are
+    With `numbers`, JSON numbers and booleans are read as their JSON text; `lists` has for a column how a JSON list of
+    strings or numbers becomes one string. A caller with rules of its own passes `problems`, adds to it, and calls
+    its `check` at the end. With `replaced`, control characters are read as spaces and counted there, else they are
     problems.
     """
     collected = Problems() if problems is None else problems
-    if found.format == "text":
-        raise DataError(f"{found.path}:1: plain text, expected a table (csv, tsv or jsonl); name a table")
+    if file.format == "text":
+        raise DataError(f"{file.path}:1: plain text, expected a table (csv, tsv or jsonl); name a table")
     count = 0
-    lines = Lines(found, advance, strays=strays)
-    reader = _json_rows(found, lines, columns, numbers, lists or {}, collected) if found.format == "jsonl" else None
+    lines = Lines(file, on_bytes, replaced=replaced)
+    reader = _json_rows(file, lines, columns, numbers, lists or {}, collected) if file.format == "jsonl" else None
     try:
-        for row in reader or _table_rows(found, lines, columns, collected):
+        for row in reader or _table_rows(file, lines, columns, collected):
             count += 1
             yield row
     except BadRows as fatal:
         raise collected.fail(fatal) from fatal
     if not count and not collected.count:
-        what = "a header and no rows" if found.header else "no rows"
-        collected.add(Problem(found.path, 1, None, what, "at least one row", "name a file with data in it"))
+        what = "a header and no rows" if file.header else "no rows"
+        collected.add(Problem(file.path, 1, None, what, "at least one row", "name a file with data in it"))
     if problems is None:
         collected.check()
 
 
 def pick_columns(path: Path, names: Sequence[str], columns: Sequence[str] | None) -> list[int]:
-    """Where the wanted columns stand in a row; None wants all of them."""
-    twice = next((name for name in names if name and list(names).count(name) > 1), None)
-    if twice is not None:
-        what = f"two columns are called '{twice}'"
+    """Return the positions of columns in a row; None: of all columns."""
+    duplicate = next((name for name in names if name and list(names).count(name) > 1), None)
+    if duplicate is not None:
+        what = f"two columns are called '{duplicate}'"
         raise BadRows([Problem(path, 1, None, what, "different column names", "rename one of them")])
-    for wanted in columns or ():
-        if wanted not in names:
+    for column in columns or ():
+        if column not in names:
             listed = ", ".join(name or "(no name)" for name in names)
-            near = suggest(wanted, list(names)) if "did you mean" in suggest(wanted, list(names)) else ""
-            raise BadRows([Problem(path, 1, None, f"no column called '{wanted}'", f"one of: {listed}{near}")])
-    return [list(names).index(wanted) for wanted in (names if columns is None else columns)]
+            near = suggest(column, list(names)) if "did you mean" in suggest(column, list(names)) else ""
+            raise BadRows([Problem(path, 1, None, f"no column called '{column}'", f"one of: {listed}{near}")])
+    return [list(names).index(column) for column in (names if columns is None else columns)]
 
 
-def _records(found: DataFile, lines: Lines, collected: Problems) -> Iterator[tuple[int, list[str]]]:
-    """Every row of a csv or tsv file with the line it starts on; rows with bad quotes or characters are noted."""
+def _records(file: DataFile, lines: Lines, collected: Problems) -> Iterator[tuple[int, list[str]]]:
+    """Yield every row of a csv or tsv file with its first line; rows with bad quotes or characters are problems."""
     csv.field_size_limit(LONGEST_FIELD)
-    quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if found.quoted else csv.QUOTE_NONE
-    reader = csv.reader(lines, delimiter=found.delimiter, quoting=quoting, strict=True)
+    quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if file.quoted else csv.QUOTE_NONE
+    reader = csv.reader(lines, delimiter=file.delimiter, quoting=quoting, strict=True)
     while True:
         lines.recent.clear()
         start = lines.number + 1
@@ -149,8 +151,8 @@ def _records(found: DataFile, lines: Lines, collected: Problems) -> Iterator[tup
         except StopIteration:
             return
         except csv.Error as error:
-            problem = find_quote_fault(found, start, "".join(lines.recent), LONGEST_FIELD)
-            # After a field without an end there is no knowing where the next row starts.
+            problem = find_quote_fault(file, start, "".join(lines.recent), LONGEST_FIELD)
+            # After a field without an end the start of the next row is unknown.
             if "field limit" in str(error) or "end of data" in str(error):
                 raise BadRows([problem]) from error
             collected.add(problem)
@@ -158,33 +160,33 @@ def _records(found: DataFile, lines: Lines, collected: Problems) -> Iterator[tup
         bad = next(((at, match) for at, line in enumerate(lines.recent) if (match := FORBIDDEN.search(line))), None)
         if bad is not None:
             at, match = bad
-            collected.add(forbidden_problem(found.path, start + at, match.start() + 1, match.group()))
+            collected.add(forbidden_problem(file.path, start + at, match.start() + 1, match.group()))
         elif values and (len(values) > 1 or values[0].strip()):
             yield start, values
 
 
-def _table_rows(found: DataFile, lines: Lines, columns: Sequence[str] | None, collected: Problems) -> Iterator[Row]:
-    """The rows of a csv or tsv file, each as wide as the first one."""
-    records = _records(found, lines, collected)
+def _table_rows(file: DataFile, lines: Lines, columns: Sequence[str] | None, collected: Problems) -> Iterator[Row]:
+    """Yield the rows of a csv or tsv file, each with as many columns as the first one."""
+    records = _records(file, lines, collected)
     first = next(records, None)
     if first is None:
         return
     start, cells = first
-    # A first row that happens to hold the numbers of the columns asked for is a row.
+    # A first row that happens to have the numbers of the given columns is a row.
     named = columns is not None and not all(name.isdecimal() for name in columns)
-    header = found.header or bool(named and columns and set(columns) <= set(cells))
+    header = file.header or bool(named and columns and set(columns) <= set(cells))
     names = cells if header else [str(number + 1) for number in range(len(cells))]
-    places = pick_columns(found.path, names, columns)
+    positions = pick_columns(file.path, names, columns)
     if not header:
-        yield Row(tuple(cells[place] for place in places), start)
+        yield Row(tuple(cells[position] for position in positions), start)
     listed = f" ({', '.join(names)})" if header else ""
-    step = f"quote fields that hold the delimiter, or correct the rows of {found.path.name}"
+    step = f"quote fields that hold the delimiter, or correct the rows of {file.path.name}"
     for start, cells in records:
         if len(cells) != len(names):
             what = f"{len(cells)} column" + ("" if len(cells) == 1 else "s")
-            collected.add(Problem(found.path, start, None, what, f"{len(names)}{listed}", step))
+            collected.add(Problem(file.path, start, None, what, f"{len(names)}{listed}", step))
         else:
-            yield Row(tuple(cells[place] for place in places), start)
+            yield Row(tuple(cells[position] for position in positions), start)
 
 
 class DuplicateKey(ValueError):
@@ -200,22 +202,22 @@ def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 
 def _json_rows(
-    found: DataFile, lines: Lines, columns: Sequence[str] | None, numbers: bool, lists: Lists, collected: Problems
+    file: DataFile, lines: Lines, columns: Sequence[str] | None, numbers: bool, lists: Lists, collected: Problems
 ) -> Iterator[Row]:
-    """The rows of a jsonl file: one object a line, with the same keys wanted of each."""
-    wanted = columns
+    """Yield the rows of a jsonl file: one object a line, with the same keys in each."""
+    names = columns
     for line in lines:
         lines.recent.clear()
         if not line.strip():
             continue
-        row = _parse_object(found.path, lines.number, line, collected)
+        row = _parse_object(file.path, lines.number, line, collected)
         if row is None:
             continue
-        wanted = list(row) if wanted is None else wanted
-        for name in wanted:
+        names = list(row) if names is None else names
+        for name in names:
             if name in lists and name in row:
                 row[name] = _join_items(row[name], lists[name], numbers)
-        values = [_json_value(found.path, lines.number, line, row, name, numbers) for name in wanted]
+        values = [_json_value(file.path, lines.number, line, row, name, numbers) for name in names]
         bad = next((value for value in values if isinstance(value, Problem)), None)
         if bad is not None:
             collected.add(bad)
@@ -224,7 +226,7 @@ def _json_rows(
 
 
 def _join_items(value: object, join: Callable[[list[str]], str], numbers: bool) -> object:
-    """A list of strings, or of numbers if these are wanted, as one string; anything else stays as it is."""
+    """Join a list of strings, or of numbers where they are allowed; any other value is returned as it is."""
     if not isinstance(value, list):
         return value
     if numbers and all(type(item) in (int, float) for item in value):
@@ -243,7 +245,7 @@ def _parse_object(path: Path, number: int, line: str, collected: Problems) -> di
         if line.strip() in ("[", "{") or (number == 1 and line.lstrip().startswith("[")):
             step = f"convert a list with: jq -c '.[]' '{path}' > rows.jsonl"
     except DuplicateKey as error:
-        what, column = f"the key '{error}' stands twice", line.rfind(json.dumps(str(error))) + 1 or None
+        what, column = f"the key '{error}' occurs twice", line.rfind(json.dumps(str(error))) + 1 or None
     except (ValueError, RecursionError) as error:
         what = "JSON nested too deeply" if isinstance(error, RecursionError) else f"invalid JSON ({error})"
     else:
@@ -256,7 +258,7 @@ def _parse_object(path: Path, number: int, line: str, collected: Problems) -> di
 
 
 def _json_value(path: Path, number: int, line: str, row: dict[str, object], name: str, numbers: bool) -> str | Problem:
-    """The text of one key of a row, or the problem with it."""
+    """Return the text of one key of a row, or the problem with it."""
     if name not in row:
         listed = ", ".join(row) or "none"
         return Problem(path, number, None, f"no key '{name}' (keys: {listed})", f"'{name}' in every row", "add the key")

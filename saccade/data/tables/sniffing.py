@@ -1,4 +1,4 @@
-"""Sniffing: decides from the first bytes of a file how it is packed, encoded and laid out, and says so to people."""
+"""Sniffing: decides from the first bytes of a file how it is packed, encoded and laid out."""
 
 import json
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ NEWLINES = {"\r\n": "CRLF", "\r": "CR", "mixed": "mixed"}
 
 @dataclass(frozen=True)
 class DataFile:
-    """What a data file turned out to be: how to read it, and notes on what was decided."""
+    """A data file: how to read it, and notes on what was decided."""
 
     path: Path
     format: Format
@@ -46,7 +46,7 @@ class DataFile:
     header: bool = False
 
     def describe(self) -> str:
-        """One line for people: 'tinyshakespeare.txt: text, utf-8, 1.1 MB'."""
+        """Return one line for people: 'tinyshakespeare.txt: text, utf-8, 1.1 MB'."""
         parts = [self.format + (" in gzip" if self.gzip else ""), self.encoding, people_size(self.size)]
         if self.columns:
             parts.append(f"columns {', '.join(name or '(no name)' for name in self.columns)}")
@@ -54,7 +54,7 @@ class DataFile:
 
 
 def people_size(size: int) -> str:
-    """A number of bytes as people write it: 999 bytes, 1.1 MB."""
+    """Return a number of bytes for people: 999 bytes, 1.1 MB."""
     if size < 1000:
         return f"{size} byte" + ("" if size == 1 else "s")
     amount = float(size)
@@ -66,19 +66,19 @@ def people_size(size: int) -> str:
 
 
 def sniff(path: Path, *, encoding: str | None = None, header: bool | None = None) -> DataFile:
-    """Look at the start of a file and decide how to read it; a given encoding or header is taken as said."""
+    """Decide from the start of a file how to read it; a given encoding or header is not guessed."""
     path = Path(path)
     given = check_encoding(encoding) if encoding is not None else None
-    head, packed, whole = _read_head(path)
+    head, packed, complete = _read_head(path)
     marked = marked_encoding(head)
     refuse_binary(path, head, marked or given)
     codec = marked or given or "utf-8"
     decoder = BlockDecoder(path, codec)
-    text = "".join(decoder.feed(head, final=whole))
-    format, notes = _judge_format(path, head, text, whole)
+    text = "".join(decoder.feed(head, final=complete))
+    format, notes = _judge_format(path, head, text, complete)
     if given is not None and marked is not None and given.partition("-")[0] != marked.partition("-")[0]:
-        notes.append(f"the byte order mark says {marked}, so {given} is not used")
-    layout = sniff_layout(format, text, whole, header) if format != "text" else Layout()
+        notes.append(f"the byte order mark is that of {marked}, so {given} is not used")
+    layout = sniff_layout(format, text, complete, header) if format != "text" else Layout()
     if decoder.newline in NEWLINES:
         notes.append(f"{NEWLINES[decoder.newline]} line ends are read as \\n")
     return DataFile(
@@ -98,7 +98,7 @@ def sniff(path: Path, *, encoding: str | None = None, header: bool | None = None
 
 
 def _read_head(path: Path) -> tuple[bytes, bool, bool]:
-    """The first unpacked bytes of a file, whether it is gzip, and whether that is all of it."""
+    """Return the first unpacked bytes of a file, whether it is gzip, and whether that is all of it."""
     try:
         with path.open("rb") as stream:
             packed = stream.read(2) == b"\x1f\x8b"
@@ -111,32 +111,32 @@ def _read_head(path: Path) -> tuple[bytes, bool, bool]:
         except DAMAGE as error:
             raise damaged(path, Position(), error) from error
         try:
-            whole = next(blocks, None) is None
+            complete = next(blocks, None) is None
         except DAMAGE:  # reading will report it, with its line
-            whole = False
+            complete = False
     if not head:
         what = "the gzip file holds nothing" if packed else "an empty file"
         raise BadRows([Problem(path, 1, None, what, "text, csv, tsv or jsonl", "name a file with data in it")])
     if not packed and path.suffix.lower() == ".gz":
         raise DataError(f"{path}:1:1: not gzip data, expected gzip because of its name; rename it without .gz")
-    return head, packed, whole
+    return head, packed, complete
 
 
-def _judge_format(path: Path, head: bytes, text: str, whole: bool) -> tuple[Format, list[str]]:
-    """The format by name, corrected by what the lines look like."""
+def _judge_format(path: Path, head: bytes, text: str, complete: bool) -> tuple[Format, list[str]]:
+    """Return the format by name, corrected by what the lines look like."""
     suffixes = [suffix.lower() for suffix in path.suffixes[-2:]]
     last = suffixes[-2] if len(suffixes) > 1 and suffixes[-1] == ".gz" else (suffixes or [""])[-1]
     named = FORMATS.get(last, "text")
     if named != "text":
         refuse_page(path, head, named)
     lines = text.split("\n")
-    complete = lines if whole else lines[:-1] or lines
-    if named != "jsonl" and _looks_like_jsonl(complete):
+    full_lines = lines if complete else lines[:-1] or lines
+    if named != "jsonl" and _looks_like_jsonl(full_lines):
         return "jsonl", [f"JSON lines although the name ends in '{last}'"]
     if last == ".json":
         message = f"{path}:1:1: one JSON document, expected one JSON object per line (jsonl)"
         raise DataError(f"{message}; convert a list with: jq -c '.[]' '{path}' > rows.jsonl")
-    if named in ("text", "csv") and _looks_like_tsv(complete, named):
+    if named in ("text", "csv") and _looks_like_tsv(full_lines, named):
         return "tsv", [f"tab-separated although the name ends in '{last}'" if last else "tab-separated"]
     return named, []
 

@@ -86,11 +86,15 @@ class Tokenizer:
         found = self._run(parts)
         return np.concatenate(found) if len(found) > 1 else found[0]
 
-    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """The ids of several texts, on all cores."""
+    def encode_arrays(self, texts: Sequence[str]) -> list[Ids]:
+        """Return the ids of several texts as arrays, computed on all cores."""
         if self._characters is not None:
-            return [self.encode(text) for text in texts]
-        return [[int(number) for number in ids] for ids in self._run(texts)]
+            return [self._characters.encode(text) for text in texts]
+        return self._run(texts)
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the ids of several texts, computed on all cores."""
+        return [ids.tolist() for ids in self.encode_arrays(texts)]
 
     def encode_with_offsets(self, texts: Sequence[str]) -> list[tuple[list[int], list[tuple[int, int]]]]:
         """The ids of several texts, and which characters of its text each id stands for."""

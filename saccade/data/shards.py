@@ -1,0 +1,125 @@
+"""Shards: running text as one long sequence of tokens for training and one for validation, mapped into memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from saccade.core.callback import Progress, ignore_progress
+from saccade.data.cache import ArrayWriter, EntryWriter, Record, cached
+from saccade.data.formats.corpus import Corpus, PartDocument
+from saccade.data.formats.documents import Document
+from saccade.data.splitting import PARTS, OverlapCounter, Part
+from saccade.data.tables.problems import BadRows, Problem
+from saccade.data.text.alphabets import UnknownCharacter
+from saccade.data.text.tokenizers import END, Tokenizer
+from saccade.data.tokenization import token_dtype
+from saccade.errors import DataError
+
+
+@dataclass(frozen=True)
+class Shard:
+    """The tokens of one part of the data, read from disk as they are needed."""
+
+    ids: NDArray[np.unsignedinteger[Any]]
+    bytes: int
+    """size of the text in UTF-8"""
+    path: Path
+    """folder of the cache that holds it"""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def size(self) -> int:
+        """Number of tokens."""
+        return len(self.ids)
+
+
+def build_shards(corpus: Corpus, tokenizer: Tokenizer, *, progress: Progress = ignore_progress) -> tuple[Shard, Shard]:
+    """Return the training and validation shards of a corpus, tokenized once per tokenizer."""
+
+    def build(writer: EntryWriter) -> Record:
+        return _write(writer, _reported(corpus, progress), tokenizer)
+
+    entry = cached("running", [corpus.key, tokenizer.sha256], build)
+    notes = (*corpus.notes, *entry.notes, *entry.record["notes"])
+    train, valid = (Shard(entry.arrays[part], int(entry.record["bytes"][part]), entry.path, notes) for part in PARTS)
+    return train, valid
+
+
+def _reported(corpus: Corpus, progress: Progress) -> Iterable[PartDocument]:
+    total = int(corpus.train.characters.sum() + (0 if corpus.valid is None else corpus.valid.characters.sum()))
+    done = 0
+    for piece in corpus:
+        yield piece
+        done += len(piece.document.text)
+        progress(min(1.0, done / max(1, total)))
+
+
+class _PartWriter:
+    """Writes the ids of one part and counts its bytes."""
+
+    def __init__(self, array: ArrayWriter, tokenizer: Tokenizer) -> None:
+        self._array, self._tokenizer = array, tokenizer
+        self._separator = separator(tokenizer)
+        self.bytes = 0
+
+    def add(self, piece: PartDocument) -> None:
+        """Write the ids of a document, and after a row the separator."""
+        self._array.write(encode_document(self._tokenizer, piece.document))
+        if piece.is_row:
+            self._array.write(self._separator)
+        self.bytes += len(piece.document.text.encode())
+
+    @property
+    def tokens(self) -> int:
+        return self._array.size
+
+
+def separator(tokenizer: Tokenizer) -> list[int]:
+    """Return the ids between two rows: the end-of-text token, else a newline, else (no such character) nothing."""
+    end = tokenizer.specials.get(END)
+    if end is not None:
+        return [end]
+    if tokenizer.kind == "characters" and tokenizer.id("\n") is None:
+        return []
+    return tokenizer.encode("\n")
+
+
+def encode_document(tokenizer: Tokenizer, document: Document) -> NDArray[np.uint32]:
+    """Return the ids of a document; a character without a token is reported by file, line and column."""
+    try:
+        return tokenizer.encode_array(document.text)
+    except UnknownCharacter as error:
+        if document.file is None:
+            raise
+        before = document.text[: error.position]
+        line, column = document.line + before.count("\n"), error.position - before.rfind("\n")
+        problem = Problem(document.file, line, column, f"character {error.what}", error.expected, error.next_step)
+        raise BadRows([problem]) from error
+
+
+def _write(entry: EntryWriter, pieces: Iterable[PartDocument], tokenizer: Tokenizer) -> Record:
+    """Tokenize everything, and count what stands in both parts."""
+    writers: dict[Part, _PartWriter] = {
+        part: _PartWriter(entry.array(part, token_dtype(tokenizer)), tokenizer) for part in PARTS
+    }
+    counters = {by_line: OverlapCounter(by_line=by_line) for by_line in (False, True)}
+    for piece in pieces:
+        writers[piece.part].add(piece)
+        counters[not piece.is_row].add(piece.part, piece.document.text)
+    for part, writer in writers.items():
+        if not writer.tokens:
+            name = "training" if part == "train" else "validation"
+            message = f"the {name} part must have text, but is empty"
+            raise DataError(f"{message}; give more data, a validation file, or another fraction or seed")
+    overlaps = [counter.result() for counter in counters.values()]
+    return {
+        "bytes": {part: writer.bytes for part, writer in writers.items()},
+        "overlap": [asdict(overlap) for overlap in overlaps if overlap.train_total],
+        "notes": [note for overlap in overlaps for note in overlap.notes()],
+    }

@@ -1,0 +1,112 @@
+"""Tokenization of data files: every column of texts is tokenized once per tokenizer, whoever asks and how often."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from saccade.core.callback import Progress, ignore_progress
+from saccade.data.cache import Entry, EntryWriter, Record, cached
+from saccade.data.text.tokenizers import Tokenizer
+from saccade.data.texts import TextColumn, Texts
+from saccade.data.token_rows import TokenArray, TokenRows
+
+BLOCK = 4096  # texts tokenized at once
+
+Spans = NDArray[np.int32]
+
+
+class TokenWriter:
+    """Writes rows of tokens into an entry of the cache."""
+
+    def __init__(self, writer: EntryWriter, tokenizer: Tokenizer, prefix: str = "") -> None:
+        self._ids = writer.array(f"{prefix}ids", token_dtype(tokenizer))
+        self._offsets = writer.array(f"{prefix}offsets", "int64")
+        self._offsets.write([0])
+
+    def add(self, rows: Sequence[Sequence[int] | TokenArray]) -> None:
+        """Append rows."""
+        if rows:
+            self._offsets.write(np.cumsum([len(row) for row in rows]) + self._ids.size)
+            self._ids.write(np.concatenate([np.asarray(row, dtype=np.uint32) for row in rows]))
+
+
+def open_tokens(entry: Entry, prefix: str = "") -> TokenRows:
+    """Open what a `TokenWriter` wrote."""
+    return TokenRows.of_offsets(entry.arrays[f"{prefix}ids"], entry.arrays[f"{prefix}offsets"])
+
+
+def token_dtype(tokenizer: Tokenizer) -> str:
+    """Return the smallest type that holds every id of a tokenizer."""
+    return "uint16" if tokenizer.size <= 1 << 16 else "uint32"
+
+
+def tokenize(
+    texts: Texts, tokenizer: Tokenizer, *, spaced: bool = False, progress: Progress = ignore_progress
+) -> TokenRows:
+    """Return the tokens of some texts of a column; `spaced`: as if each stood after a space."""
+    column, name = texts.column, ("ids", tokenizer.sha256, spaced)
+    if name not in column.tokenized:
+        if column.key:
+
+            def build(writer: EntryWriter) -> Record:
+                tokens = TokenWriter(writer, tokenizer)
+                for rows in _encoded(column, tokenizer, spaced, progress):
+                    tokens.add(rows)
+                return {}
+
+            column.tokenized[name] = open_tokens(cached("tokens", [column.key, tokenizer.sha256, spaced], build))
+        else:
+            blocks = _encoded(column, tokenizer, spaced, progress)
+            column.tokenized[name] = TokenRows.of(row for rows in blocks for row in rows)
+    tokens: TokenRows = column.tokenized[name]
+    return tokens if texts.rows is None else tokens.take(texts.rows)
+
+
+def _encoded(
+    column: TextColumn, tokenizer: Tokenizer, spaced: bool, progress: Progress
+) -> Iterator[list[NDArray[np.uint32]]]:
+    """Yield the tokens of all texts of a column, block by block."""
+    for first in range(0, len(column), BLOCK):
+        last = min(first + BLOCK, len(column))
+        texts = [column.text(row) for row in range(first, last)]
+        yield tokenizer.encode_arrays([f" {text}" for text in texts] if spaced else texts)
+        progress(last / len(column))
+
+
+def tokenize_with_offsets(
+    texts: Texts, tokenizer: Tokenizer, *, progress: Progress = ignore_progress
+) -> tuple[TokenRows, Spans]:
+    """Return the tokens of some texts, and the characters (first, end) of its text that each id covers: (ids, 2)."""
+    column, name = texts.column, ("offsets", tokenizer.sha256)
+    if name not in column.tokenized:
+        if column.key:
+
+            def build(writer: EntryWriter) -> Record:
+                tokens, spans = TokenWriter(writer, tokenizer), writer.array("spans", "int32")
+                for row, covered in _located(column, tokenizer, progress):
+                    tokens.add([row])
+                    spans.write(covered)
+                return {}
+
+            entry = cached("spans", [column.key, tokenizer.sha256], build)
+            rows, spans = open_tokens(entry), np.asarray(entry.arrays["spans"])
+        else:
+            located = list(_located(column, tokenizer, progress))
+            rows = TokenRows.of(row for row, _ in located)
+            spans = np.array([span for _, covered in located for span in covered], dtype=np.int32)
+        column.tokenized[name] = rows, spans.reshape(-1, 2)
+    tokens, every_span = column.tokenized[name]
+    return tokens if texts.rows is None else tokens.take(texts.rows), every_span
+
+
+def _located(
+    column: TextColumn, tokenizer: Tokenizer, progress: Progress
+) -> Iterator[tuple[list[int], Sequence[tuple[int, int]]]]:
+    """Yield the tokens of all texts of a column with the characters they cover."""
+    for first in range(0, len(column), BLOCK // 8):
+        last = min(first + BLOCK // 8, len(column))
+        yield from tokenizer.encode_with_offsets([column.text(row) for row in range(first, last)])
+        progress(last / len(column))
