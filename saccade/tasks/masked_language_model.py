@@ -355,8 +355,7 @@ class Task(EncoderTask):
 
     @classmethod
     def from_pretrained(cls, pretrained: Pretrained) -> Task:
-        network = pretrained.network
-        assert isinstance(network, BertForPreTraining)
+        network = cls.check_pretrained(pretrained, mlm=True)
         config = MaskedLanguageModelConfig(
             max_length=pretrained.config.max_positions, next_sentence=network.next_sentence is not None
         )

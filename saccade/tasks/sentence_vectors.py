@@ -34,7 +34,7 @@ from saccade.data.formats.pairs import empty_note, read_pairs
 from saccade.data.tables.numbers import is_number
 from saccade.errors import DataError, UsageError
 from saccade.metrics import classification
-from saccade.models.text.bert import BertForPreTraining, pool
+from saccade.models.text.bert import pool
 from saccade.models.text.heads import SentenceEncoder, SimilarityLoss
 from saccade.tasks._encoder.inputs import EncodedText
 from saccade.tasks._encoder.labelled import LabelledConfig, LabelledSettings, LabelledTask
@@ -211,12 +211,12 @@ class Task(LabelledTask):
 
     @classmethod
     def from_pretrained(cls, pretrained: Pretrained) -> Task:
+        network = cls.check_pretrained(pretrained, mlm=False)
         config = SentenceVectorsConfig(max_length=pretrained.config.max_positions)
         label_info = {"labels": [], "multi_label": False, "pairs": True, "minimum": 0.0, "range": 1.0}
         with torch.device("meta"):  # the network is there already
             task = cls(config, pretrained.processor.tokenizer, pretrained.config, label_info)
-        assert isinstance(pretrained.network, BertForPreTraining)
-        task.model = SentenceEncoder.from_bert(pretrained.network.bert, config.pool)
+        task.model = SentenceEncoder.from_bert(network.bert, config.pool)
         task.family = pretrained.family
         return task
 

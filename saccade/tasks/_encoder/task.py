@@ -34,7 +34,7 @@ from saccade.data.text.axes import token_axis
 from saccade.data.text.templates import InputTemplate
 from saccade.data.text.tokenizers import Tokenizer, train_tokenizer
 from saccade.errors import UsageError
-from saccade.models.text.bert import Bert, BertConfig, EncoderInputs
+from saccade.models.text.bert import Bert, BertConfig, BertForPreTraining, EncoderInputs
 from saccade.nn.probe import RecordedRow, watch
 from saccade.pretrained.adapters import add_lora, merge_lora
 from saccade.pretrained.processors import TextProcessor
@@ -258,6 +258,15 @@ class EncoderTask(Task):
         return logits, token_axis(Role.TEXT, self.tokenizer, text.ids), by_layer
 
     # Exchange
+
+    @classmethod
+    def check_pretrained(cls, pretrained: Pretrained, *, mlm: bool) -> BertForPreTraining:
+        """Return the network, if this task can run it as it is; `mlm`: it needs a masked language model head."""
+        network, name = pretrained.network, cls.__module__.rpartition(".")[2]
+        if isinstance(network, BertForPreTraining) and not (mlm and network.mlm is None):
+            return network
+        kind = pretrained.task if pretrained.family is None else pretrained.family.name
+        raise UsageError(f"a {kind} cannot run as the task {name}; leave out --task, or use {pretrained.task}")
 
     def to_pretrained(self) -> Pretrained:
         name = type(self).__module__.rpartition(".")[2]
