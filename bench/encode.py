@@ -1,9 +1,10 @@
-"""Vectors of sentences: ours, ours in 8 bits, transformers and others, in turn, sentences per second.
+"""Sentence vectors: ours, ours in int8, transformers and others, interleaved, in sentences per second.
 
-All have the same weights and the same texts of 16 to 128 tokens, tokenizing included; transformers reads batches of 32
-padded to their longest, in the order given, and once more sorted by length. `cosine` is the worst likeness of a vector
-to transformers' own. MiniLM comes from the catalogue; the shape of BERT-base has random weights. sentence-transformers,
-ONNX Runtime and CTranslate2 take part where they are installed, and where they can open the model; who cannot is named.
+All have the same weights and the same texts of 16 to 128 tokens and tokenize them; transformers reads batches of 32
+padded to the longest text, in the given order, and once more sorted by length. `cosine` is the lowest similarity of a
+vector to that of transformers. MiniLM comes from the catalogue; the BERT-base architecture has random weights.
+sentence-transformers, ONNX Runtime and CTranslate2 are included where they are installed and can open the model; the
+others are named.
 
     python bench/encode.py [--rounds 5] [--shape minilm|base] [--sentences 512]
 """
@@ -17,28 +18,28 @@ from pathlib import Path
 
 from interleaved import measure, report, serve
 
-BATCH, SHORTEST, LONGEST = 32, 16, 128
+BATCH, MIN_LENGTH, MAX_LENGTH = 32, 16, 128
 
 
-def words(folder):
-    """Words of the vocabulary that are one token each."""
+def vocabulary_words(folder):
+    """Return words that are one token each."""
     from saccade.data.text.vocabularies import read_tokenizer
 
     tokenizer = read_tokenizer(folder)
-    found = [tokenizer.token(number) for number in range(2000, 12000)]
+    tokens = [tokenizer.token(token_id) for token_id in range(2000, 12000)]
     return [
-        word for word in found if word.isascii() and word.isalpha() and tokenizer.encode(word) == [tokenizer.id(word)]
+        word for word in tokens if word.isascii() and word.isalpha() and tokenizer.encode(word) == [tokenizer.id(word)]
     ]
 
 
 def texts(folder, count):
-    """Texts of mixed length."""
-    draw, known = random.Random(1), words(folder)
-    return [" ".join(draw.choices(known, k=draw.randint(SHORTEST, LONGEST) - 2)) for _ in range(count)]
+    """Return random texts of mixed length."""
+    generator, words = random.Random(1), vocabulary_words(folder)
+    return [" ".join(generator.choices(words, k=generator.randint(MIN_LENGTH, MAX_LENGTH) - 2)) for _ in range(count)]
 
 
 def create(shape, folder):
-    """The folder of a model: MiniLM, or random weights of the shape of BERT-base with MiniLM's tokenizer."""
+    """Return the folder of a model: MiniLM, or a BERT-base with random weights and MiniLM's tokenizer."""
     import shutil
 
     import torch
@@ -58,18 +59,18 @@ def create(shape, folder):
 
 
 def ours(folder, lines, int8=False):
-    from saccade import api
+    import saccade
     from saccade.look import features
 
-    opened = features.encoder_of(api.load(str(folder)))
+    encoder = features.encoder_of(saccade.load(str(folder), device="cpu").task)
     if int8:
         from saccade.pretrained.quantize import quantize
 
-        opened.model = quantize(opened.model)
-    return lambda: [one.values.tolist() for one in features.vectors(opened, lines)]
+        encoder.model = quantize(encoder.model)
+    return lambda: [vector.values.tolist() for vector in features.vectors(encoder, lines)]
 
 
-def theirs(folder, lines, ordered=False, int8=False):
+def theirs(folder, lines, sort=False, int8=False):
     import torch
     from tokenizers import Tokenizer
     from transformers import AutoModel
@@ -82,32 +83,32 @@ def theirs(folder, lines, ordered=False, int8=False):
 
     @torch.no_grad()
     def work():
-        order = sorted(range(len(lines)), key=lambda at: len(lines[at])) if ordered else range(len(lines))
-        found = {}
+        order = sorted(range(len(lines)), key=lambda row: len(lines[row])) if sort else range(len(lines))
+        vectors = {}
         for first in range(0, len(lines), BATCH):
             rows = list(order)[first : first + BATCH]
             tokenizer.enable_padding()
-            encoded = tokenizer.encode_batch([lines[at] for at in rows])
-            ids = torch.tensor([one.ids for one in encoded])
-            keep = torch.tensor([one.attention_mask for one in encoded])
+            encoded = tokenizer.encode_batch([lines[row] for row in rows])
+            ids = torch.tensor([encoding.ids for encoding in encoded])
+            keep = torch.tensor([encoding.attention_mask for encoding in encoded])
             hidden = model(ids, attention_mask=keep).last_hidden_state
             mean = (hidden * keep[..., None]).sum(1) / keep.sum(1, keepdim=True)
-            found |= dict(zip(rows, mean.tolist(), strict=True))
-        return [found[at] for at in range(len(lines))]
+            vectors |= dict(zip(rows, mean.tolist(), strict=True))
+        return [vectors[row] for row in range(len(lines))]
 
     return work
 
 
-def sentences(folder, lines):
-    """sentence-transformers, which sorts by itself."""
+def sentence_transformers(folder, lines):
+    """sentence-transformers, which sorts by length itself."""
     from sentence_transformers import SentenceTransformer
 
-    model = SentenceTransformer(str(folder), device="cpu")  # a plain BERT gets the mean of its tokens
+    model = SentenceTransformer(str(folder), device="cpu")  # mean pooling for a plain BERT
     return lambda: model.encode(lines, batch_size=BATCH, show_progress_bar=False).tolist()
 
 
 def onnx(folder, lines, int8=False):
-    """ONNX Runtime on what torch exports, sorted by length."""
+    """ONNX Runtime with the export of torch, sorted by length."""
     import numpy
     import onnxruntime
     import torch
@@ -119,42 +120,42 @@ def onnx(folder, lines, int8=False):
     tokenizer.enable_truncation(512)
     tokenizer.enable_padding()
     model = AutoModel.from_pretrained(folder).eval()
-    names, sample = ["input_ids", "attention_mask"], torch.ones(2, 8, dtype=torch.long)
-    free = {name: {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC} for name in names}
-    with tempfile.TemporaryDirectory() as place:
-        path = Path(place) / "model.onnx"
+    names, example = ["input_ids", "attention_mask"], torch.ones(2, 8, dtype=torch.long)
+    dynamic = {name: {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC} for name in names}
+    with tempfile.TemporaryDirectory() as temporary:
+        path = Path(temporary) / "model.onnx"
         torch.onnx.export(
             model,
             (),
             path,
-            kwargs=dict.fromkeys(names, sample),
-            dynamic_shapes=free,
+            kwargs=dict.fromkeys(names, example),
+            dynamic_shapes=dynamic,
             output_names=["hidden"],
             verbose=False,
         )
         if int8:
-            quantize_dynamic(path, Path(place) / "int8.onnx")
-            path = Path(place) / "int8.onnx"
+            quantize_dynamic(path, Path(temporary) / "int8.onnx")
+            path = Path(temporary) / "int8.onnx"
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 2
         session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
 
     def work():
-        order, found = sorted(range(len(lines)), key=lambda at: len(lines[at])), {}
+        order, vectors = sorted(range(len(lines)), key=lambda row: len(lines[row])), {}
         for first in range(0, len(lines), BATCH):
             rows = order[first : first + BATCH]
-            encoded = tokenizer.encode_batch([lines[at] for at in rows])
-            keep = numpy.array([one.attention_mask for one in encoded])
-            fed = {"input_ids": numpy.array([one.ids for one in encoded]), "attention_mask": keep}
-            hidden = session.run(["hidden"], fed)[0]
+            encoded = tokenizer.encode_batch([lines[row] for row in rows])
+            keep = numpy.array([encoding.attention_mask for encoding in encoded])
+            inputs = {"input_ids": numpy.array([encoding.ids for encoding in encoded]), "attention_mask": keep}
+            hidden = session.run(["hidden"], inputs)[0]
             mean = (hidden * keep[..., None]).sum(1) / keep.sum(1, keepdims=True)
-            found |= dict(zip(rows, mean.tolist(), strict=True))
-        return [found[at] for at in range(len(lines))]
+            vectors |= dict(zip(rows, mean.tolist(), strict=True))
+        return [vectors[row] for row in range(len(lines))]
 
     return work
 
 
-def ctranslate2(folder, lines, kind="float32"):
+def ctranslate2(folder, lines, compute_type="float32"):
     """CTranslate2's encoder, sorted by length."""
     import numpy
     from ctranslate2 import Encoder
@@ -164,52 +165,52 @@ def ctranslate2(folder, lines, kind="float32"):
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     tokenizer.enable_truncation(512)
     tokenizer.no_padding()
-    with tempfile.TemporaryDirectory() as place:
-        TransformersConverter(str(folder)).convert(f"{place}/model", quantization=kind)
-        encoder = Encoder(f"{place}/model", compute_type=kind, intra_threads=2)
+    with tempfile.TemporaryDirectory() as temporary:
+        TransformersConverter(str(folder)).convert(f"{temporary}/model", quantization=compute_type)
+        encoder = Encoder(f"{temporary}/model", compute_type=compute_type, intra_threads=2)
 
     def work():
-        rows = [one.ids for one in tokenizer.encode_batch(lines)]
-        order, found = sorted(range(len(rows)), key=lambda at: len(rows[at])), {}
-        for first in range(0, len(rows), BATCH):
-            chosen = order[first : first + BATCH]
-            hidden = numpy.array(encoder.forward_batch([rows[at] for at in chosen]).last_hidden_state)
-            for at, one in zip(chosen, hidden, strict=True):
-                found[at] = one[: len(rows[at])].mean(0).tolist()
-        return [found[at] for at in range(len(rows))]
+        ids = [encoding.ids for encoding in tokenizer.encode_batch(lines)]
+        order, vectors = sorted(range(len(ids)), key=lambda row: len(ids[row])), {}
+        for first in range(0, len(ids), BATCH):
+            rows = order[first : first + BATCH]
+            hidden = numpy.array(encoder.forward_batch([ids[row] for row in rows]).last_hidden_state)
+            for row, states in zip(rows, hidden, strict=True):
+                vectors[row] = states[: len(ids[row])].mean(0).tolist()
+        return [vectors[row] for row in range(len(ids))]
 
     return work
 
 
-CONTESTANTS = {
+CANDIDATES = {
     "ours": ours,
-    "ours_int8": lambda *where: ours(*where, int8=True),
+    "ours_int8": lambda *arguments: ours(*arguments, int8=True),
     "transformers": theirs,
-    "transformers_sorted": lambda *where: theirs(*where, ordered=True),
-    "sentence_transformers": sentences,
+    "transformers_sorted": lambda *arguments: theirs(*arguments, sort=True),
+    "sentence_transformers": sentence_transformers,
     "onnxruntime": onnx,
-    "onnxruntime_int8": lambda *where: onnx(*where, int8=True),
+    "onnxruntime_int8": lambda *arguments: onnx(*arguments, int8=True),
     "ctranslate2": ctranslate2,
-    "ctranslate2_int8": lambda *where: ctranslate2(*where, kind="int8"),
+    "ctranslate2_int8": lambda *arguments: ctranslate2(*arguments, compute_type="int8"),
 }
 
 
-def first_words(folder, lines):
-    """What each contestant says of a few lines; who cannot is left out and named."""
-    said = {}
-    for contestant, make in CONTESTANTS.items():
+def compute_vectors(folder, lines):
+    """Return the vectors of a few lines by each candidate; one that fails is skipped and named."""
+    vectors = {}
+    for candidate, make in CANDIDATES.items():
         try:
-            said[contestant] = make(folder, lines)()
+            vectors[candidate] = make(folder, lines)()
         except (ImportError, AttributeError, LookupError, OSError, RuntimeError, TypeError, ValueError) as error:
-            print(f"{contestant} takes no part: {type(error).__name__}: {error}"[:200], file=sys.stderr)
-    return said
+            print(f"{candidate} is skipped: {type(error).__name__}: {error}"[:200], file=sys.stderr)
+    return vectors
 
 
-def likeness(one, other):
-    """The worst cosine of vectors in pairs."""
+def lowest_cosine(first, second):
+    """Return the lowest cosine similarity of corresponding vectors."""
     import torch
 
-    return float(torch.cosine_similarity(torch.tensor(one), torch.tensor(other), dim=-1).min())
+    return float(torch.cosine_similarity(torch.tensor(first), torch.tensor(second), dim=-1).min())
 
 
 def main():
@@ -217,24 +218,24 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--shape", choices=["minilm", "base"], default="minilm")
     parser.add_argument("--sentences", type=int, default=512)
-    parser.add_argument("--worker", nargs=3, metavar=("CONTESTANT", "FOLDER", "TEXTS"))
+    parser.add_argument("--worker", nargs=3, metavar=("CANDIDATE", "FOLDER", "TEXTS"))
     options = parser.parse_args()
     if options.worker:
-        contestant, folder, lines = options.worker
-        serve(CONTESTANTS[contestant](Path(folder), json.loads(Path(lines).read_text())))
+        candidate, folder, lines = options.worker
+        serve(CANDIDATES[candidate](Path(folder), json.loads(Path(lines).read_text())))
         return
-    with tempfile.TemporaryDirectory() as place:
-        folder = create(options.shape, Path(place))
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = create(options.shape, Path(temporary))
         lines = texts(folder, options.sentences)
-        kept = Path(place) / "texts.json"
-        kept.write_text(json.dumps(lines))
-        said = first_words(folder, lines[:64])
-        workers = [["--worker", contestant, str(folder), str(kept)] for contestant in said]
+        path = Path(temporary) / "texts.json"
+        path.write_text(json.dumps(lines))
+        vectors = compute_vectors(folder, lines[:64])
+        workers = [["--worker", candidate, str(folder), str(path)] for candidate in vectors]
         seconds = measure(__file__, workers, options.rounds)
-    speed = {c: len(lines) / s for c, s in zip(said, seconds, strict=True)}
+    speed = {name: len(lines) / time for name, time in zip(vectors, seconds, strict=True)}
     for mine in ("ours", "ours_int8"):
-        for peer in [one for one in speed if not one.startswith("ours")]:
-            cosine = round(likeness(said[mine], said["transformers"]), 6)
+        for peer in [name for name in speed if not name.startswith("ours")]:
+            cosine = round(lowest_cosine(vectors[mine], vectors["transformers"]), 6)
             name = f"encode_{options.shape}_{mine}_{peer}"
             report(name, speed[mine], speed[peer], unit="sentences/s", cosine=cosine)
 

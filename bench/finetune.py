@@ -1,7 +1,7 @@
-"""Fine-tuning MiniLM to two classes: our step and a plain loop over transformers, in turn, rows per second.
+"""Fine-tuning MiniLM to two classes: our step and a plain loop over transformers, interleaved, in rows per second.
 
 Both train all weights with AdamW on the same labelled texts of 8 to 64 tokens; transformers reads batches of 32 in the
-order of the file, padded to their longest, ours has batches of like length and as many positions.
+order of the file, padded to the longest text, ours has batches of similar length with as many positions.
 
     python bench/finetune.py [--rounds 5] [--rows 512]
 """
@@ -11,17 +11,17 @@ import random
 import tempfile
 from pathlib import Path
 
-from encode import words
+from encode import vocabulary_words
 from interleaved import measure, report, serve
 
 BATCH = 32
 
 
 def write(path, folder, count):
-    """A table of texts; the label is whether a text has an even number of words."""
-    draw = random.Random(1)
-    known = words(folder)
-    lines = [draw.choices(known, k=draw.randint(6, 62)) for _ in range(count)]
+    """Write a table of texts; the label is the parity of the number of words."""
+    generator = random.Random(1)
+    words = vocabulary_words(folder)
+    lines = [generator.choices(words, k=generator.randint(6, 62)) for _ in range(count)]
     path.write_text("text\tlabel\n" + "".join(f"{' '.join(line)}\t{len(line) % 2}\n" for line in lines))
 
 
@@ -29,24 +29,25 @@ def ours(folder, data):
     import torch
 
     from saccade import api
-    from saccade.core.task import Split
+    from saccade.core import Split
+    from saccade.pretrained.opening import open_pretrained
     from saccade.tasks import text_classification
-    from saccade.training.optim import build
+    from saccade.training.optim import build_optimizers
 
     kind = text_classification.Task
-    said = [f"base={folder}", "max_length=64", "tokens=1200", f"data.valid={data}"]
-    config, training = api.configure(kind, said)
-    with tempfile.TemporaryDirectory() as place:
-        kind.prepare(config, data, Path(place))
-        task = kind.open(config, Path(place))
+    overrides = [f"base={folder}", "max_length=64", "batch_tokens=1200", f"data.valid={data}"]
+    config, training = api.configure(kind, overrides)
+    with tempfile.TemporaryDirectory() as assets:
+        kind.prepare(config, data, Path(assets), base=open_pretrained(str(folder)))
+        task = kind.open(config, Path(assets))
     task.load_data(data)
-    batches, optimizers = task.batches(Split.TRAIN, 1), build(training.optim, task.model)
+    source, optimizers = task.source(Split.TRAIN, 1), build_optimizers(training.optim, task.model)
     task.model.train()
 
     def work():
-        for step in range(batches.per_epoch):
-            (batch,) = batches.at(step)
-            for _, loss in task.losses(batch):
+        for step in range(source.per_epoch):
+            (batch,) = source.at(step)
+            for _, loss in task.losses(batch, task.networks()):
                 loss.backward()
             torch.nn.utils.clip_grad_norm_(task.model.parameters(), 1.0)
             for optimizer in optimizers:
@@ -72,8 +73,8 @@ def theirs(folder, data):
         for first in range(0, len(rows), BATCH):
             part = rows[first : first + BATCH]
             encoded = tokenizer.encode_batch([text for text, _ in part])
-            ids = torch.tensor([one.ids for one in encoded])
-            keep = torch.tensor([one.attention_mask for one in encoded])
+            ids = torch.tensor([encoding.ids for encoding in encoded])
+            keep = torch.tensor([encoding.attention_mask for encoding in encoded])
             loss = model(ids, attention_mask=keep, labels=torch.tensor([int(label) for _, label in part])).loss
             loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -99,11 +100,11 @@ def main():
     from saccade.pretrained.catalogue import get
 
     folder = get("minilm")
-    with tempfile.TemporaryDirectory() as place:
-        data = Path(place) / "rows.tsv"
+    with tempfile.TemporaryDirectory() as temporary:
+        data = Path(temporary) / "rows.tsv"
         write(data, folder, options.rows)
-        seconds = measure(__file__, [["--worker", c, str(folder), str(data)] for c in CANDIDATES], options.rounds)
-    speed = {c: options.rows / s for c, s in zip(CANDIDATES, seconds, strict=True)}
+        seconds = measure(__file__, [["--worker", name, str(folder), str(data)] for name in CANDIDATES], options.rounds)
+    speed = {name: options.rows / time for name, time in zip(CANDIDATES, seconds, strict=True)}
     report("finetune_minilm", speed["ours"], speed["transformers"], unit="rows/s")
 
 
