@@ -1,4 +1,4 @@
-"""Attention: the one layer in which tokens look at each other.
+"""Multi-head attention: the one layer in which tokens exchange information.
 
 Shapes: B rows, H heads, G key/value heads, Q queries, K keys, T tokens, D width, E head width.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -23,14 +24,14 @@ Rotate = Callable[[Tensor, int | Tensor], Tensor]
 
 
 class Dot(nn.Module):
-    """Fit of a query and a key: q.k, times 1/sqrt(E) unless another scale is given (1.0: the plain dot product)."""
+    """Dot-product score: q.k, times 1/sqrt(E) unless another scale is given (1.0: the plain dot product)."""
 
     def __init__(self, scale: float | None = None) -> None:
         super().__init__()
         self.scale = scale
 
     def prepare(self, x: Tensor) -> Tensor:
-        """What is done to each query and key alone, before keys are cached."""
+        """Transform each query and key alone, before keys are cached."""
         return x
 
     def factor(self, width: int) -> float:
@@ -41,17 +42,17 @@ class Dot(nn.Module):
 
 
 class Cosine(Dot):
-    """Ten times the cosine of query and key: their length does not count (https://arxiv.org/abs/2010.04245)."""
+    """Cosine score: ten times the cosine of query and key, whatever their norms (https://arxiv.org/abs/2010.04245)."""
 
     def prepare(self, x: Tensor) -> Tensor:
-        return rms_normalize(x)  # length sqrt(E)
+        return rms_normalize(x)  # norm sqrt(E)
 
     def factor(self, width: int) -> float:
         return 10 / width if self.scale is None else self.scale
 
 
 class Additive(nn.Module):
-    """Fit by a small network, w.tanh(q + k) (Bahdanau et al., https://arxiv.org/abs/1409.0473)."""
+    """Additive score: w.tanh(q + k) (Bahdanau et al., https://arxiv.org/abs/1409.0473)."""
 
     def __init__(self, head_dim: int) -> None:
         super().__init__()
@@ -65,7 +66,7 @@ class Additive(nn.Module):
 
 
 class Bilinear(nn.Module):
-    """Fit by a learned matrix, q.W.k / sqrt(E) (Luong et al., https://arxiv.org/abs/1508.04025)."""
+    """Bilinear score: q.W.k / sqrt(E) (Luong et al., https://arxiv.org/abs/1508.04025)."""
 
     def __init__(self, head_dim: int) -> None:
         super().__init__()
@@ -82,7 +83,7 @@ Score = Dot | Additive | Bilinear
 
 
 def softmax(scores: Tensor, allowed: Tensor | None) -> Tensor:
-    """Weights that sum to 1 over the allowed keys; exactly 0 elsewhere, and all 0 where nothing is allowed."""
+    """Softmax over the allowed keys: exactly 0 elsewhere, and all 0 where no key is allowed."""
     if allowed is None:
         return scores.softmax(-1)
     empty = ~allowed.any(-1, keepdim=True)
@@ -90,24 +91,24 @@ def softmax(scores: Tensor, allowed: Tensor | None) -> Tensor:
 
 
 def repeat_heads(x: Tensor, heads: int) -> Tensor:
-    """Give each query head its own view of the key/value head it shares: (B, G, K, E) -> (B, H, K, E)."""
+    """Repeat each key/value head for the query heads that share it: (B, G, K, E) -> (B, H, K, E)."""
     return x if x.shape[1] == heads else x.repeat_interleave(heads // x.shape[1], dim=1)
 
 
 def join_beams(q: Tensor, beams: int) -> Tensor:
-    """Rows that look at one memory become more queries of one row: (B N, H, Q, E) -> (B, H, N Q, E)."""
+    """Fold rows that share one memory into the queries of one row: (B N, H, Q, E) -> (B, H, N Q, E)."""
     return q if beams == 1 else q.unflatten(0, (-1, beams)).transpose(1, 2).flatten(2, 3)
 
 
 def split_beams(y: Tensor, beams: int) -> Tensor:
-    """The other way: (B, H, N Q, E) -> (B N, H, Q, E)."""
+    """Undo `join_beams`: (B, H, N Q, E) -> (B N, H, Q, E)."""
     return y if beams == 1 else y.unflatten(2, (beams, -1)).transpose(1, 2).flatten(0, 1)
 
 
 class Attention(nn.Module):
-    """Each query takes a weighted mean of the values, weighted by the fit of query and key.
+    """Multi-head attention: each query takes a mean of the values, weighted by the scores of query and keys.
 
-    y = softmax(score(q, k)) v. Which keys: `mask`. Position: `rotate`. Fit: `score`. Past calls: `cache`.
+    y = softmax(score(q, k)) v. Which keys: `mask`. Position: `rotate`. Similarity: `score`. Past calls: `cache`.
     """
 
     def __init__(
@@ -153,16 +154,18 @@ class Attention(nn.Module):
         emit(self, x, memory, mask)
         start = cache.owner.start if cache else 0
         if memory is None:
-            q, k, v = self._self(x, start)
+            q, k, v = self._project_self(x, start)
             if cache is not None:
                 k, v = cache.extend(k, v)
         else:
-            q = self._place(self.q(x), self.heads, start)  # (B, H, Q, E)
-            k, v = self._memory(memory) if cache is None else cache.remember(lambda: self._memory(memory))
+            q = self._split_heads(self.q(x), self.heads, start)  # (B, H, Q, E)
+            k, v = (
+                self._project_memory(memory) if cache is None else cache.remember(lambda: self._project_memory(memory))
+            )
         lowered = mask.lower(q.shape[2], k.shape[2], start, x.device) if isinstance(mask, Mask) else mask
         notify(self, q, k, lowered, cache)
         beams = q.shape[0] // k.shape[0]  # rows that share one memory
-        y = split_beams(self._mix(join_beams(q, beams), k, v, lowered), beams)  # (B, H, Q, E)
+        y = split_beams(self._attend(join_beams(q, beams), k, v, lowered), beams)  # (B, H, Q, E)
         y = apply_ablations(self, q, k, v, lowered, y)
         result: Tensor = self.out(y.transpose(1, 2).flatten(2))  # (B, Q, D)
         return result
@@ -172,30 +175,30 @@ class Attention(nn.Module):
         """Query heads that share a key/value head."""
         return self.heads // self.kv_heads
 
-    def _self(self, x: Tensor, start: int | Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """q, k and v of the input itself; q and k are made ready together."""
-        both = self.heads + self.kv_heads
-        qk, v = self.qkv(x).split((both * self.head_dim, self.kv_heads * self.head_dim), dim=-1)
-        q, k = self._place(qk, both, start).split((self.heads, self.kv_heads), dim=1)
+    def _project_self(self, x: Tensor, start: int | Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Project the input to q, k and v; q and k are prepared together."""
+        qk_heads = self.heads + self.kv_heads
+        qk, v = self.qkv(x).split((qk_heads * self.head_dim, self.kv_heads * self.head_dim), dim=-1)
+        q, k = self._split_heads(qk, qk_heads, start).split((self.heads, self.kv_heads), dim=1)
         return q, k, v.unflatten(-1, (self.kv_heads, self.head_dim)).transpose(1, 2)  # (B, G, T, E)
 
-    def _memory(self, memory: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys and values of what is looked at from outside."""
+    def _project_memory(self, memory: Tensor) -> tuple[Tensor, Tensor]:
+        """Project a memory to keys and values."""
         k, v = self.kv(memory).chunk(2, dim=-1)
         v = v.unflatten(-1, (self.kv_heads, self.head_dim)).transpose(1, 2)
-        return self._place(k, self.kv_heads, 0), v  # (B, G, K, E) each
+        return self._split_heads(k, self.kv_heads, 0), v  # (B, G, K, E) each
 
-    def _place(self, x: Tensor, heads: int, start: int | Tensor) -> Tensor:
-        """Split into heads, make ready for the score and turn by the position: (B, T, D) -> (B, H, T, E)."""
+    def _split_heads(self, x: Tensor, heads: int, start: int | Tensor) -> Tensor:
+        """Split into heads, prepare for the score and rotate by the position: (B, T, D) -> (B, H, T, E)."""
         x = self.score.prepare(x.unflatten(-1, (heads, self.head_dim)))  # (B, T, H, E)
         if self.rotate is not None:
             x = self.rotate(x, start)
         return x.transpose(1, 2)
 
-    def _mix(self, q: Tensor, k: Tensor, v: Tensor, lowered: KernelMask | None) -> Tensor:
-        """The weighted means, by the fused kernel where the score allows it."""
+    def _attend(self, q: Tensor, k: Tensor, v: Tensor, lowered: KernelMask | None) -> Tensor:
+        """Compute softmax(score(q, k)) v, by the fused kernel where the score allows it."""
         if lowered is not None and lowered.block:
-            return self._mix_blocks(q, k, v, lowered.block)
+            return self._attend_blocks(q, k, v, lowered.block)
         dropout = self.dropout if self.training else 0.0
         tensor, causal = (None, False) if lowered is None else (lowered.tensor, lowered.causal)
         if isinstance(self.score, Dot) and not needs_plain_operations():
@@ -216,18 +219,18 @@ class Attention(nn.Module):
             y = y.masked_fill(lowered.empty, 0.0)
         return y
 
-    def _mix_blocks(self, q: Tensor, k: Tensor, v: Tensor, size: int) -> Tensor:
-        """What `CausalWindow` allows, block by block: each looks at itself and at the block before it."""
+    def _attend_blocks(self, q: Tensor, k: Tensor, v: Tensor, size: int) -> Tensor:
+        """Compute attention under a `CausalWindow` block by block: each sees itself and the block before it."""
         rows, tokens = len(q), q.shape[2]
         q, k, v = (F.pad(x, (0, 0, 0, -tokens % size)).unflatten(2, (-1, size)) for x in (q, k, v))  # (B, H, N, C, E)
         k, v = (torch.cat((F.pad(x, (0, 0, 0, 0, 1, -1)), x), dim=3) for x in (k, v))  # (B, G, N, 2C, E)
         q, k, v = (x.transpose(1, 2).flatten(0, 1) for x in (q, k, v))  # (B N, H or G, C or 2C, E)
         real = torch.ones(len(q), 2 * size, dtype=torch.bool, device=q.device)
-        real[:: len(q) // rows, :size] = False  # before the first block of a row there is nothing
-        near = (CausalWindow(size) & Padding(real)).lower(size, 2 * size, size, q.device)
-        y: Tensor = self._mix(q, k, v, near).unflatten(0, (rows, -1)).transpose(1, 2)  # (B, H, N, C, E)
+        real[:: len(q) // rows, :size] = False  # there is no block before the first of a row
+        window = (CausalWindow(size) & Padding(real)).lower(size, 2 * size, size, q.device)
+        y: Tensor = self._attend(q, k, v, window).unflatten(0, (rows, -1)).transpose(1, 2)  # (B, H, N, C, E)
         return y.flatten(2, 3)[:, :, :tokens]
 
     def weights(self, q: Tensor, k: Tensor, allowed: Tensor | None) -> Tensor:
-        """The attention weights in the open, as the fused kernel never shows them: (B, H, Q, K)."""
+        """Return the attention weights (B, H, Q, K), which the fused kernel never returns."""
         return softmax(self.score(q, repeat_heads(k, q.shape[1])), allowed)

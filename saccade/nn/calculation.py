@@ -1,4 +1,4 @@
-"""Calculation: one head for one query, number by number, with the weights of the layer itself.
+"""Calculation: the steps of one attention head for one query, with the weights of the layer itself.
 
 Shapes: D width, E head width, K keys.
 """
@@ -22,23 +22,23 @@ Inputs = tuple[Tensor, Tensor | None, Mask | KernelMask | None]
 
 @dataclass(frozen=True)
 class Calculation:
-    """From the vector of a token to what the layer adds to it."""
+    """From the input vector of a token to the output of the layer."""
 
-    x: Tensor  # (D,) the token as it comes in
-    matrix: Tensor  # (E, D) the part of W_Q that belongs to the head
+    x: Tensor  # (D,) input vector of the query token
+    matrix: Tensor  # (E, D) the rows of W_Q that belong to the head
     bias: Tensor | None  # (E,)
-    plain: Tensor  # (E,) W_Q x + bias
-    q: Tensor  # (E,) the same, turned by its place and brought to one length where the model does that
+    projected: Tensor  # (E,) W_Q x + bias
+    q: Tensor  # (E,) the same, rotated by its position and normalized where the model does that
     k: Tensor  # (K, E)
     v: Tensor  # (K, E)
-    fits: Tensor | None  # (K,) q.k; None where the fit is no dot product
+    dots: Tensor | None  # (K,) q.k; None where the score is not a dot product
     scale: float
-    scores: Tensor  # (K,) what goes into the softmax
-    allowed: Tensor  # (K,) which keys may be seen
+    scores: Tensor  # (K,) input of the softmax
+    allowed: Tensor  # (K,) visible keys
     weights: Tensor  # (K,)
-    mixed: Tensor  # (E,) the mean of the values by these weights
-    joined: Tensor  # (D,) what all heads say, side by side
-    output: Tensor  # (D,) W_O joined + bias
+    head_output: Tensor  # (E,) mean of the values by these weights
+    concatenated: Tensor  # (D,) outputs of all heads
+    output: Tensor  # (D,) W_O concatenated + bias
 
 
 @contextmanager
@@ -53,39 +53,39 @@ def record_inputs(attention: Attention) -> Iterator[list[Inputs]]:
 def calculate(
     attention: Attention, x: Tensor, memory: Tensor | None, mask: Mask | KernelMask | None, head: int, query: int
 ) -> Calculation:
-    """The steps of one head for one query of the first row, over inputs (B, Q, D) and a memory (B, K, its width)."""
+    """Compute the steps of one head for one query of the first row; x (B, Q, D), memory (B, K, its width)."""
     width, group = attention.head_dim, head // attention.queries_per_kv_head
     rows = slice(head * width, (head + 1) * width)
     if memory is None:
-        q, k, v = attention._self(x, 0)
+        q, k, v = attention._project_self(x, 0)
         linear = attention.qkv
     else:
-        q, (k, v) = attention._place(attention.q(x), attention.heads, 0), attention._memory(memory)
+        q, (k, v) = attention._split_heads(attention.q(x), attention.heads, 0), attention._project_memory(memory)
         linear = attention.q
     matrix, bias = linear.weight[rows], None if linear.bias is None else linear.bias[rows]
-    plain = matrix @ x[0, query] if bias is None else matrix @ x[0, query] + bias
+    projected = matrix @ x[0, query] if bias is None else matrix @ x[0, query] + bias
     lowered = mask.lower(q.shape[2], k.shape[2], 0, x.device) if isinstance(mask, Mask) else mask
     allowed = torch.ones(1, 1, 1, k.shape[2], dtype=torch.bool, device=x.device)
     if lowered is not None:
         allowed = allowed & lowered.allowed(query, query + 1)[:1]
     weights = attention.weights(q[:1, :, query : query + 1], k[:1], allowed)  # (1, H, 1, K)
-    joined = (weights @ repeat_heads(v[:1], attention.heads)).flatten()
-    mine, keys = q[0, head, query], k[0, group]
+    concatenated = (weights @ repeat_heads(v[:1], attention.heads)).flatten()
+    head_q, head_k = q[0, head, query], k[0, group]
     dot = isinstance(attention.score, Dot)
     return Calculation(
         x=x[0, query],
         matrix=matrix,
         bias=bias,
-        plain=plain,
-        q=mine,
-        k=keys,
+        projected=projected,
+        q=head_q,
+        k=head_k,
         v=v[0, group],
-        fits=keys @ mine if dot else None,
+        dots=head_k @ head_q if dot else None,
         scale=attention.score.factor(width) if isinstance(attention.score, Dot) else 1.0,
-        scores=attention.score(mine[None], keys)[0],
+        scores=attention.score(head_q[None], head_k)[0],
         allowed=allowed[0, 0, 0],
         weights=weights[0, head, 0],
-        mixed=weights[0, head, 0] @ v[0, group],
-        joined=joined,
-        output=attention.out(joined),
+        head_output=weights[0, head, 0] @ v[0, group],
+        concatenated=concatenated,
+        output=attention.out(concatenated),
     )

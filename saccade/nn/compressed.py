@@ -1,6 +1,6 @@
-"""Attention to the whole past in shortened form: the keys and values of a few tokens side by side become one.
+"""Memory-compressed attention: the keys and values of a few neighbouring tokens become one.
 
-Memory-compressed attention (https://arxiv.org/abs/1801.10198, section 4.2.3).
+Generating Wikipedia (https://arxiv.org/abs/1801.10198, section 4.2.3).
 Shapes: B rows, G key/value heads, T tokens, W windows of `stride` tokens, D width, E head width.
 """
 
@@ -19,7 +19,7 @@ from saccade.nn.probe import notify
 
 @dataclass(frozen=True)
 class CompressedCausal(Mask):
-    """Key 0 is seen by all; key w + 1 stands for the window w of `stride` tokens and is seen from its last one on."""
+    """Key 0 is visible to all; key w + 1 is the window w of `stride` tokens, visible from its last token on."""
 
     stride: int
 
@@ -28,10 +28,10 @@ class CompressedCausal(Mask):
 
 
 class CompressedAttention(Attention):
-    """Attention of a row to itself; a convolution as wide as its stride makes one key and value of each window.
+    """Causal self-attention; a convolution as wide as its stride makes one key and value of each window of tokens.
 
-    Such a convolution is a linear layer on the tokens of a window side by side: a memory of width stride x D. Before
-    the windows stands a null key, so that the first tokens see something. The mask is its own, whichever is given.
+    Such a convolution is a linear layer on the concatenated tokens of a window: a memory of width stride x D. A zero
+    key and value come first, so that the first tokens see something. The `mask` argument is ignored.
     """
 
     def __init__(
@@ -60,35 +60,35 @@ class CompressedAttention(Attention):
         cache: LayerCache | None = None,
     ) -> Tensor:
         start = cache.owner.start if cache else 0
-        q = self._place(self.q(x), self.heads, start)  # (B, H, T, E)
+        q = self._split_heads(self.q(x), self.heads, start)  # (B, H, T, E)
         if cache is None:
-            k, v = self._shorten(F.pad(x, (0, 0, 0, -x.shape[1] % self.stride)))
+            k, v = self._compress(F.pad(x, (0, 0, 0, -x.shape[1] % self.stride)))
             k, v = F.pad(k, (0, 0, 1, 0)), F.pad(v, (0, 0, 1, 0))  # (B, G, 1 + W, E)
         else:
-            k, v = self._go_on(x, cache)
+            k, v = self._extend(x, cache)
         lowered = CompressedCausal(self.stride).lower(q.shape[2], k.shape[2], start, x.device)
         notify(self, q, k, lowered, cache)
-        y = apply_ablations(self, q, k, v, lowered, self._mix(q, k, v, lowered))
+        y = apply_ablations(self, q, k, v, lowered, self._attend(q, k, v, lowered))
         result: Tensor = self.out(y.transpose(1, 2).flatten(2))  # (B, T, D)
         return result
 
-    def _shorten(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """(B, W stride, D) -> keys and values (B, G, W, E); those of a window that is not full are masked."""
-        return self._memory(x.unflatten(1, (-1, self.stride)).flatten(2))
+    def _compress(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """(B, W stride, D) -> keys and values (B, G, W, E); those of an incomplete window are masked."""
+        return self._project_memory(x.unflatten(1, (-1, self.stride)).flatten(2))
 
-    def _go_on(self, x: Tensor, cache: LayerCache) -> tuple[Tensor, Tensor]:
-        """Add these tokens to the window that each row is in; returns all keys and values that can be seen."""
+    def _extend(self, x: Tensor, cache: LayerCache) -> tuple[Tensor, Tensor]:
+        """Append tokens to the current window of each row; returns all keys and values that can be visible."""
         size, (rows, tokens, width) = self.stride, x.shape
         start = torch.as_tensor(cache.owner.start, device=x.device).expand(rows)
-        first = start // size  # (B,): the window being filled
-        recent = x.new_zeros(rows, -(-(size - 1 + tokens) // size) * size, width)  # the tokens from its beginning on
+        first = start // size  # (B,): the incomplete window
+        recent = x.new_zeros(rows, -(-(size - 1 + tokens) // size) * size, width)  # the tokens from its start on
         if cache.state:
             kept, kept_first = cache.state
             index = positions((first - kept_first) * size, size, x.device).clamp_max(kept.shape[1] - 1)
             recent[:, :size] = kept.gather(1, index[..., None].expand(-1, -1, width))
         recent.scatter_(1, positions(start % size, tokens, x.device)[..., None].expand_as(x), x)
         cache.state = (recent, first)
-        k, v = self._shorten(recent)
+        k, v = self._compress(recent)
         if cache.keys is None or cache.values is None:
             shape = (rows, self.kv_heads, cache.owner.capacity // size + 4, self.head_dim)
             cache.keys, cache.values = k.new_zeros(shape), v.new_zeros(shape)

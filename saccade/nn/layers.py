@@ -1,4 +1,4 @@
-"""Layers that act on each vector alone: norms, feed-forward, the residual connection; and how weights begin.
+"""Position-wise layers: norms, feed-forward, residual connection; and weight initialisation.
 
 Shapes: B rows, T tokens, D width, F inner width.
 """
@@ -30,7 +30,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 class RMSNorm(nn.Module):
-    """Brings a vector to root mean square 1, with a learned gain or none (https://arxiv.org/abs/1910.07467)."""
+    """Scale a vector to root mean square 1, with or without a learned gain (https://arxiv.org/abs/1910.07467)."""
 
     def __init__(self, dim: int, *, gain: bool = True, epsilon: float = 1e-6) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class RMSNorm(nn.Module):
 
 
 def make_norm(kind: str, dim: int, *, bias: bool = True, epsilon: float = 0.0) -> nn.Module:
-    """'layer' (mean 0, deviation 1), 'rms' (root mean square 1) or 'plain_rms' (the same without a gain)."""
+    """Return a norm: 'layer' (mean 0, variance 1), 'rms' (root mean square 1) or 'plain_rms' (without a gain)."""
     if kind == "layer":
         return nn.LayerNorm(dim, bias=bias, eps=epsilon or 1e-5)
     if kind in ("rms", "plain_rms"):
@@ -54,7 +54,7 @@ def make_norm(kind: str, dim: int, *, bias: bool = True, epsilon: float = 0.0) -
 class FeedForward(nn.Module):
     """Two linear layers with an activation between them, the same for every token.
 
-    'swiglu' multiplies two linear images of the input (https://arxiv.org/abs/2002.05202).
+    'swiglu' multiplies two linear projections, one of them through SiLU (https://arxiv.org/abs/2002.05202).
     """
 
     def __init__(
@@ -81,40 +81,40 @@ class FeedForward(nn.Module):
 
 
 class Residual(nn.Module):
-    """x + f(norm(x)), or norm(x + f(x)): the way past a block, with its norm inside (pre) or after (post)."""
+    """Residual connection: x + f(norm(x)) (pre-norm) or norm(x + f(x)) (post-norm)."""
 
     def __init__(self, norm: nn.Module, *, norm_first: bool = True, dropout: float = 0.0) -> None:
         super().__init__()
         self.norm, self.norm_first, self.dropout = norm, norm_first, dropout
 
     def forward(self, x: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
-        change = function(self.norm(x) if self.norm_first else x)
+        update = function(self.norm(x) if self.norm_first else x)
         if self.dropout:
-            change = dropout(change, self.dropout, self.training)
+            update = dropout(update, self.dropout, self.training)
         if self.norm_first:
-            return x + change
-        result: Tensor = self.norm(x + change)
+            return x + update
+        result: Tensor = self.norm(x + update)
         return result
 
 
 def initialise_zero_residual(model: nn.Module) -> None:
-    """Begin so that the first output is 0 and every layer passes on what it gets.
+    """Initialise so that every residual block is the identity and the first output is 0, whatever the depth.
 
     Embeddings have variance 1, matrices 1 / their input width; an output layer (`head`) and the last layer of a
-    residual block (`out`, `down`) are 0, so that at first each block is the identity and depth does not matter.
+    residual block (`out`, `down`) are 0.
     """
     for name, module in model.named_modules():
         if isinstance(module, nn.Embedding):
             nn.init.normal_(module.weight)
         elif isinstance(module, nn.Linear):
-            silent = name.rpartition(".")[2] in ("out", "down", "head")
-            nn.init.normal_(module.weight, std=0.0 if silent else 1 / math.sqrt(module.in_features))
+            zero = name.rpartition(".")[2] in ("out", "down", "head")
+            nn.init.normal_(module.weight, std=0.0 if zero else 1 / math.sqrt(module.in_features))
             if module.bias is not None:
                 nn.init.zeros_(module.bias)
 
 
 def initialise_xavier(model: nn.Module) -> None:
-    """Begin as the Transformer of 2017: Glorot's uniform matrices, embeddings of deviation 1 / sqrt(D)."""
+    """Initialise as the Transformer of 2017: Xavier uniform matrices, embeddings with deviation 1 / sqrt(D)."""
     for module in model.modules():
         if isinstance(module, nn.Embedding):
             nn.init.normal_(module.weight, std=module.embedding_dim**-0.5)
@@ -125,9 +125,9 @@ def initialise_xavier(model: nn.Module) -> None:
 
 
 def initialise_gpt2(model: nn.Module, depth: int = 0) -> None:
-    """Begin as GPT-2 does: deviation 0.02, and 0.02 / sqrt(2 depth) for the last layer of a residual block.
+    """Initialise as GPT-2: deviation 0.02, and 0.02 / sqrt(2 depth) for the last layer of a residual block.
 
-    Without a depth as BERT does: 0.02 everywhere.
+    Without a depth as BERT: 0.02 everywhere.
     """
     for name, module in model.named_modules():
         if isinstance(module, nn.Linear | nn.Embedding):

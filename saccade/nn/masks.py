@@ -1,4 +1,4 @@
-"""Mask: a value that says which query may see which key; combined with `&`, lowered once for the kernel.
+"""Masks: values that define which query may see which key; combined with `&`, lowered once for the kernel.
 
 Shapes: B rows, Q queries, K keys. Positions count from the start of the row, cached tokens included.
 """
@@ -14,7 +14,7 @@ from torch import Tensor
 
 
 class Mask(abc.ABC):
-    """Who may see whom. True always means: may be seen."""
+    """Which query may see which key; True always means visible."""
 
     def __and__(self, other: Mask) -> Mask:
         return Intersection(self, other)
@@ -24,7 +24,7 @@ class Mask(abc.ABC):
         """Positions (B or 1, Q) and (K,) -> bool, broadcastable to (B, Q, K)."""
 
     def lower(self, queries: int, keys: int, start: int | Tensor, device: torch.device) -> KernelMask:
-        """What the kernel likes best: nothing, its own causal mode, or a tensor."""
+        """Return the form that is fastest for the kernel: no mask, its own causal mode, or a tensor."""
         return KernelMask(self, positions(start, queries, device), torch.arange(keys, device=device))
 
 
@@ -39,7 +39,7 @@ class Full(Mask):
 
 
 class Causal(Mask):
-    """No look-ahead: a query sees itself and what came before."""
+    """No look-ahead: a query sees itself and earlier positions."""
 
     def allow(self, query: Tensor, key: Tensor) -> Tensor:
         return key <= query[..., None]  # (B, Q, K)
@@ -63,7 +63,7 @@ class Window(Mask):
 
 @dataclass(frozen=True)
 class CausalWindow(Mask):
-    """A query sees itself and the `size` - 1 tokens before it; a long row is worked on in blocks, in linear memory."""
+    """A query sees itself and the `size` - 1 tokens before it; a long row is computed in blocks, in linear memory."""
 
     size: int
 
@@ -81,7 +81,7 @@ class CausalWindow(Mask):
 
 @dataclass(frozen=True, eq=False)
 class Padding(Mask):
-    """Keys that are padding are seen by nobody; `keep` is (B, K), True for a real token."""
+    """Keys that are padding are masked for all queries; `keep` is (B, K), True for a real token."""
 
     keep: Tensor
 
@@ -91,7 +91,7 @@ class Padding(Mask):
 
 @dataclass(frozen=True, eq=False)
 class Prefix(Mask):
-    """The first `length` (B,) keys of a row are seen by all its queries, the rest causally."""
+    """Prefix-LM mask: the first `length` (B,) keys of a row are visible to all its queries, the others causally."""
 
     length: Tensor
 
@@ -107,8 +107,8 @@ class Segments(Mask):
 
     def allow(self, query: Tensor, key: Tensor) -> Tensor:
         rows = self.segment.shape[0]
-        mine = self.segment.gather(1, query.expand(rows, -1))  # (B, Q)
-        return mine[..., None] == self.segment[:, None, key]  # (B, Q, K)
+        of_query = self.segment.gather(1, query.expand(rows, -1))  # (B, Q)
+        return of_query[..., None] == self.segment[:, None, key]  # (B, Q, K)
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,7 +125,7 @@ class Graph(Mask):
 
 @dataclass(frozen=True, eq=False)
 class Intersection(Mask):
-    """What two masks allow together."""
+    """Allow what two masks both allow."""
 
     first: Mask
     second: Mask
@@ -135,11 +135,11 @@ class Intersection(Mask):
 
 
 class KernelMask:
-    """A mask made ready for one call of the kernel, or of a whole stack of them."""
+    """A mask lowered for one kernel call, or for all layers of a stack."""
 
     def __init__(self, mask: Mask, query: Tensor, key: Tensor, *, kernel: str = "tensor", block: int = 0) -> None:
         self.mask = mask
-        self.block = block  # tokens of a block, where the row is cut into blocks
+        self.block = block  # tokens of a block, where the row is split into blocks
         self.query = query  # (B or 1, Q)
         self.key = key  # (K,)
         self.causal = kernel == "causal"
@@ -147,22 +147,22 @@ class KernelMask:
         self.empty: Tensor | None = None
         if kernel == "tensor":
             allowed = mask.allow(query, key)[:, None]  # (B, 1, Q, K)
-            # A query that may see nothing: let the kernel look anywhere, then put its output to zero.
+            # A query that sees no key: the kernel gets no mask for it, and its output is set to zero.
             self.empty = ~allowed.any(-1, keepdim=True)  # (B, 1, Q, 1)
             self.tensor = allowed | self.empty
 
     def allowed(self, first: int, last: int, step: int = 1) -> Tensor:
-        """Every `step`-th row first..last of the mask itself, whatever the kernel was given: (B, 1, rows, K)."""
+        """Return every `step`-th row first..last of the mask itself, whatever the kernel gets: (B, 1, rows, K)."""
         return self.mask.allow(self.query[:, first:last:step], self.key)[:, None]
 
 
 def positions(start: int | Tensor, count: int, device: torch.device) -> Tensor:
-    """Positions of `count` tokens that follow `start` earlier ones: (1, T), or (B, T) if rows start apart."""
+    """Positions of `count` tokens after `start` earlier ones: (1, T), or (B, T) with a start for each row."""
     steps = torch.arange(count, device=device)
     return (steps + start)[None] if isinstance(start, int) else start[:, None] + steps
 
 
 def combine(*masks: Mask | None) -> Mask | None:
-    """All the masks that are given, together."""
-    given = [mask for mask in masks if mask is not None]
-    return reduce(Intersection, given) if given else None
+    """Return the intersection of all masks that are not None."""
+    present = [mask for mask in masks if mask is not None]
+    return reduce(Intersection, present) if present else None

@@ -1,4 +1,4 @@
-"""Where a token stands: added to the embedding (sinusoidal, learned) or turned into q and k (rotary).
+"""Positional encodings: added to the embedding (sinusoidal, learned) or applied to q and k (rotary).
 
 Shapes: B rows, T tokens, D width, H heads, E head width. `start` is the number of tokens before this call,
 one for all rows or (B,), so a result is (1, T, ...) or (B, T, ...).
@@ -14,7 +14,7 @@ from saccade.nn.masks import positions
 
 
 class Sinusoidal(nn.Module):
-    """Fixed waves of falling frequency: sines in the left half, cosines in the right.
+    """Sinusoidal positional encoding: sines in the left half, cosines in the right.
 
     Attention Is All You Need, section 3.5 (https://arxiv.org/abs/1706.03762).
     """
@@ -33,7 +33,7 @@ class Sinusoidal(nn.Module):
 
 
 class Learned(nn.Module):
-    """A table with one learned vector a position."""
+    """Learned positional embedding: one vector per position."""
 
     def __init__(self, max_positions: int, dim: int) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ class Learned(nn.Module):
 
 
 class Rotary(nn.Module):
-    """Turns each pair of neighbouring features of q and k by an angle that grows with the position.
+    """Rotary positional embedding: rotates pairs of features of q and k by an angle proportional to the position.
 
     RoFormer (https://arxiv.org/abs/2104.09864).
     """
@@ -60,22 +60,22 @@ class Rotary(nn.Module):
         if head_dim % 2:
             raise ValueError(f"the head width must be even for rotary positions, but is {head_dim}")
         self.head_dim, self.base = head_dim, base
-        self._known: Tensor | None = None  # the angles of the positions met so far, (T, 1, E/2)
+        self._table: Tensor | None = None  # the angles of the positions used so far, (T, 1, E/2)
 
     def angles(self, start: int | Tensor, count: int, device: torch.device) -> Tensor:
-        """Unit complex numbers for these positions, ready to spread over heads: (B or 1, T, 1, E/2)."""
+        """Unit complex numbers for these positions, broadcastable over heads: (B or 1, T, 1, E/2)."""
         needed = count + (start if isinstance(start, int) else int(start.max()))
-        known = self._known  # another thread may replace it at any time
-        if known is None or known.shape[0] < needed or known.device != device:
+        table = self._table  # another thread may replace it at any time
+        if table is None or table.shape[0] < needed or table.device != device:
             with torch.inference_mode(False):  # kept, so a later call may need them for a gradient
                 steps = torch.arange(self.head_dim // 2, device=device, dtype=torch.float32) * (2 / self.head_dim)
-                room = torch.arange(max(2 * needed, 64), device=device)  # some more: generation goes on
-                angle = room[:, None, None] * self.base**-steps  # (T, 1, E/2)
-                known = self._known = torch.polar(torch.ones_like(angle), angle)
+                position = torch.arange(max(2 * needed, 64), device=device)  # some more, for generation
+                angle = position[:, None, None] * self.base**-steps  # (T, 1, E/2)
+                table = self._table = torch.polar(torch.ones_like(angle), angle)
         if isinstance(start, int):
-            return known[None, start:needed]
-        return known[positions(start, count, device)]
+            return table[None, start:needed]
+        return table[positions(start, count, device)]
 
     def forward(self, x: Tensor, start: int | Tensor) -> Tensor:
-        """(B, T, H, E) -> the same, turned."""
+        """Rotate x (B, T, H, E) by the positions of its tokens."""
         return rotate_pairs(x, self.angles(start, x.shape[1], x.device))

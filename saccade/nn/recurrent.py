@@ -19,7 +19,7 @@ _KERNELS: dict[str, Callable[..., nn.RNNBase]] = {"rnn": nn.RNN, "gru": nn.GRU, 
 
 
 class Recurrent(nn.Module):
-    """Reads a sequence and returns every output and the last state: (y_t, s_t) = f(x_t, s_t-1).
+    """RNN, GRU or LSTM: (y_t, s_t) = f(x_t, s_t-1).
 
     The whole sequence goes through torch's fused kernel; `step` is the same function written out, for decoding.
     """
@@ -33,21 +33,21 @@ class Recurrent(nn.Module):
 
     def forward(self, x: Tensor, state: State | None = None, *, keep: Tensor | None = None) -> tuple[Tensor, State]:
         """(B, T, D) -> outputs (B, T, S or 2S), 0 where `keep` is False, and the state after the last real token."""
-        given = None if state is None else state if self.cell == "lstm" else state[0]
+        first = None if state is None else state if self.cell == "lstm" else state[0]
         if keep is None:
-            out, last = self.kernel(x, given)
+            out, last = self.kernel(x, first)
         else:
             if (keep[:, 1:] & ~keep[:, :-1]).any():
-                raise ValueError("padding must stand after the real tokens of a row, but stands before one")
-            length = keep.sum(1).clamp_min(1)  # a row of padding is read as one token, then put to zero
+                raise ValueError("padding must come after the real tokens of a row, but comes before one")
+            length = keep.sum(1).clamp_min(1)  # a row of padding counts as one token, whose output is then set to zero
             packed = pack_padded_sequence(x, length.cpu(), batch_first=True, enforce_sorted=False)
-            out, last = self.kernel(packed, given)
+            out, last = self.kernel(packed, first)
             out, _ = pad_packed_sequence(out, batch_first=True, total_length=x.shape[1])
             out = out * keep[..., None]
         return out, last if self.cell == "lstm" else (last,)
 
     def start(self, rows: int) -> State:
-        """The state before the first token: zeros."""
+        """Return the initial state: zeros."""
         like = self.kernel.weight_hh_l0
         assert isinstance(like, Tensor)
         count = self.depth * (2 if self.bidirectional else 1)
@@ -55,15 +55,17 @@ class Recurrent(nn.Module):
         return (zeros, zeros) if self.cell == "lstm" else (zeros,)
 
     def step(self, x: Tensor, state: State) -> tuple[Tensor, State]:
-        """One token x (B, D) for each row: the output (B, S) and the next state."""
+        """Process one token x (B, D) per row; returns the output (B, S) and the next state."""
         if self.bidirectional:
-            raise ValueError("a recurrent layer that reads both ways cannot go step by step")
+            raise ValueError("a bidirectional recurrent layer cannot be stepped, as it needs the whole sequence")
         after: list[State] = []
         for layer in range(self.depth):
             names = (f"weight_ih_l{layer}", f"weight_hh_l{layer}", f"bias_ih_l{layer}", f"bias_hh_l{layer}")
             w_in, w_state, b_in, b_state = (getattr(self.kernel, name) for name in names)
-            own = tuple(part[layer] for part in state)
-            after.append(CELLS[self.cell](F.linear(x, w_in, b_in), F.linear(own[0], w_state, b_state), own))
+            layer_state = tuple(part[layer] for part in state)
+            after.append(
+                CELLS[self.cell](F.linear(x, w_in, b_in), F.linear(layer_state[0], w_state, b_state), layer_state)
+            )
             x = after[-1][0]
         return x, tuple(torch.stack(parts) for parts in zip(*after, strict=True))
 
@@ -84,9 +86,9 @@ def gru_cell(new: Tensor, old: Tensor, state: State) -> State:
 
 def lstm_cell(new: Tensor, old: Tensor, state: State) -> State:
     """c' = f c + i g, h' = o tanh(c') (Hochreiter and Schmidhuber, 1997)."""
-    enter, forget, value, leave = (new + old).chunk(4, -1)
-    cell = torch.sigmoid(forget) * state[1] + torch.sigmoid(enter) * torch.tanh(value)
-    return torch.sigmoid(leave) * torch.tanh(cell), cell
+    input_gate, forget_gate, value, output_gate = (new + old).chunk(4, -1)
+    cell = torch.sigmoid(forget_gate) * state[1] + torch.sigmoid(input_gate) * torch.tanh(value)
+    return torch.sigmoid(output_gate) * torch.tanh(cell), cell
 
 
 CELLS = {"rnn": rnn_cell, "gru": gru_cell, "lstm": lstm_cell}

@@ -1,4 +1,4 @@
-"""Transformer: every encoder and decoder of the house, from one config.
+"""Transformer: encoder and decoder stacks, from one config.
 
 Attention Is All You Need (https://arxiv.org/abs/1706.03762). Shapes: B rows, T tokens, S memory tokens, D width.
 """
@@ -20,46 +20,46 @@ from saccade.nn.positions import Learned, Rotary, Sinusoidal
 
 @dataclass(frozen=True)
 class TransformerConfig:
-    """The shape of one stack; its role (causal, with memory) is said by the model that uses it."""
+    """The shape of one stack; the model that uses it decides on masks and memory."""
 
     dim: int = 128
     """width of the residual stream"""
     depth: int = 4
     """number of layers"""
     heads: int = 4
-    """query heads; dim must be a multiple"""
+    """query heads; dim must be a multiple of it"""
     kv_heads: int = 0
     """key/value heads (grouped-query attention); 0: as many as heads"""
     hidden: int = 512
-    """inner width of the feed-forward"""
+    """inner width of the feed-forward layers"""
     activation: Literal["relu", "squared_relu", "gelu", "gelu_tanh", "silu", "swiglu"] = "squared_relu"
-    """activation of the feed-forward"""
+    """activation of the feed-forward layers"""
     norm: Literal["layer", "rms", "plain_rms"] = "plain_rms"
-    """layer: mean 0, deviation 1; rms: root mean square 1; plain_rms: the same without a learned gain"""
+    """layer: LayerNorm; rms: RMSNorm; plain_rms: RMSNorm without a learned gain"""
     epsilon: float = 0.0
-    """what a norm adds under its root; 0: 1e-5 for layer, 1e-6 for the others"""
+    """epsilon of the norms; 0: 1e-5 for layer, 1e-6 for rms and plain_rms"""
     norm_first: bool = True
-    """pre-norm (stable at any depth) or, false, post-norm as published in 2017"""
+    """pre-norm (stable at any depth); false: post-norm, as published in 2017"""
     position: Literal["rotary", "learned", "sinusoidal", "none"] = "rotary"
-    """how a token knows where it stands"""
+    """positional encoding"""
     max_positions: int = 256
-    """max_length sequence that learned positions can number; the context of a language model"""
+    """longest sequence for learned positions; context size of a language model"""
     rotary_base: float = 10000.0
-    """slowest wavelength of rotary positions, in positions"""
+    """base of the rotary wavelengths (theta)"""
     score: Literal["scaled_dot", "cosine"] = "cosine"
-    """fit of query and key; cosine: both brought to one length first (QK-norm)"""
+    """similarity of query and key; cosine: both are normalized first (QK-norm)"""
     window: int = 0
-    """a token sees only this many nearest ones; 0: all"""
+    """sliding window: a token sees only tokens less than this many positions away; 0: all"""
     bias: bool = False
     """biases in linear layers and norms"""
     qkv_bias: bool = False
-    """biases of queries, keys and values, where the other layers have none"""
+    """biases in the projections to queries, keys and values, where the other layers have none"""
     dropout: float = 0.0
-    """share of values dropped in training, before each residual,"""
+    """dropout probability before each residual connection"""
     inner_dropout: bool = True
-    """and inside the feed-forward too, where the published models drop nothing"""
+    """dropout inside the feed-forward layers too, as few published models have it"""
     attention_dropout: float = 0.0
-    """share of attention weights dropped in training; slow where the fused kernel has no dropout, as on a CPU"""
+    """dropout probability of attention weights; slow on a CPU, whose fused kernel has no dropout"""
 
     def __post_init__(self) -> None:
         least = {"dim": 1, "depth": 0, "heads": 1, "kv_heads": 0, "hidden": 1, "max_positions": 1, "window": 0}
@@ -86,7 +86,7 @@ class TransformerConfig:
 
 
 class Layer(nn.Module):
-    """Attention to itself, to a memory if there is one, then feed-forward; each with its residual."""
+    """Self-attention, cross-attention if there is a memory, then feed-forward; each with its residual connection."""
 
     def __init__(self, config: TransformerConfig, memory_dim: int | None = None) -> None:
         super().__init__()
@@ -96,8 +96,8 @@ class Layer(nn.Module):
         if memory_dim is not None:
             self.cross = self._attention(config, memory_dim)
             self.cross_residual = self._residual(config)
-        inside = config.dropout if config.inner_dropout else 0.0
-        self.feed = FeedForward(config.dim, config.hidden, config.activation, bias=config.bias, dropout=inside)
+        inner = config.dropout if config.inner_dropout else 0.0
+        self.feed = FeedForward(config.dim, config.hidden, config.activation, bias=config.bias, dropout=inner)
         self.feed_residual = self._residual(config)
 
     @staticmethod
@@ -131,11 +131,11 @@ class Layer(nn.Module):
         cache: KVCache | None,
         name: str,
     ) -> Tensor:
-        own = cache.layer(f"{name}.self") if cache else None
-        x = self.self_residual(x, lambda y: self.self(y, mask=mask, cache=own))
+        self_cache = cache.layer(f"{name}.self") if cache else None
+        x = self.self_residual(x, lambda y: self.self(y, mask=mask, cache=self_cache))
         if self.cross is not None:
-            look, fixed = self.cross, cache.layer(f"{name}.cross") if cache else None
-            x = self.cross_residual(x, lambda y: look(y, memory, mask=memory_mask, cache=fixed))
+            cross, cross_cache = self.cross, cache.layer(f"{name}.cross") if cache else None
+            x = self.cross_residual(x, lambda y: cross(y, memory, mask=memory_mask, cache=cross_cache))
         result: Tensor = self.feed_residual(x, self.feed)
         emit(self, result)
         return result
@@ -151,7 +151,7 @@ def layer_outputs(stack: Any, wanted: bool) -> Iterator[list[Tensor]]:
 
 
 class Transformer(nn.Module):
-    """A stack of layers over (B, T, D); with `memory_dim` each layer also looks at a memory (B, S, that width)."""
+    """A stack of layers over (B, T, D); with `memory_dim` each layer also attends to a memory (B, S, memory_dim)."""
 
     def __init__(self, config: TransformerConfig, memory_dim: int | None = None, *, depth: int | None = None) -> None:
         super().__init__()
@@ -178,9 +178,9 @@ class Transformer(nn.Module):
         count: Tensor | None = None,
         states: list[Tensor] | None = None,
     ) -> Tensor:
-        """`count` (B,): how many of these tokens are real, where rows of a cached call end apart.
+        """`count` (B,): number of real tokens per row, where the rows of a cached call have different lengths.
 
-        `states` is filled with what goes into the first layer and what comes out of each, the last one normed.
+        `states` is filled with the input of the first layer and the output of each, the last one after the norm.
         """
         start = cache.start if cache else 0
         tokens = x.shape[1]
@@ -190,13 +190,13 @@ class Transformer(nn.Module):
         keys = tokens + (cache.longest if cache else 0)
         # KernelMask once here; every layer shares the result.
         lowered = mask.lower(tokens, keys, start, x.device) if mask else None
-        looked = None
+        lowered_memory = None
         if memory_mask is not None and memory is not None:
-            looked = memory_mask.lower(tokens, memory.shape[1], start, x.device)
+            lowered_memory = memory_mask.lower(tokens, memory.shape[1], start, x.device)
         for index in range(self.depth):
             if states is not None:
                 states.append(x)
-            x = self._modules[str(index)](x, memory, lowered, looked, cache, str(index))  # type: ignore[misc]
+            x = self._modules[str(index)](x, memory, lowered, lowered_memory, cache, str(index))  # type: ignore[misc]
         if cache is not None:
             cache.advance(tokens if count is None else count)
         result: Tensor = self.norm(x)

@@ -27,7 +27,7 @@ def test_r28_a_2x4_matrix_times_a_4x3_matrix_is_2x3():
 
 def test_r28_an_embedding_of_512_gives_queries_keys_and_values_of_64():
     attention = Attention(512, 8)
-    q, k, v = attention._self(torch.randn(1, 2, 512), 0)
+    q, k, v = attention._project_self(torch.randn(1, 2, 512), 0)
     assert q.shape == k.shape == v.shape == (1, 8, 2, 64)
 
 

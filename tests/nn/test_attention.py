@@ -137,7 +137,7 @@ def test_any_shape_equals_the_weights_in_the_open(rows, tokens, heads, width, sh
     attention = Attention(heads * width, heads, kv_heads=heads // share).double()
     x = torch.randn(rows, tokens, heads * width, dtype=torch.double)
     allowed = torch.rand(rows, tokens, tokens) < 0.7
-    q, k, v = attention._self(x, 0)
+    q, k, v = attention._project_self(x, 0)
     weights = attention.weights(q, k, allowed[:, None])
     by_hand = attention.out((weights @ repeat_heads(v, heads)).transpose(1, 2).flatten(2))
     torch.testing.assert_close(attention(x, mask=Graph(allowed)), by_hand, atol=1e-12, rtol=1e-12)

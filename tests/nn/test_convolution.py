@@ -56,6 +56,6 @@ def test_padding_counts_as_beyond_the_edge(causal):
 
 
 def test_an_even_width_has_no_centre():
-    with pytest.raises(ValueError, match="width must be odd for a centred convolution, but is 4"):
+    with pytest.raises(ValueError, match="kernel_size must be odd for a centred convolution, but is 4"):
         Convolution(3, 4)
     assert Convolution(3, 4, causal=True)(torch.randn(1, 5, 3)).shape == (1, 5, 3)

@@ -115,5 +115,5 @@ def test_what_a_recurrent_layer_cannot_do_is_named():
     with pytest.raises(ValueError, match="cell must be one of rnn, gru, lstm, but is 'gur'"):
         Recurrent("gur", 3, 4)
     layer = Recurrent("gru", 3, 4, bidirectional=True)
-    with pytest.raises(ValueError, match="a recurrent layer that reads both ways cannot go step by step"):
+    with pytest.raises(ValueError, match="a bidirectional recurrent layer cannot be stepped"):
         layer.step(torch.randn(1, 3), layer.start(1))

@@ -95,7 +95,7 @@ WAYS = [
 @pytest.mark.parametrize("second", WAYS)
 def test_two_threads_on_one_model_get_their_own_results(model, first, second):
     ways, ids = (first, second), (torch.randint(20, (2, 6)), torch.randint(20, (1, 5)))
-    before = [dict(module.__dict__) for module in model.modules() if not hasattr(module, "_known")]
+    before = [dict(module.__dict__) for module in model.modules() if not hasattr(module, "_table")]
     alone = [way(model, rows) for way, rows in zip(ways, ids, strict=True)]
     meeting, results = threading.Barrier(2), {}
 
@@ -121,4 +121,4 @@ def test_two_threads_on_one_model_get_their_own_results(model, first, second):
         for found in results[number]:
             assert len(found) == len(alone[number])
             assert all(torch.equal(a, b) for a, b in zip(found, alone[number], strict=True))
-    assert before == [dict(module.__dict__) for module in model.modules() if not hasattr(module, "_known")]
+    assert before == [dict(module.__dict__) for module in model.modules() if not hasattr(module, "_table")]

@@ -8,7 +8,7 @@ from saccade.models.seq2seq.interface import Vocabularies
 from saccade.models.seq2seq.universal import UniversalConfig, UniversalTranslator
 from saccade.nn.masks import Causal
 from saccade.nn.transformer import TransformerConfig
-from saccade.nn.universal import TIME, Universal
+from saccade.nn.universal import STEP_SCALE, Universal
 
 CONFIG = TransformerConfig(dim=8, heads=2, hidden=12)
 
@@ -67,7 +67,7 @@ def test_the_output_is_the_mean_of_the_states_weighted_by_halting():
         for token in range(7):
             state, spent, mean = x[row, token], 0.0, 0.0
             for step in range(4):
-                asked = state + TIME * stack.time(step, 1, x.device)[0, 0]
+                asked = state + STEP_SCALE * stack.step_encoding(step, 1, x.device)[0, 0]
                 chance = float(torch.sigmoid(stack.halt(asked)))
                 last = spent + chance > 0.9 or step == 3
                 mean += (1 - spent if last else chance) * (step + 1)
@@ -125,7 +125,7 @@ def test_the_cost_has_a_gradient_that_asks_for_fewer_steps():
 def test_one_step_is_one_application_of_the_layer(norm_first):
     stack, x = make(steps=1, norm_first=norm_first), torch.randn(2, 5, 8).double()
     out, halting = stack(x, mask=Causal())
-    state = x + TIME * stack.time(0, 1, x.device)
+    state = x + STEP_SCALE * stack.step_encoding(0, 1, x.device)
     by_hand = stack.layer(state, None, Causal().lower(5, 5, 0, x.device), None, None, "")
     torch.testing.assert_close(out, stack.norm(by_hand))
     assert (halting.steps == 1).all() and (halting.cost == 2).all()
@@ -150,5 +150,5 @@ def test_it_knows_where_a_token_stands_and_which_step_it_is(position):
     assert not torch.allclose(stack(x)[0].flip(1), stack(x.flip(1))[0])
     nowhere = make(steps=2, position="none")
     torch.testing.assert_close(nowhere(x)[0].flip(1), nowhere(x.flip(1))[0])
-    steps = torch.cat([stack.time(step, 1, x.device) for step in range(8)])
+    steps = torch.cat([stack.step_encoding(step, 1, x.device) for step in range(8)])
     assert (torch.cdist(steps[:, 0], steps[:, 0]) + torch.eye(8) > 0.5).all()
