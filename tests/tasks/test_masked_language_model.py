@@ -151,15 +151,23 @@ def test_many_texts_are_filled_in_as_each_alone(ready, batched_as_alone, book):
     assert [len(answer.scores) for answer in answers] == [6, 6, 6, 4, *[6] * 8]
 
 
-def test_two_threads_may_use_one_model_at_once(ready, book):
-    task = ready("masked_language_model", book, *SMALL)
-    examples = [{"text": f"the [MASK] {'sat on a mat ' * (number % 3)}"} for number in range(30)]
+@pytest.mark.parametrize("cores", [1, 3])
+def test_two_threads_may_use_one_model_at_once(ready, book, cores):
+    task, before = ready("masked_language_model", book, *SMALL), torch.get_num_threads()
+    examples = [{"text": f"the [MASK] {'sat on a mat ' * (number % 3)}"} for number in range(300)]
     expected = [dict(one.scores) for one in task.predict(examples, task.Options())]
-    with ThreadPoolExecutor(4) as pool:
-        answers = list(pool.map(lambda _: list(task.predict(examples, task.Options(attention=True))), range(4)))
+    torch.set_num_threads(cores)
+    try:
+        with ThreadPoolExecutor(2) as pool:
+            answers = list(pool.map(lambda _: list(task.predict(examples, task.Options())), range(4)))
+            maps = list(pool.map(lambda row: task.attention(task.encode(examples[row]["text"])), range(20)))
+    finally:
+        torch.set_num_threads(before)
     for answer in answers:
         assert [dict(one.scores) for one in answer] == [pytest.approx(scores, rel=1e-4) for scores in expected]
-        assert all(len(one.attention) == 2 for one in answer)
+    for row, attention in enumerate(maps):
+        length = len(task.encode(examples[row]["text"]).ids)
+        assert [one.weights.shape for one in attention.values()] == [(2, length, length)] * 2
     assert not task.model.training
 
 
