@@ -1,0 +1,1 @@
+"""Training: the only loop, optimizers and schedules, budgets, prefetching."""
