@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -112,7 +113,7 @@ class LabelledTask(EncoderTask):
         write_json(assets / LABELS, cls.describe_labels(train, rows))
         return [
             *notes,
-            *cls.write_encoder(config, [*train.texts, *train.seconds], assets, base),
+            *cls.write_encoder(config, chain(train.texts, train.seconds), assets, base),
             *rows.notes(),
         ]
 
@@ -251,6 +252,6 @@ def _fingerprint(splits: Iterable[Labelled]) -> str:
     digest = hashlib.sha256()
     for rows in splits:
         digest.update(json.dumps([len(rows), rows.labels, rows.numbers]).encode())
-        for text in (*rows.texts, *rows.seconds):
+        for text in chain(rows.texts, rows.seconds):
             digest.update(f"{text}\n".encode())
     return digest.hexdigest()[:16]
