@@ -49,11 +49,11 @@ class Config:
     """Settings of policy and critic."""
 
     model: TransformerConfig = field(
-        default_factory=lambda: TransformerConfig(dim=16, depth=1, heads=2, hidden=32, position="learned")
+        default_factory=lambda: TransformerConfig(dim=16, depth=1, heads=2, hidden=32, position="none")
     )
-    walkers: int = 32
+    walkers: int = 256
     """environments that are stepped side by side"""
-    critic_lr: float = 0.003
+    critic_lr: float = 0.01
     """learning rate of the critic"""
     penalty: float = 0.01
     """weight of the critic's gradient penalty"""
@@ -101,11 +101,11 @@ class Reader(nn.Module):
         super().__init__()
         self.cell = nn.Linear(3, config.dim)
         self.encoder = Transformer(config)
-        self.head = nn.Linear(config.dim, outputs)
+        self.head = nn.Linear(CELLS * config.dim, outputs)
 
     def read(self, cells: Tensor, states: list[Tensor] | None = None) -> Tensor:
-        one_hot = F.one_hot(cells.long(), 3).float()  # (B, C, 3)
-        out: Tensor = self.head(self.encoder(patch_embeddings(self.cell(one_hot)), states=states).mean(1))
+        one_hot = F.one_hot(cells.long(), 3).to(self.head.weight.dtype)  # (B, C, 3)
+        out: Tensor = self.head(self.encoder(patch_embeddings(self.cell(one_hot)), states=states).flatten(1))
         return out
 
 
@@ -137,7 +137,7 @@ class Critic(Reader):
         """The squared error, with a penalty on the slope of the value between two situations."""
         with twice_differentiable():
             one_hot = F.one_hot(cells.long(), 3).float().requires_grad_()
-            values = self.head(self.encoder(self.cell(one_hot)).mean(1))[:, 0]
+            values = self.head(self.encoder(self.cell(one_hot)).flatten(1))[:, 0]
             (slope,) = torch.autograd.grad(values.sum(), one_hot, create_graph=True)
             return F.mse_loss(values, returns) + penalty * slope.square().sum((1, 2)).mean()
 
@@ -205,7 +205,7 @@ class Task(Contract):
 
     @classmethod
     def train_defaults(cls, config: Any) -> list[str]:
-        return ["train.optim.kind=adamw", "train.optim.lr=0.01"]
+        return ["train.optim.kind=adamw", "train.optim.lr=0.02", "train.optim.schedule=constant"]
 
     @classmethod
     def prepare(
@@ -285,7 +285,7 @@ class Task(Contract):
         states: list[Tensor] = []
         logits = self.policy.logits(prediction.trace[None], states)
         scale = self.policy.temperature
-        by_layer = [(f"encoder.{n}", self.policy.head(x.mean(1)) / scale) for n, x in enumerate(states[1:])]
+        by_layer = [(f"encoder.{n}", self.policy.head(x.flatten(1)) / scale) for n, x in enumerate(states[1:])]
         axis = StepAxis(Role.STATE, tuple(f"cell {number}" for number in range(CELLS)))
         position = StepAxis(Role.LABEL, ("action",))
         layered = tuple(by_layer) if layers else ()

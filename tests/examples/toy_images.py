@@ -52,7 +52,7 @@ class Config:
     """Settings of the classifier."""
 
     model: TransformerConfig = field(
-        default_factory=lambda: TransformerConfig(dim=16, depth=1, heads=2, hidden=32, position="learned")
+        default_factory=lambda: TransformerConfig(dim=16, depth=1, heads=2, hidden=32, position="none")
     )
     batch_size: int = 16
     """images of one step"""
@@ -103,19 +103,19 @@ class ImageBatch:
 
 
 class Classifier(nn.Module):
-    """Patches through a Transformer; the mean of its outputs is classified."""
+    """Patches through a Transformer; its outputs together are classified."""
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
         self.patches = nn.Linear(PATCH * PATCH, config.dim)
         self.encoder = Transformer(config)
-        self.head = nn.Linear(config.dim, len(LABELS))
+        self.head = nn.Linear(GRID * GRID * config.dim, len(LABELS))
 
     def forward(self, pixels: Tensor, labels: Tensor | None = None, *, states: list[Tensor] | None = None) -> Tensor:
         """Logits (B, 2) of images (B, H, W), or the mean loss where labels (B,) are given."""
-        x = (pixels.float() / 255).unfold(1, PATCH, PATCH).unfold(2, PATCH, PATCH)  # (B, G, G, P, P)
+        x = (pixels.to(self.head.weight.dtype) / 255).unfold(1, PATCH, PATCH).unfold(2, PATCH, PATCH)  # (B, G, G, P, P)
         x = patch_embeddings(self.patches(x.flatten(3).flatten(1, 2)))  # (B, G * G, D)
-        logits: Tensor = self.head(self.encoder(x, states=states).mean(1))
+        logits: Tensor = self.head(self.encoder(x, states=states).flatten(1))
         return logits if labels is None else F.cross_entropy(logits, labels)
 
 
@@ -132,6 +132,10 @@ class Task(Contract):
     def __init__(self, config: Config) -> None:
         self.config, self.model = config, Classifier(config.model)
         self.parts: dict[Split, Images] = {}
+
+    @classmethod
+    def train_defaults(cls, config: Any) -> list[str]:
+        return ["train.optim.kind=adamw", "train.optim.lr=0.01"]
 
     @classmethod
     def prepare(
@@ -199,7 +203,7 @@ class Task(Contract):
     def rerun(self, prediction: Prediction, *, layers: bool = False) -> ForwardTrace:
         states: list[Tensor] = []
         logits = self.model(prediction.trace[None], states=states)
-        by_layer = [(f"encoder.{n}", self.model.head(x.mean(1))) for n, x in enumerate(states[1:])] if layers else []
+        by_layer = [(f"encoder.{n}", self.model.head(x.flatten(1))) for n, x in enumerate(states[1:])] if layers else []
         chosen, position = (int(logits.argmax()),), StepAxis(Role.LABEL, ("label",))
         return ForwardTrace(
             logits, chosen, position, (self._axis(prediction.trace),), LABELS.__getitem__, tuple(by_layer)
