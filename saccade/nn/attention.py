@@ -159,9 +159,8 @@ class Attention(nn.Module):
                 k, v = cache.extend(k, v)
         else:
             q = self._split_heads(self.q(x), self.heads, start)  # (B, H, Q, E)
-            k, v = (
-                self._project_memory(memory) if cache is None else cache.remember(lambda: self._project_memory(memory))
-            )
+            project = partial(self._project_memory, memory)
+            k, v = project() if cache is None else cache.remember(project)
         lowered = mask.lower(q.shape[2], k.shape[2], start, x.device) if isinstance(mask, Mask) else mask
         notify(self, q, k, lowered, cache)
         beams = q.shape[0] // k.shape[0]  # rows that share one memory
