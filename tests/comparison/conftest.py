@@ -1,4 +1,4 @@
-"""A result as a comparison leaves it, made up: the report and its words are tested without training anything."""
+"""An invented result of a comparison: the report is tested without training anything."""
 
 import pytest
 
@@ -8,7 +8,7 @@ LENGTHS = (10, 100, 1000)
 
 def trained(name, score, last):
     classes = [{"from": 0, "to": 8, "count": 40, "value": score}, {"from": 8, "to": 31, "count": 9, "value": last}]
-    seen = {
+    alignment = {
         "name": "decoder.0.cross",
         "rows": ["le", EVIL],
         "columns": ["the", "cat"],
@@ -43,12 +43,12 @@ def trained(name, score, last):
         "losses": [[10, 1.0, 1000, 3.0]],
         "sequential": {"steps": "n" if name.startswith("rnn") else "3", "at": 101, "grows": name.startswith("rnn")},
         "chain": {"101": 1000},
-        "reach": {"of": 101, "seen": 101, "half": 3, "most": 11, "shares": [0.0, 0.5, 0.5]},
+        "reach": {"of": 101, "seen": 101, "half": 3, "most": 11, "fractions": [0.0, 0.5, 0.5]},
         "sentence": {
             "input": EVIL,
             "reference": "",
             "output": f"le chat {EVIL}",
-            "alignment": None if name == "rnn" else seen,
+            "alignment": None if name == "rnn" else alignment,
             "steps": steps if name == "universal" else [],
         },
         "assets": {"tokenizer.json": "ab" * 32},
@@ -64,13 +64,13 @@ def probe(*values):
 
 @pytest.fixture
 def result():
-    """Three models that were trained and one that was not."""
+    """Three trained models and one that failed."""
     rows = [{"tokens": n, "plain": n * n * 8, "fused": n * 1024} for n in (256, 512, 1024)]
     return {
         "run": {
             "data": f"/data/{EVIL}.tsv",
             "models": ["rnn", "rnn+attention", "convolution", "universal"],
-            "words": ["train.minutes=5", f"x={EVIL}"],
+            "overrides": ["train.minutes=5", f"x={EVIL}"],
             "probe_minutes": 1.0,
             "sentence": f"the cat {EVIL}",
             "reference": "le chat",
