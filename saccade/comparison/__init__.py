@@ -14,6 +14,7 @@ MODELS = ("rnn", "rnn+attention", "convolution", "transformer", "universal")
 
 def compare(
     data: str | Path,
+    /,
     *,
     models: Sequence[str] = MODELS,
     minutes: float = 5.0,

@@ -44,6 +44,7 @@ from saccade.nn.probe import RecordedRow, record
 from saccade.nn.transformer import layer_outputs
 from saccade.pretrained.processors import TextProcessor
 from saccade.tasks._language_model.generation import Continuation, GenerationOptions, TextGenerator
+from saccade.tasks._pretrained import cannot_run
 
 CHARACTERS_BELOW = 5_000_000  # bytes; a smaller text is tokenized into characters
 QUICK = 16_384  # tokens of a quick evaluation
@@ -283,7 +284,8 @@ class Task(CoreTask):
     @classmethod
     def from_pretrained(cls, pretrained: Pretrained) -> Task:
         network = pretrained.network
-        assert isinstance(network, GPT)
+        if not isinstance(network, GPT):
+            raise cannot_run(pretrained, "language_model")
         return cls(TextConfig(model=pretrained.config), pretrained.processor, network, pretrained.family)
 
     def to_pretrained(self) -> Pretrained:

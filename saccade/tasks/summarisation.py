@@ -13,9 +13,9 @@ from saccade.core import Field, Pretrained, Progress, Text, ignore_progress
 from saccade.data import lengths
 from saccade.data.formats.bitext import PairReader, PairSettings
 from saccade.decode.search import Search
-from saccade.errors import UsageError
 from saccade.metrics import generation
 from saccade.tasks import translation
+from saccade.tasks._pretrained import cannot_run
 from saccade.tasks._seq2seq.settings import METRICS, TranslationConfig, TranslationOptions
 from saccade.tasks._seq2seq.tokenizers import PairTokenizers
 
@@ -95,7 +95,7 @@ class Task(translation.Task):
 
     @classmethod
     def from_pretrained(cls, pretrained: Pretrained) -> Self:
-        raise UsageError(f"a pretrained {pretrained.task} model cannot be opened for summarisation")
+        raise cannot_run(pretrained, "summarisation")
 
     def load_data(self, data: Path, *, eval_only: bool = False, progress: Progress = ignore_progress) -> list[str]:
         notes = super().load_data(data, eval_only=eval_only, progress=progress)

@@ -40,6 +40,7 @@ from saccade.models.seq2seq.architectures import Seq2SeqConfig, build
 from saccade.models.seq2seq.interface import Seq2Seq, Seq2SeqLoss, Vocabularies
 from saccade.nn.transformer import layer_outputs
 from saccade.pretrained.processors import TextProcessor
+from saccade.tasks._pretrained import cannot_run
 from saccade.tasks._seq2seq.attention import alignment_map, attention_maps, source_tensors
 from saccade.tasks._seq2seq.searching import POSITIONS, ROWS, search_targets, stream_target
 from saccade.tasks._seq2seq.settings import METRICS, TranslationConfig, TranslationOptions
@@ -259,7 +260,8 @@ class Task(CoreTask):
     def from_pretrained(cls, pretrained: Pretrained) -> Self:
         """Return a translator with the special tokens of its own vocabulary; the start token is never generated."""
         processor, network = pretrained.processor, pretrained.network
-        assert isinstance(network, Seq2Seq)
+        if not isinstance(network, Seq2Seq):
+            raise cannot_run(pretrained, "translation")
         if processor.decoder_start_id is None or not processor.eos_ids:
             raise UsageError("config.json must have decoder_start_token_id and eos_token_id, but has not both")
         end = processor.eos_ids[0]

@@ -348,5 +348,8 @@ def test_a_language_model_goes_through_pretrained_and_back(task: Task) -> None:
     stopped = predict(Task.from_pretrained(dataclasses.replace(pretrained, processor=ends)), "line", GREEDY)
     expected = next(at for at, token in enumerate(generated) if token in ends.eos_ids)
     assert stopped.scores["tokens"] == expected
+    other = dataclasses.replace(pretrained, network=torch.nn.Linear(2, 2), task="translation")
+    with pytest.raises(UsageError, match="a translation cannot run as the task language_model; leave out --task, or"):
+        Task.from_pretrained(other)
     with pytest.raises(UsageError, match="cannot be fine-tuned from a pretrained model yet"):
         Task.prepare(task.config, Path("text.txt"), Path(), base=pretrained)

@@ -183,5 +183,5 @@ def test_a_pretrained_translator_cannot_summarise(tmp_path: Path) -> None:
     task, _ = make(tmp_path, documents(60))
     pretrained = task.to_pretrained()
     assert pretrained.task == "summarisation"
-    with pytest.raises(UsageError, match="a pretrained summarisation model cannot be opened for summarisation"):
+    with pytest.raises(UsageError, match="a summarisation cannot run as the task summarisation; leave out --task"):
         Task.from_pretrained(pretrained)

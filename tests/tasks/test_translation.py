@@ -439,6 +439,9 @@ def test_a_translator_goes_through_pretrained_and_back(translator: Task) -> None
     wrong = dataclasses.replace(pretrained, processor=dataclasses.replace(pretrained.processor, eos_ids=()))
     with pytest.raises(UsageError, match="must have decoder_start_token_id and eos_token_id, but has not both"):
         Task.from_pretrained(wrong)
+    other = dataclasses.replace(pretrained, network=torch.nn.Linear(2, 2), task="language_model")
+    with pytest.raises(UsageError, match="a language_model cannot run as the task translation; leave out --task, or"):
+        Task.from_pretrained(other)
     with pytest.raises(UsageError, match="translation cannot be fine-tuned from a pretrained model yet"):
         Task.prepare(translator.config, Path("pairs.tsv"), Path(), base=pretrained)
 
