@@ -16,6 +16,7 @@ from torch import Tensor
 from saccade.core import AttentionMap, Axis, TokenAxis
 from saccade.errors import DataError, UsageError
 
+CONTINUATION = "##"  # before WordPiece tokens that continue a word
 PAIR = re.compile(r"([0-9]{1,9})-([0-9]{1,9})")
 
 
@@ -41,9 +42,12 @@ def word_axis(axis: Axis) -> tuple[Axis, Tensor | None]:
     if len(axis.words) != len(axis):
         raise ValueError(f"words must name a word for each of {len(axis)} tokens, but has {len(axis.words)}")
     index = {word: number for number, word in enumerate(dict.fromkeys(axis.words))}
+    continued = [word == before for before, word in zip((None, *axis.words), axis.words, strict=False)]
+    pairs = list(zip(axis.tokens, continued, strict=True))
+    marked = all(token.startswith(CONTINUATION) for token, continues in pairs if continues)
     texts = [""] * len(index)
-    for token, word in zip(axis.tokens, axis.words, strict=True):
-        texts[index[word]] += token
+    for (token, continues), word in zip(pairs, axis.words, strict=True):
+        texts[index[word]] += token.removeprefix(CONTINUATION) if continues and marked else token
     words = TokenAxis(axis.role, tuple(text.strip() for text in texts))
     return words, torch.tensor([index[word] for word in axis.words])
 

@@ -35,6 +35,13 @@ def test_merging_adds_key_pieces_and_averages_query_pieces():
     torch.testing.assert_close(merged.weights[0], torch.tensor([[0.3, 0.7], [0.0, 1.0]]))
 
 
+def test_merged_wordpiece_tokens_lose_their_marker():
+    words, _ = alignment.word_axis(TokenAxis(Role.TEXT, ("un", "##believ", "##able", "##"), (0, 0, 0, 1)))
+    assert words.tokens == ("unbelievable", "##")
+    others, _ = alignment.word_axis(TokenAxis(Role.TEXT, ("a", "##", "b"), (0, 0, 0)))
+    assert others.tokens == ("a##b",), "where not every continuation is marked, it is text"
+
+
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=6), st.lists(st.integers(0, 3), min_size=1, max_size=6))
 def test_merged_rows_still_sum_to_one(rows, columns):
     whole = random_attention(

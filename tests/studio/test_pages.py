@@ -194,12 +194,12 @@ def test_queries_play_one_after_the_other(visit):
     tab.click("#play")
 
     def selected():
-        every = tab.locator(".strip >> nth=0 >> .token")
+        every = tab.locator("#view .strip >> nth=0 >> .token")
         return every.evaluate_all("all => all.findIndex(one => one.matches('.on'))")
 
     tab.wait_for_selector(".token.on")
     first = selected()
-    assert tab.locator(".strip >> nth=1 >> .token.on").count() == 1  # the key with the largest weight
+    assert tab.locator("#view .strip >> nth=1 >> .token.on").count() == 1  # the key with the largest weight
     tab.wait_for_timeout(1700)
     assert selected() > first
     tab.click("#play")
@@ -222,7 +222,7 @@ def test_two_models_answer_side_by_side(visit, shoot):
 def test_hostile_words_stay_words(visit):
     tab = visit("/look?model=rows")
     look(tab, f"cat {EVIL}")
-    for view in ("lines", "token"):
+    for view in ("lines", "query"):
         tab.click(f"[data-view={view}]")
         tab.wait_for_selector(".lines path, .token.on", state="attached")
     assert tab.evaluate("window.hacked") is None

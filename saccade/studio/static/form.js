@@ -61,7 +61,7 @@ export const writeInputs = (container, values) => inputsOf(container).forEach((i
 export const isEmpty = (container) => Object.values(readInputs(container)).every((value) => value === "");
 // What an address can hold of the inputs: no files.
 export const textInputs = (values) => Object.fromEntries(Object.entries(values).filter(([, value]) => !value.startsWith("data:")));
-export const exampleName = (values) => Object.values(values).map((value) => (typeof value !== "string" ? JSON.stringify(value) : value.startsWith("data:") ? "file" : value)).join(" | ").slice(0, 80);
+export const exampleName = (values) => Object.values(values).map((value) => (typeof value !== "string" ? JSON.stringify(value) : value.startsWith("data:") ? value.match(/^data:(\w*)/)[1] || "file" : value)).join(" | ").slice(0, 80);
 // The inputs of one model for another: by name, else by position where the kinds are the same.
 export const convertInputs = (values, from, to) => Object.fromEntries(to.map((field, i) => [field.name, values[field.name] ?? (from[i]?.kind === field.kind ? values[from[i].name] : undefined)])
   .filter(([, value]) => value !== undefined));

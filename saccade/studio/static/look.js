@@ -86,7 +86,7 @@ const showPrediction = () => {
   at("empty").hidden = true;
   at("results").hidden = false;
   const { text } = prediction.output;
-  at("output").textContent = prediction.continues ? Object.values(prediction.inputs)[0] + text : text;
+  at("output").textContent = prediction.continues ? Object.values(prediction.inputs)[0] + text : text || "(no answer)";
   at("scores").replaceChildren(...Object.entries(prediction.scores).slice(0, 12).map(([name, value]) =>
     make("div", {}, make("dt", {}, name), make("dd", {}, digits(value, 4)))));
   if (!prediction.maps.length) {
@@ -170,6 +170,7 @@ const render = (done) => {
   const sqrt = at("sqrt").checked = state.sqrt ?? columns.length > LONG;
   at("steps").href = `/steps?${query({ model: state.model, ...textInputs(state.inputs), map: state.map, head: state.heads[0] ?? 0, query: tokenOf(state.row), options: optionText(at("options")) })}`;
   drawPixels(at("scale"), Array.from({ length: 64 }, (_, i) => (sqrt && view === "matrix" ? Math.sqrt(i / 63) : i / 63)), 64);
+  at("scale").hidden = view === "query" && axes()[1].kind === "grid"; // a heat map has a hue of its own
   showDownloads();
   ({ matrix: showMatrix, lines: showLines, query: showQuery })[view](rows, columns, done);
 };
@@ -239,6 +240,7 @@ const pager = (total, count) => {
   };
   return [slider];
 };
+const axisSection = (title, view) => make("section", { className: "axis" }, make("h3", {}, title), view);
 // One query: the weights of its keys, each axis in the view of its class.
 const showQuery = async (rows, columns, done) => {
   const [queries, keyAxis] = axes();
@@ -252,8 +254,8 @@ const showQuery = async (rows, columns, done) => {
     const largest = Math.max(...weights, 1e-6);
     at("largest").textContent = digits(largest);
     at("view").replaceChildren(
-      make("h3", {}, "Query"), showAxis({ axis: queries, labels: rows, selected: state.row, select }),
-      make("h3", {}, "Keys, by attention weight"), showAxis({ axis: keyAxis, labels: columns, values: weights, largest, selected: weights.indexOf(Math.max(...weights)) }));
+      axisSection("Query", showAxis({ axis: queries, labels: rows, selected: state.row, select })),
+      axisSection("Keys, by attention weight", showAxis({ axis: keyAxis, labels: columns, values: weights, largest, selected: weights.indexOf(Math.max(...weights)) })));
     showStatus(rows[state.row], strongest(weights, columns), true);
     done?.();
   } catch (error) {

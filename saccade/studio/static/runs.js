@@ -63,8 +63,7 @@ const draw = async () => {
     const shown = await Promise.all([...chosen].map((name) => request(`/api/runs/${encodeURIComponent(name)}`)));
     const over = at("over").value;
     const along = (record) => (over === "step" ? record.step : (record.seconds ?? record.elapsed) / 60);
-    const lines = (pick, name) => shown.filter((run) => pick(run).some((one) => name in one))
-      .map((run) => ({ name: run.name, points: pick(run).filter((one) => name in one).map((one) => [along(one), one[name]]) }));
+    const lines = (pick, name) => shown.map((run) => ({ name: run.name, points: pick(run).filter((one) => name in one).map((one) => [along(one), one[name]]) }));
     const names = (key) => [...new Set(shown.flatMap((run) => run[key]))];
     const x = over === "step" ? "step" : "minutes";
     const units = [...new Set(shown.map((run) => run.unit).filter(Boolean))].join(" or ") || "tokens";

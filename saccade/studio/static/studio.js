@@ -105,12 +105,14 @@ export const table = (head, rows) => {
     make("tbody", {}, ...rows.map((row) => make("tr", {}, ...row.map(cell("td")))))));
 };
 
-// The labels of an axis, sub-word tokens merged to words.
+// The labels of an axis, sub-word tokens merged to words, without the ## of WordPiece tokens.
 export const wordsOf = (axis) => {
   if (!axis.words?.length) return axis.labels;
+  const continues = axis.words.map((word, i) => i > 0 && word === axis.words[i - 1]);
+  const marked = axis.labels.every((label, i) => !continues[i] || label.startsWith("##"));
   const words = [];
   axis.labels.forEach((label, i) => {
-    if (i && axis.words[i] === axis.words[i - 1]) words[words.length - 1] += label;
+    if (continues[i]) words[words.length - 1] += marked ? label.slice(2) : label;
     else words.push(label);
   });
   return words.map((label) => label.replace(/^\u2423+|\u2423+$/g, "") || label);
