@@ -136,16 +136,16 @@ class MaskedBatches(Source):
 
     def collate(self, examples: Sequence[Example], first: int) -> MaskedBatch:
         """Mask examples whose positions in the stream start at `first`; the masked tokens depend on the position."""
-        masked = [self.masker.mask(one.ids, key(self.seed, 1, first + row)) for row, one in enumerate(examples)]
-        inputs = pad_texts([EncodedText(ids, one.second) for (ids, _), one in zip(masked, examples, strict=True)])
+        masked = [self.masker.mask(example.ids, key(self.seed, 1, first + row)) for row, example in enumerate(examples)]
+        inputs = pad_texts([EncodedText(ids, row.second) for (ids, _), row in zip(masked, examples, strict=True)])
         labels = torch.full_like(inputs.ids, -1)
         for row, (_, original) in enumerate(masked):
             labels[row, : len(original)] = torch.tensor(original)
         return MaskedBatch(
             inputs,
             labels,
-            next_labels=torch.tensor([0 if one.follows else 1 for one in examples]),
-            starts=tuple(one.start for one in examples),
+            next_labels=torch.tensor([0 if example.follows else 1 for example in examples]),
+            starts=tuple(example.start for example in examples),
             count=int((labels >= 0).sum()),
             units=count_tokens(inputs),
             next_weight=torch.tensor(1.0),
@@ -275,16 +275,16 @@ class Task(EncoderTask):
 
         firsts = range(0, count, EVALUATED_TOGETHER)
         sums = []
-        for one in parallel_map(evaluate_from, firsts) if device.type == "cpu" else map(evaluate_from, firsts):
-            sums.append(one)
+        for batch_sums in parallel_map(evaluate_from, firsts) if device.type == "cpu" else map(evaluate_from, firsts):
+            sums.append(batch_sums)
             progress(len(sums) / len(firsts))
-        tokens = sum(one.tokens for one in sums)
-        loss = sum(one.loss for one in sums) / tokens
+        tokens = sum(batch.tokens for batch in sums)
+        loss = sum(batch.loss for batch in sums) / tokens
         values = {"loss": loss, "perplexity": math.exp(min(loss, 700))}
-        values["accuracy"] = 100 * sum(one.correct for one in sums) / tokens
-        values["most_frequent"] = 100 * sum(one.frequent for one in sums) / tokens
+        values["accuracy"] = 100 * sum(batch.correct for batch in sums) / tokens
+        values["most_frequent"] = 100 * sum(batch.frequent for batch in sums) / tokens
         if self.config.next_sentence:
-            values["next_sentence"] = 100 * sum(one.follows for one in sums) / count
+            values["next_sentence"] = 100 * sum(batch.follows for batch in sums) / count
         return Evaluation({**values, "masked_tokens": tokens, "rows": count})
 
     def attention_snapshot(self) -> list[Prediction]:
@@ -304,8 +304,8 @@ class Task(EncoderTask):
             if batch.keep is not None:
                 selected &= batch.keep
             logits: PreTrainingLogits = self.model(batch, selected=selected)
-            known = logits.tokens[:, : self.tokenizer.size].softmax(-1).cpu()  # some models have unused rows
-            by_row = known.split(selected.sum(1).tolist())
+            probabilities = logits.tokens[:, : self.tokenizer.size].softmax(-1).cpu()  # some models have unused rows
+            by_row = probabilities.split(selected.sum(1).tolist())
             follows = [math.nan] * len(rows)
             if logits.next_sentence is not None:
                 follows = logits.next_sentence.softmax(-1)[:, 0].tolist()

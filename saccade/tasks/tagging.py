@@ -131,7 +131,7 @@ class Task(EncoderTask):
         self._encoded: dict[Split, list[EncodedWords]] = {}
         self.entities = all(map(tagging.is_entity_tag, self.labels))
         self.metric = Metric("f1" if self.entities else "accuracy", True, "%")
-        tags = (*self.labels, "O")  # before the first word and after the last stands O
+        tags = (*self.labels, "O")  # the tag before the first word and after the last is O
         self._allowed = [[scheme is None or tagging.may_follow(a, b, scheme) for b in tags] for a in tags]
 
     # Data
@@ -261,7 +261,7 @@ class Task(EncoderTask):
         count = len(self.splits[split].sentences)
         step = max(1, -(-count // QUICK_SENTENCES)) if quick else 1
         sentences, encoded = self.splits[split].sentences[::step], self.encoded(split)[::step]
-        predicted = [words.tags for words in self.tag([one.words for one in sentences], encoded, progress)]
+        predicted = [words.tags for words in self.tag([sentence.words for sentence in sentences], encoded, progress)]
         expected = [list(sentence.tags) for sentence in sentences]
         flat = [[tag for tags in side for tag in tags] for side in (predicted, expected)]
         scores = {"accuracy": classification.accuracy(*flat)}

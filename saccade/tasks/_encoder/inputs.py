@@ -41,7 +41,7 @@ class EncodedTexts(Sequence[EncodedText]):
     def __getitem__(self, row: slice) -> list[EncodedText]: ...
     def __getitem__(self, row: int | slice) -> EncodedText | list[EncodedText]:
         if isinstance(row, slice):
-            return [self[one] for one in range(*row.indices(len(self)))]
+            return [self[index] for index in range(*row.indices(len(self)))]
         second = None if self._second is None else self._second[row].tolist()
         return EncodedText(*self._template.build(self._first[row].tolist(), second))
 

@@ -237,7 +237,9 @@ class EncoderTask(Task):
         axis = token_axis(Role.TEXT, self.tokenizer, text.ids)
         with torch.no_grad(), watch(self.model) as recorder:
             self.model.bert(*inputs)
-        return AttentionMaps(AttentionMap(name, RecordedRow(one, 0), axis, axis) for name, one in recorder.items())
+        return AttentionMaps(
+            AttentionMap(name, RecordedRow(record, 0), axis, axis) for name, record in recorder.items()
+        )
 
     def snapshot(self, inputs: Mapping[str, Any], text: EncodedText) -> Prediction:
         """Return the attention of one example, without its answer."""
