@@ -198,7 +198,7 @@ def json_lines() -> list[Broken]:
         Broken("null-text.jsonl", objects(['{"text": null}']), ":3:2", "'text' is null (null)"),
         Broken("nested.jsonl", objects(['{"text": {"a": 1}}']), ":3:2", "'text' is an object"),
         Broken("missing.jsonl", objects(['{"txt": "a"}']), ":3", "no key 'text' (keys: txt)"),
-        Broken("twice.jsonl", objects(['{"text": "a", "text": "b"}']), ":3:15", "the key 'text' stands twice"),
+        Broken("twice.jsonl", objects(['{"text": "a", "text": "b"}']), ":3:15", "the key 'text' occurs twice"),
         Broken("deep.jsonl", objects(["[" * 100_000]), ":3:1", "JSON nested too deeply"),
         Broken("whole.json", json.dumps([{"text": "a"}], indent=1).encode(), ":1:1", "one JSON document"),
         Broken("pretty.jsonl", json.dumps([{"text": "a"}], indent=1).encode(), ":1:2", "invalid JSON"),
@@ -239,7 +239,9 @@ def every_file() -> list[Broken]:
 
 def run_reader(path: Path, runs: Path) -> Outcome:
     """Read a file to its end with the functions that the command uses."""
-    from saccade.data.tables.files import documents, find, sniff
+    from saccade.data.formats.documents import documents
+    from saccade.data.tables.files import find
+    from saccade.data.tables.sniffing import sniff
     from saccade.errors import SaccadeError
 
     try:
