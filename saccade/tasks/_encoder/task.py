@@ -41,6 +41,7 @@ from saccade.pretrained.processors import TextProcessor
 from saccade.tasks._encoder.inputs import EncodedText, pad_texts, to_device
 from saccade.tasks._encoder.layers import combine
 from saccade.tasks._encoder.parallel import parallel_map
+from saccade.tasks._pretrained import cannot_run
 
 BATCH_ROWS = 64  # rows of a batch at inference,
 BATCH_POSITIONS = {"cpu": 1 << 10}  # and their positions, padding included: what fits into the cache of a core,
@@ -267,8 +268,7 @@ class EncoderTask(Task):
         network, name = pretrained.network, cls.__module__.rpartition(".")[2]
         if isinstance(network, BertForPreTraining) and not (mlm and network.mlm is None):
             return network
-        kind = pretrained.task if pretrained.family is None else pretrained.family.name
-        raise UsageError(f"a {kind} cannot run as the task {name}; leave out --task, or use {pretrained.task}")
+        raise cannot_run(pretrained, name)
 
     def to_pretrained(self) -> Pretrained:
         name = type(self).__module__.rpartition(".")[2]
