@@ -1,10 +1,9 @@
-"""The studio with long texts: 12 layers in a real browser, from 512 to 4,096 tokens; and writing under watch.
+"""The studio with long texts: 12 layers in a real browser, from 512 to 4,096 tokens; and generation with attention.
 
-Printed for each length: milliseconds from the end of the forward pass to the first picture; the medians of switching
-heads and of scrolling until all in sight is drawn, over words or over tokens, whichever is slower; and how many
-megabytes a server has grown since it looked at 64 tokens, a fresh one for each length. Writing: seconds with and
-without the rows of attention. The model is random, of GPT-2's shape but narrow; times of pictures do not depend on
-what it has learnt.
+Printed for each length: milliseconds from the end of the forward pass to the first figure; the medians of switching
+heads and of scrolling until every visible cell is drawn, over words or over tokens, whichever is slower; and by how
+many megabytes the server has grown since a text of 64 tokens, a fresh one for each length. Generation: seconds with and
+without the rows of attention. The model is random, of GPT-2's shape but narrow; times do not depend on its weights.
 
     python bench/studio.py [--lengths 512,1024,2048,4096] [--rounds 5]
 """
@@ -44,98 +43,99 @@ def write_model(folder, width=384, heads=12):
 
 
 def until(tab, true, timeout=120):
-    """Wait for what a page says of itself; its own rules forbid it to evaluate texts."""
+    """Wait for a condition on the page; its content security policy forbids the page to evaluate strings itself."""
     end = time.monotonic() + timeout
     while not tab.evaluate(true):
         if time.monotonic() > end:
-            raise SystemExit(f"the page never said {true}")
+            raise SystemExit(f"timeout: {true}")
         time.sleep(0.002)
 
 
 def look(tab, folder, length):
-    """Seconds of looking at a text: until the server has answered, and from then until its picture stands."""
+    """Return the seconds until the server has responded, and from then until the figure is complete."""
     tab.goto(re.sub(r"/[^/]*$", f"/look?model={quote(str(folder), safe='')}", tab.url))
-    tab.wait_for_selector("[name=length]", state="attached")
-    tab.fill("#text", ("the quick brown fox jumps over " * 200)[:length])
-    tab.eval_on_selector("[name=length]", "field => { field.value = '1' }")
-    began = time.perf_counter()
+    until(tab, "document.body.dataset.ready")
+    tab.fill("#inputs textarea", ("the quick brown fox jumps over " * 200)[:length])
+    tab.eval_on_selector("[name=max_new_tokens]", "field => { field.value = '1' }")
+    start = time.perf_counter()
     with tab.expect_response(lambda answer: answer.url.endswith("/api/look")) as answered:
-        tab.click("#go")
+        tab.click("#submit")
     answered.value.finished()
     forward = time.perf_counter()
     until(tab, "document.body.dataset.shown")
-    return forward - began, time.perf_counter() - forward
+    return forward - start, time.perf_counter() - forward
 
 
-def pictures(tab, server, folder, length, rounds):
-    """Times of one text, in the browser."""
+def figures(tab, server, folder, length, rounds):
+    """Return the times of one text, in the browser."""
     look(tab, folder, 64)
     before = server.memory_info().rss
     forward, first = look(tab, folder, length)
     grown = server.memory_info().rss - before
-    found = []
+    medians = []
     for whole_words in (True, False):
         tab.set_checked("#words", whole_words)
         tab.select_option("#cell", "12")
         tab.wait_for_timeout(500)
         switching = [switch(tab, number) for number in range(rounds)]
         scrolling = [tab.evaluate(SCROLL, (number + 1) / (rounds + 1)) for number in range(rounds)]
-        found.append((statistics.median(switching), statistics.median(scrolling)))
+        medians.append((statistics.median(switching), statistics.median(scrolling)))
     return {
         "tokens": length,
         "forward_s": round(forward, 2),
-        "first_picture_ms": round(1000 * first),
-        "switch_ms": round(max(one for one, _ in found)),
-        "scroll_ms": round(max(other for _, other in found)),
+        "first_figure_ms": round(1000 * first),
+        "switch_ms": round(max(one for one, _ in medians)),
+        "scroll_ms": round(max(other for _, other in medians)),
         "grown_mb": round(grown / 1e6, 1),
     }
 
 
 def switch(tab, number):
-    """Milliseconds from a click on another head until all of it that is in sight has been drawn."""
+    """Return the milliseconds from a click on another head until every visible cell is drawn."""
     tab.evaluate("delete document.body.dataset.switched")
     tab.click(f".layer:nth-child({number % 12 + 1}) .thumb >> nth={number % 12}")
     until(tab, "document.body.dataset.switched")
     return float(tab.evaluate("document.body.dataset.switched"))
 
 
-SCROLL = """async (share) => {
+SCROLL = """async (fraction) => {
   const node = document.querySelector('.matrix');
   const [across, down] = [node.scrollWidth - node.clientWidth, node.scrollHeight - node.clientHeight];
-  if (across < 20 && down < 20) return 0; // all of it is in sight
-  const began = performance.now();
+  if (across < 20 && down < 20) return 0; // everything is visible
+  const start = performance.now();
   delete document.body.dataset.drawn;
-  node.scrollTo(share * across, share * down);
+  node.scrollTo(fraction * across, fraction * down);
   while (!document.body.dataset.drawn) await new Promise((done) => requestAnimationFrame(done));
-  return Number(document.body.dataset.drawn) - began;
+  return Number(document.body.dataset.drawn) - start;
 }"""
 
 
-def writing(folder, rounds, tokens=128):
-    """How long writing takes with the row that the page shows, and with the last row of every attention."""
-    from saccade import api
+def generation(folder, rounds, tokens=128):
+    """Report how long generation takes with the row that the page shows, and with the last row of every attention."""
+    import saccade
 
-    opened = api.load(str(folder), device="cpu")
-    words = [f"length={tokens}", "temperature=0"]
+    model = saccade.load(str(folder), device="cpu")
+    options = {"max_new_tokens": tokens, "temperature": 0}
 
     def plain():
-        return sum(1 for _ in api.stream(opened, "the quick brown fox", words))
+        return sum(1 for _ in model.stream("the quick brown fox", **options))
 
-    def watched(first):
-        for grown in api.follow(opened, "the quick brown fox", words):
-            for source in list(grown.maps.values())[first:]:
-                source.rows(source.shape[1] - 1, source.shape[1]).mean(0).tolist()
+    def recorded(first):
+        for token in model.stream("the quick brown fox", **options, attention=True):
+            for weights in list(token.attention.values())[first:]:
+                weights.rows(weights.shape[1] - 1, weights.shape[1]).mean(0).tolist()
 
-    works = {"plain": plain, "write_under_watch": lambda: watched(-1), "write_under_watch_of_all": lambda: watched(0)}
+    works = {"plain": plain, "generate_with_attention": lambda: recorded(-1)}
+    works["generate_with_all_attention"] = lambda: recorded(0)
     times = {name: [] for name in works}
     for work in works.values():
         work()
     for _ in range(rounds):
         for name, work in works.items():
-            began = time.perf_counter()
+            start = time.perf_counter()
             work()
-            times[name].append(time.perf_counter() - began)
-    peer, *others = (statistics.median(found) for found in times.values())
+            times[name].append(time.perf_counter() - start)
+    peer, *others = (statistics.median(seconds) for seconds in times.values())
     for name, other in zip(list(works)[1:], others, strict=True):
         report(name, other, peer)
 
@@ -152,16 +152,16 @@ def main():
         folder = Path(place) / "model"
         folder.mkdir()
         write_model(folder)
-        writing(folder, options.rounds)
-        words = [sys.executable, "-m", "saccade", "studio", str(folder), "--no-browser", "--runs", place]
+        generation(folder, options.rounds)
+        command = [sys.executable, "-m", "saccade", "studio", str(folder), "--no-browser", "--runs", place]
         with sync_playwright() as driver:
             opened = driver.chromium.launch(executable_path=browser, args=ARGUMENTS)
             for length in map(int, options.lengths.split(",")):
-                with subprocess.Popen(words, stderr=subprocess.PIPE, text=True, env=dict(os.environ)) as process:
+                with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=dict(os.environ)) as process:
                     tab = opened.new_page(viewport={"width": 1280, "height": 900})
                     tab.goto(re.search(r"http://\S+", process.stderr.readline())[0])
-                    found = pictures(tab, psutil.Process(process.pid), folder, length, options.rounds)
-                    print(json.dumps({"name": "studio", **found}), flush=True)
+                    result = figures(tab, psutil.Process(process.pid), folder, length, options.rounds)
+                    print(json.dumps({"name": "studio", **result}), flush=True)
                     tab.close()
                     process.terminate()
             opened.close()

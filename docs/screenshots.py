@@ -1,8 +1,8 @@
-"""Pictures of every page of the studio, for README and docs, from a studio that runs on real models.
+"""Screenshots of every page of the studio, for README and docs, from a studio that runs on real models.
 
     python docs/screenshots.py [--runs runs] [--to docs/pictures]
 
-The folder of runs must hold a run of the demo (`saccade demo`); `minilm` is taken along if it is in the cache.
+The folder of runs must contain a run of the demo (`saccade demo`); `minilm` is included if it is in the cache.
 """
 
 import argparse
@@ -17,14 +17,14 @@ from playwright.sync_api import sync_playwright
 
 DATE = "Donnerstag, 12. August 2014"
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
-PAGES = {  # name: address, what must be there, dark or light
+PAGES = {  # name: address, selector to wait for, light or dark
     "runs": ("/runs", "#charts svg path", "light"),
     "watch": ("/watch/{run}", "#heads canvas", "light"),
-    "look": ("/look?model={run}&text={text}", "body[data-shown]", "light"),
-    "look-dark": ("/look?model={run}&text={text}&view=lines&words=0", ".lines path", "dark"),
-    "look-minilm": ("/look?model=minilm&text={sentence}&map=bert.encoder.2.self&head=3", "body[data-shown]", "light"),
-    "steps": ("/steps?model={run}&text={text}&map=decoder.0.cross&head=0&query=0", "#steps table", "light"),
-    "try": ("/try?model={run}&text={text}", "#answers .card", "light"),
+    "look": ("/look?model={run}&source={text}", "body[data-shown]", "light"),
+    "look-dark": ("/look?model={run}&source={text}&view=lines&words=0", ".lines path", "dark"),
+    "look-minilm": ("/look?model=minilm&first={sentence}&map=bert.encoder.2.self&head=3", "body[data-shown]", "light"),
+    "steps": ("/steps?model={run}&source={text}&map=decoder.0.cross&head=0&query=0", "#steps table", "light"),
+    "try": ("/try?model={run}&source={text}", "#predictions .card", "light"),
     "lessons": ("/lessons", "#norms svg", "light"),
 }
 
@@ -34,25 +34,25 @@ def main() -> None:
     parser.add_argument("--runs", default="runs")
     parser.add_argument("--to", type=Path, default=Path(__file__).parent / "pictures")
     options = parser.parse_args()
-    found = sorted(path.parent.name for path in Path(options.runs).glob("dates*/run.json"))
-    if not found:
-        raise SystemExit(f"no run of the demo in {options.runs}; make one with `saccade demo`")
-    values = {"run": quote(found[-1]), "text": quote(DATE), "sentence": quote("The bank by the river was steep.")}
+    runs = sorted(path.parent.name for path in Path(options.runs).glob("dates*/run.json"))
+    if not runs:
+        raise SystemExit(f"no run of the demo in {options.runs}; train one with `saccade demo`")
+    values = {"run": quote(runs[-1]), "text": quote(DATE), "sentence": quote("The bank by the river was steep.")}
     browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     options.to.mkdir(exist_ok=True)
-    words = [sys.executable, "-m", "saccade", "studio", "--no-browser", "--runs", options.runs]
-    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as process, sync_playwright() as driver:
+    command = [sys.executable, "-m", "saccade", "studio", "--no-browser", "--runs", options.runs]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process, sync_playwright() as driver:
         address = re.search(r"http://\S+", process.stderr.readline())[0]
         origin = re.match(r"http://[^/]+", address)[0]
         opened = driver.chromium.launch(executable_path=browser, args=ARGUMENTS)
-        for name, (path, wanted, scheme) in PAGES.items():
+        for name, (path, selector, scheme) in PAGES.items():
             tab = opened.new_page(viewport={"width": 1280, "height": 860}, color_scheme=scheme)
             tab.goto(address)
             models = tab.evaluate("fetch('/look.json').then(answer => answer.json())")["models"]
             if "model=minilm" in path and "minilm" not in models:
                 continue
             tab.goto(origin + path.format(**values))
-            tab.wait_for_selector(wanted, timeout=60_000)
+            tab.wait_for_selector(selector, timeout=60_000)
             tab.wait_for_timeout(500)
             tab.screenshot(path=options.to / f"{name}.png")
             print(options.to / f"{name}.png")
