@@ -215,15 +215,15 @@ def chain(model: Seq2Seq, count: int) -> int:
     """Return the longest chain of dependent operations in the autograd graph when `count` tokens are encoded."""
     _, values = _encoded(model, count)
     depths: dict[Any, int] = {}
-    stack = [values.grad_fn]
+    stack: list[Any] = [values.grad_fn]
     while stack:
         node = stack[-1]
-        below = [other for other, _ in node.next_functions if other is not None]  # type: ignore[union-attr]
-        waiting = [other for other in below if other not in depths]
-        if waiting:
-            stack += waiting
+        inputs = [function for function, _ in node.next_functions if function is not None]
+        pending = [function for function in inputs if function not in depths]
+        if pending:
+            stack += pending
             continue
-        depths[stack.pop()] = 1 + max((depths[other] for other in below), default=0)
+        depths[stack.pop()] = 1 + max((depths[function] for function in inputs), default=0)
     return depths[values.grad_fn]
 
 

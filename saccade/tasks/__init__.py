@@ -10,7 +10,7 @@ from saccade.core.task import Task
 from saccade.data.formats.pair_files import COLUMN_NAMES, find_pairs
 from saccade.data.formats.squad import is_squad
 from saccade.data.formats.tagged import is_tagged
-from saccade.data.tables.columns import labelled_with
+from saccade.data.tables.columns import label_kind
 from saccade.data.tables.files import find
 from saccade.data.tables.problems import Problems
 from saccade.data.tables.rows import rows
@@ -19,7 +19,7 @@ from saccade.errors import DataError, UsageError, suggest
 
 TASK_OF_LABELS = {"classes": "text_classification", "numbers": "regression", "": "language_model"}
 LANGUAGE = re.compile(r"[a-z]{2,3}([-_][a-z]+)?")  # a column called en or zh-hans
-SAMPLE = 200  # rows that decide whether a table holds parallel texts
+SAMPLE = 200  # rows that decide whether a table has parallel texts
 
 
 def task_names() -> list[str]:
@@ -61,7 +61,7 @@ def guess_task(data: Path, overrides: Sequence[str] = ()) -> str:
     text, second, label = (settings.get(f"{name}_column", "") for name in ("text", "second", "label"))
     if file.format == "text" or (text and not label):
         return "language_model"
-    labels = labelled_with(file, text=text, second=second, label=label)
+    labels = label_kind(file, text=text, second=second, label=label)
     if label:
         return TASK_OF_LABELS[labels or "classes"]
     if (labels == "numbers" and not file.columns) or not _is_parallel(data, file):

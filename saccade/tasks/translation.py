@@ -113,8 +113,7 @@ class Task(CoreTask):
                     f"{data}: the {split} part has no pairs, expected at least one; give more pairs, or --valid FILE"
                 )
         self.gold = self._gold_alignments(valid)
-        both = train.fingerprint() + valid.fingerprint()
-        self.fingerprint = hashlib.sha256(both.encode()).hexdigest()[:16]
+        self.fingerprint = hashlib.sha256((train.fingerprint() + valid.fingerprint()).encode()).hexdigest()[:16]
         tokens = int(train.source.lengths.sum() + train.target.lengths.sum())
         return [
             f"pairs: {len(train):,} ({tokens:,} tokens) for training, {len(valid):,} for validation",
@@ -148,16 +147,12 @@ class Task(CoreTask):
         settings = replace(self.config.search, beam=1, n_best=1) if quick else self.config.search
         hypotheses = self._search(sources, settings, progress=progress)
         outputs = [self.tokenizers.decode_target(best.ids) for best, *_ in hypotheses]
-        scores = self._scores(outputs, [self._reference(pairs, row) for row in rows])
+        scores = self._scores(outputs, [pairs.texts[row][1] for row in rows])
         values = {name: score.value for name, score in scores.items()}
         return Evaluation(
             {**values, "loss": self._mean_loss(pairs, rows), "pairs": len(rows)},
             {name: score.signature for name, score in scores.items()},
         )
-
-    def _reference(self, pairs: Bitext, row: int) -> str:
-        """Return the true target of a pair; decoded where the text was not kept, as for training pairs."""
-        return pairs.texts[row][1] if pairs.texts else self.tokenizers.decode_target(pairs.target[row].tolist())
 
     def _scores(self, outputs: list[str], references: list[str]) -> dict[str, generation.Score]:
         """Score outputs; for spellings and the like the token error rate replaces BLEU."""

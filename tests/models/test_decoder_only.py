@@ -1,4 +1,4 @@
-"""The decoder-only model: what it has beyond the tests that every architecture stands (test_seq2seq.py)."""
+"""The decoder-only model: what is not covered by the tests of every architecture (test_seq2seq.py)."""
 
 import pytest
 import torch
@@ -25,14 +25,14 @@ def some(rows=3, tokens=4):
     return source, keep, torch.randint(12, (rows, tokens))
 
 
-def test_near_and_shortened_layers_take_turns():
+def test_local_and_compressed_layers_alternate():
     kinds = [type(make().decoder.get_submodule(f"{index}.self")) is CompressedAttention for index in range(4)]
     assert kinds == [False, True, False, True]
 
 
 @torch.no_grad()
-def test_the_target_follows_directly_on_its_source():
-    """A padded batch is one row a sequence: the features are those of source and target read as one."""
+def test_the_target_follows_its_source_directly():
+    """In a padded batch the features are those of source and target as one sequence."""
     model, (source, keep, ids) = make(), some()
     features = model.decode(ids, model.encode(source, keep))
     for row, length in enumerate(keep.sum(1).tolist()):
@@ -44,18 +44,18 @@ def test_the_target_follows_directly_on_its_source():
 
 @torch.no_grad()
 def test_every_source_token_reaches_the_output_however_far_away():
-    """The near layers see 4 tokens; what is 60 away comes through the shortened ones."""
+    """Local layers see 4 tokens; what is 60 tokens away comes through the compressed ones."""
     model = make()
     source, keep, ids = torch.randint(12, (1, 60)), torch.ones(1, 60, dtype=torch.bool), torch.tensor([[3]])
     logits = model(source, keep, ids)
-    for place in (0, 1, 2, 30, 59):
+    for position in (0, 1, 2, 30, 59):
         other = source.clone()
-        other[0, place] = (other[0, place] + 1) % 12
+        other[0, position] = (other[0, position] + 1) % 12
         assert not torch.allclose(model(other, keep, ids), logits, atol=1e-12)
 
 
 @torch.no_grad()
-def test_a_cache_for_the_target_takes_the_source_too():
+def test_the_cache_has_the_source_too():
     model, (source, keep, ids) = make(), some()
     cache = KVCache(4)
     model.decode(ids, model.encode(source, keep), cache=cache)
@@ -63,19 +63,19 @@ def test_a_cache_for_the_target_takes_the_source_too():
 
 
 @torch.no_grad()
-def test_beams_that_begin_together_share_a_source():
+def test_beams_that_start_together_share_a_source():
     model, (source, keep, _) = make(), some()
     memory = model.encode(source, keep)
     ids = torch.randint(12, (6, 3))  # two beams a sentence
     together = model.decode(ids, memory)
     apart = model.decode(ids, memory.select(torch.tensor([0, 0, 1, 1, 2, 2])))
     torch.testing.assert_close(together, apart)
-    writing = DecoderState(model, memory, 3)
-    torch.testing.assert_close(writing.step(ids), model.head(together[:, -1]))
+    state = DecoderState(model, memory, 3)
+    torch.testing.assert_close(state.step(ids), model.head(together[:, -1]))
 
 
 @torch.no_grad()
-def test_weights_on_the_source_are_those_of_near_tokens_and_of_windows_shared_out():
+def test_weights_on_the_source_are_those_of_local_tokens_and_of_compressed_keys():
     model, (source, keep, ids) = make(), some(rows=1)
     with watch(model) as maps:
         model.decode(ids, model.encode(source, keep))
@@ -87,8 +87,8 @@ def test_weights_on_the_source_are_those_of_near_tokens_and_of_windows_shared_ou
     torch.testing.assert_close(shared[..., :12].sum(-1), far[..., 1:5].sum(-1))
 
 
-def test_it_learns_to_find_what_is_far_away():
-    """The one small number of each source, its first, 20 tokens back, where the near layers see 4."""
+def test_it_learns_to_copy_from_far_away():
+    """The first token of each source is 20 tokens back, where local layers see 4."""
     torch.manual_seed(1)
     model = DecoderOnly(DecoderConfig(**{**SMALL, "dim": 32, "depth": 2}), Vocabularies(8, 8, joint=True))
     keep, begin = torch.ones(32, 20, dtype=torch.bool), torch.zeros(32, 1, dtype=torch.long)
@@ -110,6 +110,6 @@ def test_it_learns_to_find_what_is_far_away():
 
 
 @pytest.mark.parametrize(("name", "value"), [("window_size", 0), ("stride", 1)])
-def test_shapes_that_cannot_be_are_refused(name, value):
+def test_invalid_configs_are_refused(name, value):
     with pytest.raises(ValueError, match=f"{name} must be at least {value + 1}, but is {value}"):
         DecoderConfig(**{name: value})

@@ -1,7 +1,7 @@
 """Translator equals Marian of transformers: tiny random models, their weights in ours, the same logits and outputs.
 
-Marian is the Transformer of 2017: sines in the left half of a position, norms after each block, one embedding for both
-sides and the output, multiplied by sqrt(dim). It begins a target with its padding token.
+Marian is the Transformer of 2017: sinusoidal positions (sines first), norms after each block, one embedding for source,
+target and output, multiplied by sqrt(dim). It starts a target with its padding token.
 """
 
 import pytest
@@ -14,7 +14,7 @@ from saccade.models.seq2seq.transformer import Translator, TranslatorConfig
 
 transformers = pytest.importorskip("transformers", reason="the oracle; installed with the [test] extra")
 
-VOCABULARY, PAD, END, LONGEST = 30, 29, 0, 14
+VOCABULARY, PAD, END, MAX_LENGTH = 30, 29, 0, 14
 KEEP = torch.arange(9) < torch.tensor([9, 6, 3, 8, 5, 7, 9, 4])[:, None]
 SOURCE = torch.randint(1, PAD, (8, 9), generator=torch.Generator().manual_seed(2)).masked_fill(~KEEP, PAD)
 
@@ -97,12 +97,12 @@ def test_the_logits_are_those_of_marian(theirs, ours):
 
 @pytest.fixture(scope="module")
 def pair():
-    """A Marian and its translator, both kept from writing the padding token, with a liking for the end."""
+    """A Marian model and its translator that never generate the padding token and often the end."""
     reference = marian("swish")
     with torch.no_grad():
         for name, parameter in reference.named_parameters():
             if "attn" in name and "norm" not in name:
-                parameter *= 3  # look hard: what is written depends on the source
+                parameter *= 3  # sharp attention: outputs depend on the source
         # The decoder ends on a norm, so a constant feature can be added: its bias decides how likely these two are.
         last = reference.model.decoder.layers[-1].final_layer_norm
         last.weight[0], last.bias[0] = 0.0, 1.0
@@ -113,33 +113,33 @@ def pair():
 
 @torch.no_grad()
 def generated(reference, **settings):
-    """The outputs of transformers without their begin and what follows their end, and their scores."""
-    found = reference.generate(
+    """Return the outputs of transformers without start and end tokens, and their scores."""
+    output = reference.generate(
         input_ids=SOURCE,
         attention_mask=KEEP.long(),
-        max_new_tokens=LONGEST,
+        max_new_tokens=MAX_LENGTH,
         do_sample=False,
         return_dict_in_generate=True,
         output_scores=True,
         **settings,
     )
-    rows = [row[1:] for row in found.sequences.tolist()]
-    return [tuple(row[: row.index(END)] if END in row else row) for row in rows], found
+    rows = [row[1:] for row in output.sequences.tolist()]
+    return [tuple(row[: row.index(END)] if END in row else row) for row in rows], output
 
 
 def searched(model, settings):
     memory = model.encode(SOURCE, KEEP)
-    writing = DecoderState(model, memory, LONGEST + 1)
-    return search(writing, [LONGEST] * len(SOURCE), start_id=PAD, end_id=END, settings=settings)
+    state = DecoderState(model, memory, MAX_LENGTH + 1)
+    return search(state, [MAX_LENGTH] * len(SOURCE), start_id=PAD, end_id=END, settings=settings)
 
 
 @torch.no_grad()
 def test_greedy_output_is_that_of_marian(pair):
     reference, model = pair
     expected, _ = generated(reference, num_beams=1)
-    found = [answers[0].ids for answers in searched(model, Search(beam=1))]
-    assert found == expected
-    assert len(set(found)) > 3 and {len(ids) for ids in found} - {LONGEST}
+    outputs = [answers[0].ids for answers in searched(model, Search(beam=1))]
+    assert outputs == expected
+    assert len(set(outputs)) > 3 and {len(ids) for ids in outputs} - {MAX_LENGTH}
 
 
 @pytest.mark.parametrize("penalty", [1.0, 0.6, 2.0])
@@ -157,19 +157,19 @@ def test_beam_search_is_between_the_two_rules_of_transformers(pair, penalty):
     late, late_scores = generated(reference, early_stopping=False, **settings)
     ours = [answers[0] for answers in searched(model, Search(beam=4, length_penalty=penalty))]
     agree = 0
-    for row, found in enumerate(ours):
+    for row, hypothesis in enumerate(ours):
         low, high = float(early_scores.sequences_scores[row]), float(late_scores.sequences_scores[row])
-        assert low - 1e-4 <= found.score <= high + 1e-4
+        assert low - 1e-4 <= hypothesis.score <= high + 1e-4
         if early[row] == late[row]:
             agree += 1
-            assert found.ids == early[row]
-            assert found.score == pytest.approx(low, abs=1e-4)
+            assert hypothesis.ids == early[row]
+            assert hypothesis.score == pytest.approx(low, abs=1e-4)
     assert agree >= 4
 
 
 @torch.no_grad()
-def test_beams_differ_from_greedy_and_are_likelier(pair):
-    """Otherwise the tests above would say little."""
+def test_beams_differ_from_greedy_and_are_more_likely(pair):
+    """Otherwise the tests above would prove little."""
     _, model = pair
     greedy = [answers[0] for answers in searched(model, Search(beam=1, length_penalty=0.0))]
     beams = [answers[0] for answers in searched(model, Search(beam=4, length_penalty=0.0))]

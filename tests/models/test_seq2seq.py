@@ -1,4 +1,4 @@
-"""Every architecture that reads a source and writes a target: padding, look-ahead, gradients, caches, beams, probe."""
+"""Every sequence-to-sequence architecture: padding, causality, gradients, loss, caches, beams, recorded attention."""
 
 import pytest
 import torch
@@ -70,8 +70,8 @@ ATTENDING = [name for name in CASES if name not in ("rnn", "gru", "lstm") and no
 every = pytest.mark.parametrize("name", CASES)
 
 
-def lively(model):
-    """Weights large enough that every layer and every position matters, in double precision."""
+def randomize(model):
+    """Make the weights large enough that every layer and every position matters, in double precision."""
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.normal_(std=0.5)
@@ -79,11 +79,11 @@ def lively(model):
 
 
 def make(name):
-    return lively(build(CASES[name], SIZES["joint" if name == "tied-joint" else "apart"]))
+    return randomize(build(CASES[name], SIZES["joint" if name == "tied-joint" else "apart"]))
 
 
 def some(rows=3, tokens=5):
-    """Sources of 5, 3 and 1 tokens, and beginnings of targets."""
+    """Sources of 5, 3 and 1 tokens, and prefixes of targets."""
     source, ids = torch.randint(2, 9, (rows, 5)), torch.randint(2, 9, (rows, tokens))
     return source, torch.arange(5) < torch.tensor([5, 3, 1])[:rows, None], ids
 
@@ -108,7 +108,7 @@ def test_a_padded_batch_equals_each_row_alone(name):
 
 @every
 @torch.no_grad()
-def test_what_stands_in_the_padding_changes_nothing(name):
+def test_padding_ids_change_nothing(name):
     model, (source, keep, ids) = make(name), some()
     other = torch.where(keep, source, (source - 1) % 9)
     assert not torch.equal(other, source)
@@ -118,7 +118,7 @@ def test_what_stands_in_the_padding_changes_nothing(name):
 
 @every
 @torch.no_grad()
-def test_no_look_ahead(name):
+def test_decoding_is_causal(name):
     model, (source, keep, ids) = make(name), some()
     other = ids.clone()
     other[:, 3] = (ids[:, 3] - 1) % 9
@@ -131,13 +131,13 @@ def test_no_look_ahead(name):
 def test_the_gradient_reaches_every_parameter(name):
     model, (source, keep, ids) = make(name), some()
     model(source, keep, ids).square().sum().backward()
-    silent = [label for label, value in model.named_parameters() if value.grad is None or not value.grad.any()]
-    assert silent == []
+    missing = [label for label, value in model.named_parameters() if value.grad is None or not value.grad.any()]
+    assert missing == []
     assert all(value.grad.isfinite().all() for value in model.parameters())
 
 
 @pytest.mark.parametrize(("name", "kind"), [("additive", Additive), ("bilinear", Bilinear)])
-def test_the_scorer_is_the_one_that_was_asked_for_and_learns(name, kind):
+def test_the_score_function_is_the_configured_one_and_has_a_gradient(name, kind):
     model, (source, keep, ids) = make(name), some()
     model(source, keep, ids).square().sum().backward()
     assert type(model.attention.score) is kind
@@ -145,12 +145,12 @@ def test_the_scorer_is_the_one_that_was_asked_for_and_learns(name, kind):
 
 
 @every
-def test_the_first_loss_is_that_of_a_guess(name):
-    """Fresh weights know nothing: no target is much more likely than another."""
+def test_the_initial_loss_is_that_of_a_uniform_distribution(name):
+    """With initial weights no target is much more likely than another."""
     model, (source, keep, ids) = build(CASES[name], SIZES["joint"]).eval(), some()
     with torch.no_grad():
-        chances = model(source, keep, ids).log_softmax(-1)
-    loss = -chances.gather(-1, ids.roll(-1)[..., None]).mean()
+        log_probs = model(source, keep, ids).log_softmax(-1)
+    loss = -log_probs.gather(-1, ids.roll(-1)[..., None]).mean()
     assert abs(float(loss) - torch.tensor(9.0).log()) < 0.8
 
 
@@ -191,7 +191,7 @@ def test_r_drop_runs_every_row_twice_inside_the_call(name):
     assert losses[1] > 1.01 * losses[0]
 
 
-# --- writing with a cache ---
+# --- decoding with a cache ---
 
 
 @every
@@ -208,7 +208,7 @@ def test_token_by_token_and_in_chunks_equals_all_at_once(name):
         assert (torch.as_tensor(cache.start) == 5 + held).all()
 
 
-# Beams are opened, branch, die, change places; the middle sentence is dropped, then the first.
+# Beams start, branch, end and change order; the middle sentence is dropped, then the first.
 MOVES = [
     ([0, 0, 0, 1, 1, 1, 2, 2, 2], None),
     ([1, 1, 0, 5, 3, 4, 6, 8, 6], None),
@@ -218,76 +218,76 @@ MOVES = [
 ]
 
 
-def write(model, memory, moves, seen=None):
-    """Step by step along the moves: the logits must be those of the whole target and a memory of its own."""
-    writing, sentences = DecoderState(model, memory, 9), list(range(len(memory.keep)))
+def decode_steps(model, memory, moves, shapes=None):
+    """Decode along the moves: the logits must be those of the whole target with a memory of its own."""
+    state, sentences = DecoderState(model, memory, 9), list(range(len(memory.keep)))
     ids = torch.randint(2, 9, (len(sentences), 1))
-    written = ids
+    targets = ids
     for rows, kept in [*moves, (None, None)]:
-        width = len(written) // len(sentences)
+        width = len(targets) // len(sentences)
         own = memory.select(torch.tensor(sentences).repeat_interleave(width))
-        assert_same(writing.step(ids), model.head(model.decode(written, own)[:, -1]))
-        if seen is not None:
-            seen.append(tuple(written.shape))
+        assert_same(state.step(ids), model.head(model.decode(targets, own)[:, -1]))
+        if shapes is not None:
+            shapes.append(tuple(targets.shape))
         if rows is None:
-            return written, own
-        writing.reorder(torch.tensor(rows), None if kept is None else torch.tensor(kept))
+            return targets, own
+        state.reorder(torch.tensor(rows), None if kept is None else torch.tensor(kept))
         sentences = sentences if kept is None else [sentences[place] for place in kept]
         ids = torch.randint(2, 9, (len(rows), 1))
-        written = torch.cat((written[rows], ids), dim=1)
+        targets = torch.cat((targets[rows], ids), dim=1)
     raise AssertionError
 
 
 @every
 @torch.no_grad()
-def test_beams_that_share_a_memory_branch_die_and_leave(name):
+def test_beams_that_share_a_memory_branch_end_and_leave(name):
     model, (source, keep, _) = make(name), some()
     shapes = []
-    write(model, model.encode(source, keep), MOVES, shapes)
+    decode_steps(model, model.encode(source, keep), MOVES, shapes)
     assert shapes == [(3, 1), (9, 2), (9, 3), (6, 4), (6, 5), (3, 6)]
 
 
-def test_the_ids_go_to_where_the_model_is():
-    """The search begins on the CPU, wherever the model may be."""
+def test_the_ids_are_moved_to_the_device_of_the_model():
+    """The search starts on the CPU, whatever the device of the model."""
     model = build(CASES["transformer"], SIZES["apart"]).to("meta")
     memory = Memory(torch.zeros(2, 4, 8, device="meta"), torch.ones(2, 4, dtype=torch.bool, device="meta"))
-    seen = []
-    model.target.register_forward_pre_hook(lambda _, args: seen.append(args[0].device.type))
+    devices = []
+    model.target.register_forward_pre_hook(lambda _, args: devices.append(args[0].device.type))
     DecoderState(model, memory, 5).step(torch.zeros(2, 1, dtype=torch.long))
-    assert seen == ["meta"]
+    assert devices == ["meta"]
 
 
-# --- the probe ---
+# --- recorded attention ---
 
 
 @pytest.mark.parametrize("name", ATTENDING)
 @torch.no_grad()
-def test_the_probe_follows_the_beams(name):
+def test_recorded_attention_follows_the_beams(name):
     """Rows grow token by token, sum to 1, and are those of the targets that were left at the end."""
     model, (source, keep, _) = make(name), some()
     memory = model.encode(source, keep)
-    writing, ids = DecoderState(model, memory, 9), torch.randint(2, 9, (3, 1))
-    written, sentences = ids, torch.arange(3)
+    state, ids = DecoderState(model, memory, 9), torch.randint(2, 9, (3, 1))
+    targets, sentences = ids, torch.arange(3)
     with watch(model, ["decoder*", "attention"]) as maps:
         for step, (rows, kept) in enumerate([*MOVES, (None, None)], 1):
-            writing.step(ids)
-            for found in maps.values():
-                weights = found.rows()
-                assert weights.shape[0] == len(written) and weights.shape[2] == step
+            state.step(ids)
+            for recorded in maps.values():
+                weights = recorded.rows()
+                assert weights.shape[0] == len(targets) and weights.shape[2] == step
                 torch.testing.assert_close(weights.sum(-1), torch.ones(weights.shape[:3]).double())
             if rows is None:
                 break
-            writing.reorder(torch.tensor(rows), None if kept is None else torch.tensor(kept))
+            state.reorder(torch.tensor(rows), None if kept is None else torch.tensor(kept))
             sentences = sentences if kept is None else sentences[kept]
             ids = torch.randint(2, 9, (len(rows), 1))
-            written = torch.cat((written[rows], ids), dim=1)
-        grown = {label: found.rows() for label, found in maps.items()}
+            targets = torch.cat((targets[rows], ids), dim=1)
+        incremental = {label: recorded.rows() for label, recorded in maps.items()}
     own = memory.select(sentences.repeat_interleave(3))
     with watch(model, ["decoder*", "attention"]) as maps:
-        model.decode(written, own)
-        at_once = {label: found.rows() for label, found in maps.items()}
-    assert grown.keys() == at_once.keys() and grown
-    for label, weights in grown.items():
+        model.decode(targets, own)
+        at_once = {label: recorded.rows() for label, recorded in maps.items()}
+    assert incremental.keys() == at_once.keys() and incremental
+    for label, weights in incremental.items():
         assert_same(weights, at_once[label])
         if weights.shape[-1] == 5:  # a map of the source: padding has no weight, exactly
             assert (weights[~own.keep[:, None, None].expand_as(weights)] == 0).all()
@@ -295,16 +295,16 @@ def test_the_probe_follows_the_beams(name):
 
 @pytest.mark.parametrize("name", ["additive", "dot", "bilinear"])
 @torch.no_grad()
-def test_the_weights_of_the_loop_are_those_of_the_formula(name):
-    """One row a token; each is softmax(score(W s, W h)) of the state before the token."""
+def test_the_weights_of_the_rnn_are_those_of_the_formula(name):
+    """One row per token; each is softmax(score(W s, W h)) of the state before the token."""
     model, (source, keep, ids) = make(name), some()
-    asked = []
-    model.attention.register_forward_pre_hook(lambda _, args: asked.append(args))
+    calls = []
+    model.attention.register_forward_pre_hook(lambda _, args: calls.append(args))
     with watch(model) as maps:
         model.decode(ids, model.encode(source, keep))
         weights = maps["attention"].rows()
     assert weights.shape == (3, 1, 5, 5)
-    for token, (state, memory) in enumerate(asked):
+    for token, (state, memory) in enumerate(calls):
         q = model.attention.q(state)
         k = model.attention.kv(memory).chunk(2, dim=-1)[0]
         if name == "additive":
@@ -331,11 +331,11 @@ def searched(model, source, keep, settings, max_length=8, prefixes=()):
 
 
 def forced(model, source, keep, found):
-    """The log probability of a given output, its end included where it has one, by teacher forcing."""
+    """Return the log-probability of a given output, its end included where it has one, by teacher forcing."""
     ids = torch.tensor([[BEGIN, *found.ids]])
-    chances = model(source, keep, ids).log_softmax(-1)[0]
+    log_probs = model(source, keep, ids).log_softmax(-1)[0]
     labels = [*found.ids, END] if found.ended else list(found.ids)
-    return float(sum(chances[place, label] for place, label in enumerate(labels)))
+    return float(sum(log_probs[position, label] for position, label in enumerate(labels)))
 
 
 @every
@@ -358,7 +358,7 @@ def test_log_probabilities_are_those_of_teacher_forcing_and_batch_equals_single(
 
 @every
 @torch.no_grad()
-def test_greedy_is_the_loop_of_the_likeliest(name):
+def test_greedy_search_is_the_loop_of_the_most_likely_token(name):
     model, (source, keep, _) = make(name), some()
     for row, (found,) in enumerate(searched(model, source, keep, Search(beam=1))):
         ids = [BEGIN]
@@ -371,7 +371,7 @@ def test_greedy_is_the_loop_of_the_likeliest(name):
 
 @pytest.mark.parametrize("name", ["gru", "bilinear", "convolution", "published", "universal"])
 @torch.no_grad()
-def test_a_forced_beginning_keeps_true_probabilities(name):
+def test_a_forced_prefix_keeps_true_probabilities(name):
     model, (source, keep, _) = make(name), some()
     prefixes = [(4, 4, 7), (), (2,)]
     answers = searched(model, source, keep, Search(beam=3, n_best=3), prefixes=prefixes)
@@ -388,7 +388,7 @@ def test_a_forced_beginning_keeps_true_probabilities(name):
 
 @pytest.mark.parametrize(("preset", "millions"), [("base", 63.1), ("large", 214.2)])
 def test_the_published_presets_have_the_counted_number_of_parameters(preset, millions):
-    """Trap T3: with one vocabulary of 37,000 for both sides."""
+    """With one vocabulary of 37,000 for both sides."""
     config = TranslatorConfig(**TRANSLATION[preset]["model"]["transformer"])
     with torch.device("meta"):
         model = Translator(config, Vocabularies(37_000, 37_000, joint=True))
@@ -420,7 +420,7 @@ def test_an_architecture_has_the_attention_it_is_named_for(name, count):
 
 
 @pytest.mark.parametrize(
-    ("kind", "wrong", "says"),
+    ("kind", "settings", "message"),
     [
         (RecurrentConfig, {"hidden": 0}, "hidden must be at least 1, but is 0"),
         (RecurrentConfig, {"dropout": 1.0}, "dropout must be at least 0 and below 1, but is 1.0"),
@@ -438,15 +438,15 @@ def test_an_architecture_has_the_attention_it_is_named_for(name, count):
         (UniversalConfig, {"ponder": -1.0}, "ponder must be 0 or more, but is -1.0"),
     ],
 )
-def test_shapes_that_cannot_be_are_refused(kind, wrong, says):
-    with pytest.raises(ValueError, match=says):
-        kind(**wrong)
+def test_invalid_configs_are_refused(kind, settings, message):
+    with pytest.raises(ValueError, match=message):
+        kind(**settings)
 
 
 def test_dropout_acts_in_training_only():
     for name in ("additive", "convolution", "transformer", "universal"):
         model, (source, keep, ids) = make(name), some()
         with torch.no_grad():
-            still = model(source, keep, ids)
-            assert torch.equal(still, model(source, keep, ids))
-            assert not torch.allclose(still, nn.Module.train(model)(source, keep, ids))
+            logits = model(source, keep, ids)
+            assert torch.equal(logits, model(source, keep, ids))
+            assert not torch.allclose(logits, nn.Module.train(model)(source, keep, ids))

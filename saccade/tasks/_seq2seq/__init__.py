@@ -1,1 +1,1 @@
-"""What translation and summarisation share."""
+"""Sequence-to-sequence tasks: what translation and summarisation have in common."""

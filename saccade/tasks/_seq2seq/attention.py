@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -37,13 +38,9 @@ def attention_maps(
     recorder = record(model) if any(hasattr(module, "weights") for module in model.modules()) else None
     ids, keep = source_tensors(model, tokenizers, source)
     target_ids = torch.tensor([[tokenizers.special.target_start, *target]], device=ids.device)
-    if recorder is None:
+    with recorder or nullcontext():
         memory = model.encode(ids, keep)
         model.decode(target_ids, memory)
-    else:
-        with recorder:
-            memory = model.encode(ids, keep)
-            model.decode(target_ids, memory)
     maps = []
     for name, recorded in (recorder or {}).items():
         if isinstance(model, DecoderOnly):  # source and target are one sequence

@@ -104,9 +104,9 @@ def stream_target(
     text, stripped = StreamDecoder(tokenizers.target), StrippedText()
     for token in tokens if recorder is None else recorder.iterate(tokens):
         yield GeneratedToken(tokenizers.target.pieces([token])[0], stripped.feed(text.feed(token)), maps, prompt)
-    rest = stripped.feed(text.finish())
-    if rest:
-        yield GeneratedToken("", rest, maps, prompt)
+    last = stripped.feed(text.finish())
+    if last:
+        yield GeneratedToken("", last, maps, prompt)
 
 
 def _greedy(
