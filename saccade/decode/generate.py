@@ -139,9 +139,9 @@ class Generation:
     def _keep(self, rows: list[_Row]) -> None:
         """Drop all rows but these from the cache."""
         if self._cache is not None and len(rows) < len(self._rows):
-            places = torch.tensor([self._rows.index(row) for row in rows], dtype=torch.long, device=self._device)
+            indices = torch.tensor([self._rows.index(row) for row in rows], dtype=torch.long, device=self._device)
             if rows:
-                self._cache.reorder(places)
+                self._cache.reorder(indices)
             else:
                 self._cache = None
         self._rows = rows

@@ -15,9 +15,9 @@ class StopStrings:
     def feed(self, text: str) -> tuple[str, bool]:
         """Add a piece of text; returns the text that is ready, and whether a stop string follows it."""
         self._held += text
-        found = [self._held.index(stop) for stop in self.stop if stop in self._held]
-        if found:
-            ready, self._held = self._held[: min(found)], ""
+        matches = [self._held.index(stop) for stop in self.stop if stop in self._held]
+        if matches:
+            ready, self._held = self._held[: min(matches)], ""
             return ready, True
         size = len(self._held) - max((_overlap(self._held, stop) for stop in self.stop), default=0)
         ready, self._held = self._held[:size], self._held[size:]

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from saccade.nn.ablation import apply_ablations
 from saccade.nn.cache import LayerCache
-from saccade.nn.kernels import needs_plain_operations, rms_normalize
+from saccade.nn.kernels import needs_second_derivative, rms_normalize
 from saccade.nn.listeners import emit
 from saccade.nn.masks import CausalWindow, KernelMask, Mask, Padding
 from saccade.nn.probe import notify
@@ -200,7 +200,7 @@ class Attention(nn.Module):
             return self._attend_blocks(q, k, v, lowered.block)
         dropout = self.dropout if self.training else 0.0
         tensor, causal = (None, False) if lowered is None else (lowered.tensor, lowered.causal)
-        if isinstance(self.score, Dot) and not needs_plain_operations():
+        if isinstance(self.score, Dot) and not needs_second_derivative():
             y = F.scaled_dot_product_attention(
                 q,
                 k,

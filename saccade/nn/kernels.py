@@ -3,7 +3,7 @@
 Each is tested against the plain formula, forward and backward. Shapes: E is the last axis.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -27,15 +27,14 @@ def twice_differentiable() -> Iterator[None]:
         yield
 
 
-def needs_plain_operations() -> bool:
+def needs_second_derivative() -> bool:
     """Whether this context needs operations with a second derivative."""
     return _twice_differentiable.get()
 
 
-def _apply(function: Any, *inputs: Any) -> Tensor:
-    """Call an autograd function, whose `apply` torch has not typed."""
-    result: Tensor = function.apply(*inputs)
-    return result
+def _plain_operations() -> bool:
+    """Whether to compute without these kernels: a second derivative is needed, or a compiler fuses operations itself."""
+    return torch.compiler.is_compiling() or needs_second_derivative()
 
 
 class _RotatePairs(torch.autograd.Function):
@@ -58,11 +57,15 @@ def _rotated(x: Tensor, angle: Tensor) -> Tensor:
     return torch.view_as_real(pairs * angle).flatten(-2)
 
 
+_rotate_pairs: Callable[..., Tensor] = _RotatePairs.apply
+
+
 def rotate_pairs(x: Tensor, angle: Tensor) -> Tensor:
     """Rotate the pairs of features (2i, 2i + 1) of x (..., E) by unit complex numbers (..., E/2)."""
     if x.dtype in (torch.bfloat16, torch.float16):  # torch has no complex numbers of half precision
         return rotate_pairs(x.float(), angle).to(x.dtype)
-    return _apply(_RotatePairs, x, angle.to(torch.complex128 if x.dtype == torch.float64 else torch.complex64))
+    angle = angle.to(torch.complex128 if x.dtype == torch.float64 else torch.complex64)
+    return _rotated(x, angle) if _plain_operations() else _rotate_pairs(x, angle)
 
 
 class _RMSNormalize(torch.autograd.Function):
@@ -85,12 +88,15 @@ class _RMSNormalize(torch.autograd.Function):
         return torch.addcmul(grads[0], y, along).mul_(inverse.to(y.dtype)), None
 
 
+_rms_normalize: Callable[..., Tensor] = _RMSNormalize.apply
+
+
 def rms_normalize(x: Tensor, epsilon: float = 1e-6) -> Tensor:
     """Scale each vector (..., E) to root mean square 1."""
-    if needs_plain_operations():
+    if _plain_operations():
         wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
         return (x * (wide.square().mean(-1, keepdim=True) + epsilon).rsqrt()).to(x.dtype)
-    return _apply(_RMSNormalize, x, epsilon)
+    return _rms_normalize(x, epsilon)
 
 
 class _SquaredReLU(torch.autograd.Function):
@@ -109,9 +115,12 @@ class _SquaredReLU(torch.autograd.Function):
         return torch.mul(grads[0], positive).mul_(2)
 
 
+_squared_relu: Callable[..., Tensor] = _SquaredReLU.apply
+
+
 def squared_relu(x: Tensor) -> Tensor:
     """max(x, 0)^2: Primer (https://arxiv.org/abs/2109.08668)."""
-    return x.relu().square() if needs_plain_operations() else _apply(_SquaredReLU, x)
+    return x.relu().square() if _plain_operations() else _squared_relu(x)
 
 
 class _Dropout(torch.autograd.Function):
@@ -132,13 +141,16 @@ class _Dropout(torch.autograd.Function):
         return (grads[0] * keep) * ctx.scale, None
 
 
+_dropout: Callable[..., Tensor] = _Dropout.apply
+
+
 def dropout(x: Tensor, p: float, training: bool) -> Tensor:
     """Zero each value with probability p and scale the others by 1 / (1 - p); on a CPU p is rounded to 1/65536."""
     if not training or not p:
         return x
-    if x.device.type != "cpu" or p * 2**16 >= 2**16 - 1:
+    if x.device.type != "cpu" or p * 2**16 >= 2**16 - 1 or torch.compiler.is_compiling():
         return F.dropout(x, p)
-    return _apply(_Dropout, x, p)
+    return _dropout(x, p)
 
 
 class _TokenLoss(torch.autograd.Function):
@@ -203,6 +215,9 @@ def _symmetric_kl(log_probs: Tensor, probs: Tensor) -> tuple[Tensor, Tensor]:
     return (forward - backward).sum(), grad
 
 
+_token_loss: Callable[..., Tensor] = _TokenLoss.apply
+
+
 def token_loss(
     features: Tensor, weight: Tensor, labels: Tensor, smoothing: float = 0.0, bias: Tensor | None = None
 ) -> Tensor:
@@ -212,7 +227,7 @@ def token_loss(
     """
     if bias is not None or _plain(features, weight):
         return F.cross_entropy(F.linear(features, weight, bias), labels, label_smoothing=smoothing)
-    return _apply(_TokenLoss, features, weight, labels, smoothing, 0.0)
+    return _token_loss(features, weight, labels, smoothing, 0.0)
 
 
 def rdrop_loss(features: Tensor, weight: Tensor, labels: Tensor, smoothing: float, alpha: float) -> Tensor:
@@ -225,10 +240,10 @@ def rdrop_loss(features: Tensor, weight: Tensor, labels: Tensor, smoothing: floa
         log_p, log_q = logits.log_softmax(1).chunk(2)
         kl = ((log_p.exp() - log_q.exp()) * (log_p - log_q)).sum(1).mean()  # both Kullback-Leibler divergences
         return F.cross_entropy(logits, labels, label_smoothing=smoothing) + alpha / 4 * kl
-    return _apply(_TokenLoss, features, weight, labels, smoothing, alpha)
+    return _token_loss(features, weight, labels, smoothing, alpha)
 
 
 def _plain(features: Tensor, weight: Tensor) -> bool:
-    """Whether torch's own layers compute it: elsewhere than on a CPU, in half precision, or differentiated twice."""
+    """Whether torch's own layers compute it: not on a CPU, in half precision, compiled, or differentiated twice."""
     half = torch.is_autocast_enabled(features.device.type) or features.dtype != weight.dtype
-    return half or features.device.type != "cpu" or not len(features) or needs_plain_operations()
+    return half or features.device.type != "cpu" or not len(features) or _plain_operations()

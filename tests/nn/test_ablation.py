@@ -1,4 +1,4 @@
-"""Heads and looks that are switched off: exactly the rest remains, and only while it is asked for."""
+"""Ablated heads and connections: exactly the others remain, and only while the block runs."""
 
 import math
 
@@ -23,34 +23,34 @@ def x():
     return torch.randn(2, TOKENS, DIM)
 
 
-def by_hand(attention, x, forbidden=(), silent=()):
-    """Attention in plain steps without some looks (head, query, key) and heads."""
+def by_hand(attention, x, masked=(), ablated_heads=()):
+    """Attention in plain steps without some connections (head, query, key) and heads."""
     q, k, v = (part.unflatten(-1, (HEADS, -1)).transpose(1, 2) for part in attention.qkv(x).chunk(3, dim=-1))
     scores = q @ k.transpose(-2, -1) / math.sqrt(DIM // HEADS)
     scores = scores.masked_fill(torch.ones(TOKENS, TOKENS, dtype=torch.bool).triu(1), -math.inf)
-    for head, query, key in forbidden:
+    for head, query, key in masked:
         scores[:, head, query, key] = -math.inf
     y = scores.softmax(-1) @ v
-    for head in silent:
+    for head in ablated_heads:
         y[:, head] = 0
     return attention.out(y.transpose(1, 2).flatten(2))
 
 
-def test_a_silent_head_adds_nothing(attention, x):
+def test_an_ablated_head_adds_nothing(attention, x):
     with ablated(attention, [Ablation("", 1)]):
         found = attention(x, mask=Causal())
-    torch.testing.assert_close(found, by_hand(attention, x, silent=[1]))
+    torch.testing.assert_close(found, by_hand(attention, x, ablated_heads=[1]))
     torch.testing.assert_close(attention(x, mask=Causal()), by_hand(attention, x))
 
 
-def test_a_forbidden_look_leaves_its_weight_to_the_others(attention, x):
-    looks = [(0, 3, 1), (0, 3, 2), (2, 4, 4)]
-    with ablated(attention, [Ablation("", *look) for look in looks]):
+def test_the_weight_of_a_masked_connection_goes_to_the_others(attention, x):
+    connections = [(0, 3, 1), (0, 3, 2), (2, 4, 4)]
+    with ablated(attention, [Ablation("", *connection) for connection in connections]):
         found = attention(x, mask=Causal())
-    torch.testing.assert_close(found, by_hand(attention, x, forbidden=looks))
+    torch.testing.assert_close(found, by_hand(attention, x, masked=connections))
 
 
-def test_a_query_that_may_look_nowhere_gets_nothing(attention, x):
+def test_a_query_without_keys_gets_zeros(attention, x):
     with ablated(attention, [Ablation("", 1, 0, 0)]):
         found = attention(x, mask=Causal())
     assert bool(found.isfinite().all())
@@ -59,18 +59,18 @@ def test_a_query_that_may_look_nowhere_gets_nothing(attention, x):
     assert not torch.allclose(found[:, 0], rest[:, 0])
 
 
-def test_grouped_heads_are_switched_off_one_by_one(x):
+def test_grouped_heads_are_ablated_one_by_one(x):
     grouped = Attention(DIM, 6, kv_heads=2).eval()
     with ablated(grouped, [Ablation("", 4, 2, 0)]):
         found = grouped(x)
     with ablated(grouped, [Ablation("", 4)]):
-        silent = grouped(x)
+        ablated_output = grouped(x)
     whole = grouped(x)
     assert [int(row) for row in (found - whole).abs().amax((0, 2)).nonzero().flatten()] == [2]
-    assert bool(((silent - whole).abs().amax((0, 2)) > 0).all())
+    assert bool(((ablated_output - whole).abs().amax((0, 2)) > 0).all())
 
 
-def test_what_is_not_there_cannot_be_switched_off(attention):
+def test_an_unknown_layer_or_head_is_refused(attention):
     with pytest.raises(ValueError, match=r"no attention 'decoder.9.self' that can be ablated; there are: "):
         ablated(attention, [Ablation("decoder.9.self", 0)])
     with pytest.raises(ValueError, match=r"head must be 0 to 2 in '', but is 3"):

@@ -131,7 +131,7 @@ def test_grouped_heads_are_full_heads_that_share_keys_and_values(kv_heads):
     width=st.sampled_from([1, 2, 5]),
     share=st.sampled_from([1, 2]),
 )
-def test_any_shape_equals_the_weights_in_the_open(rows, tokens, heads, width, share):
+def test_any_shape_equals_the_explicit_weights(rows, tokens, heads, width, share):
     """The fused kernel gives what softmax(score(q, k)) v gives when every step is written out."""
     heads = heads * share
     attention = Attention(heads * width, heads, kv_heads=heads // share).double()

@@ -1,4 +1,4 @@
-"""Near tokens in blocks and the past shortened: equal to their plain forms, causal, cached, linear in the length."""
+"""Causal windows in blocks and compressed attention: equal to their plain forms, causal, cached, linear."""
 
 import math
 import time
@@ -25,7 +25,7 @@ def compressed(**given):
     return attention
 
 
-# --- near tokens ---
+# --- causal windows ---
 
 
 @pytest.mark.parametrize("tokens", [1, 3, 4, 5, 8, 13])
@@ -44,12 +44,12 @@ def test_blocks_equal_the_mask_of_all_positions_with_their_gradients(tokens, sco
         assert_same(one, other)
 
 
-def test_near_sees_the_last_few_tokens_only():
+def test_a_causal_window_sees_the_last_few_tokens_only():
     allowed = CausalWindow(3).allow(torch.arange(5)[None], torch.arange(5))[0]
     assert [row.nonzero().flatten().tolist() for row in allowed] == [[0], [0, 1], [0, 1, 2], [1, 2, 3], [2, 3, 4]]
 
 
-def test_near_goes_on_from_a_cache_and_the_probe_shows_its_weights():
+def test_a_causal_window_continues_from_a_cache_and_the_probe_shows_its_weights():
     attention, x = Attention(8, 2).double(), torch.randn(2, 9, 8, dtype=torch.float64)
     whole = attention(x, mask=CausalWindow(4))
     cache = KVCache(9)

@@ -78,7 +78,7 @@ def test_a_slice_of_the_rows_is_a_slice_of_the_mask(name):
 
 @pytest.mark.parametrize("name", RULES)
 def test_what_the_kernel_gets_is_the_mask_except_for_empty_queries(name):
-    """A softmax over nothing is NaN: an empty query may look anywhere, and is put to zero afterwards."""
+    """A softmax over nothing is NaN: a query without keys gets no mask, and its output is set to zero afterwards."""
     mask, rule = RULES[name]
     lowered = mask.lower(TOKENS, TOKENS, 0, CPU)
     expected = by_loop(rule, [0] * ROWS, TOKENS, TOKENS)

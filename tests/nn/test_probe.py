@@ -1,4 +1,4 @@
-"""The probe: weights read beside the fused kernel equal weights in the open, for whoever asked and no other."""
+"""The probe: recorded weights equal the explicit softmax, for the context that asked and no other."""
 
 import gc
 import threading
@@ -150,7 +150,7 @@ def test_any_rows_are_a_slice_of_the_whole_map(first, last):
     torch.testing.assert_close(maps[""].rows(first, last), whole[:, :, begin:end], atol=1e-6, rtol=0)
 
 
-def test_watching_does_not_change_what_the_model_says():
+def test_watching_does_not_change_the_logits():
     model, ids = make_gpt(), some_ids()
     alone = model(ids)
     with watch(model):

@@ -252,3 +252,22 @@ def test_a_config_that_does_not_divide_is_named():
 def test_a_shape_that_cannot_be_is_refused(settings, says):
     with pytest.raises(ValueError, match=says):
         TransformerConfig(**settings)
+
+
+@pytest.mark.parametrize("shape", [{}, {"activation": "gelu", "norm": "layer", "position": "learned"}])
+def test_the_compiler_sees_a_whole_stack_without_a_warning(shape):
+    """One graph, forward and backward; kernels and rotary positions are compiled as plain operations."""
+    torch._dynamo.reset()
+    stack = Transformer(TransformerConfig(dim=16, depth=2, heads=2, hidden=24, **shape))
+    for parameter in stack.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    x = torch.randn(2, 5, 16)
+    compiled = torch.compile(stack, backend="eager", fullgraph=True)
+    results = []
+    for run in (stack, compiled):
+        stack.zero_grad()
+        out = run(x, mask=Causal())
+        out.square().sum().backward()
+        results.append([out.detach(), *(parameter.grad.clone() for parameter in stack.parameters())])
+    for plain, other in zip(*results, strict=True):
+        torch.testing.assert_close(other, plain, atol=1e-4, rtol=1e-4)
