@@ -26,16 +26,16 @@ QUIET += ["--disable-sync", "--no-first-run"]
 
 
 @pytest.fixture(scope="session")
-def brought():
-    """Fetches a model of the catalogue on first use; without a network there is nothing to test."""
+def get_model():
+    """Download a model of the catalogue on first use; skip the test without a network."""
 
-    def bring(name):
+    def get_or_skip(name):
         try:
             return get(name)
         except ResourceError as error:
-            pytest.skip(f"{name} cannot be fetched: {error}")
+            pytest.skip(f"{name} cannot be downloaded: {error}")
 
-    return bring
+    return get_or_skip
 
 
 @pytest.fixture(scope="session")

@@ -32,8 +32,8 @@ def sentences(count):
     return [", and ".join(clause() for _ in range(length)) + "." for length in lengths]
 
 
-def test_vectors_of_minilm_are_those_of_sentence_transformers(brought):
-    folder, texts = brought("minilm"), sentences(1000)
+def test_vectors_of_minilm_are_those_of_sentence_transformers(get_model):
+    folder, texts = get_model("minilm"), sentences(1000)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the library itself
         library = pytest.importorskip("sentence_transformers", reason="the oracle; installed with the [test] extra")
@@ -44,8 +44,8 @@ def test_vectors_of_minilm_are_those_of_sentence_transformers(brought):
     assert float((1 - cosines).abs().max()) < 1e-5
 
 
-def test_smollm2_continues_a_prompt_as_transformers_does(brought):
-    path = brought("smollm2")
+def test_smollm2_continues_a_prompt_as_transformers_does(get_model):
+    path = get_model("smollm2")
     transformers = pytest.importorskip("transformers", reason="the oracle; installed with the [test] extra")
     model = saccade.load("smollm2", device="cpu")
     text = model("The capital of France is", temperature=0, max_new_tokens=50).text

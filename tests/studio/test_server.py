@@ -270,8 +270,8 @@ def test_what_a_run_looked_at_is_what_eager_attention_computes(client, place, ru
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["minilm", "smollm2"])
-def test_models_of_the_catalogue_open_and_look_as_transformers_says(place, brought, name):
-    transformers, path, text = pytest.importorskip("transformers"), brought(name), "The capital of France is"
+def test_models_of_the_catalogue_open_and_look_as_transformers_says(place, get_model, name):
+    transformers, path, text = pytest.importorskip("transformers"), get_model(name), "The capital of France is"
     client = TestClient(make_app(Sessions(place / "runs", [name]), "secret", 8000), base_url=HOME)
     client.get("/runs?key=secret")
     opened = api.load(name, device="cpu")
