@@ -33,7 +33,7 @@ def needs_second_derivative() -> bool:
 
 
 def _plain_operations() -> bool:
-    """Whether to compute without these kernels: a second derivative is needed, or a compiler fuses operations itself."""
+    """Whether to compute without these kernels: for a second derivative, or as a compiler fuses operations itself."""
     return torch.compiler.is_compiling() or needs_second_derivative()
 
 

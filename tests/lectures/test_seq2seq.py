@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from saccade import api
+import saccade
 from saccade.decode.search import Search, search
 from saccade.models.presets import TRANSLATION
 from saccade.models.seq2seq.architectures import Seq2SeqConfig, build
@@ -47,20 +47,21 @@ def lively(model):
     return model.double().eval()
 
 
-def trained(folder, monkeypatch, rows, steps, *words):
+def trained(folder, monkeypatch, rows, steps, *overrides):
     """A model trained on a few pairs, which are its validation pairs too."""
     monkeypatch.setenv("SACCADE_CACHE", str(folder / "cache"))
     data = Path(folder) / "pairs.tsv"
     data.write_text("".join(f"{source}\t{target}\n" for source, target in rows), encoding="utf-8")
-    loop = [f"train.steps={steps}", "train.device=cpu", "train.evaluate_every=1000", "smoothing=0", "tokens=400"]
-    api.train(data, [*words, *loop, f"data.valid={data}"], task="translation", name="run", root=folder)
-    return api.load(folder / "run", device="cpu")
+    loop = [f"train.steps={steps}", "train.device=cpu", "train.evaluate_every=1000", "label_smoothing=0"]
+    overrides = [*overrides, *loop, "batch_tokens=400", f"data.valid={data}"]
+    run = saccade.train(data, task="translation", name="run", root=folder, overrides=overrides, progress=False)
+    return saccade.load(run, device="cpu")
 
 
-def ends_on_stop(task, text):
-    """Whether the search itself met the end, far from the longest length."""
-    (found,) = task._search(task.reader.encode([text]), Search())
-    return found[0].ended
+def ends_on_stop(model, text):
+    """Whether the search itself generated the end token, far from the maximum length."""
+    (hypotheses,) = model.task._search([model.task.tokenizers.source.encode(text)], Search())
+    return hypotheses[0].ended
 
 
 @pytest.mark.parametrize("cell", ["rnn", "gru", "lstm"])
@@ -81,7 +82,7 @@ def test_r05_unrolled_equals_looped(cell):
 @pytest.mark.parametrize("cell", ["rnn", "gru", "lstm"])
 @torch.no_grad()
 def test_r05_teacher_forced_and_free_running_outputs_differ_and_can_be_printed(cell, capsys):
-    config = RecurrentConfig(dim=8, state=10, cell=cell)
+    config = RecurrentConfig(dim=8, hidden=10, cell=cell)
     model = lively(build(Seq2SeqConfig(architecture="rnn", rnn=config), Vocabularies(9, 9)))
     source, keep = torch.randint(2, 9, (1, 5)), torch.ones(1, 5, dtype=torch.bool)
     given = torch.tensor([[0, 3, 7, 2, 5, 4]])
@@ -97,15 +98,15 @@ def test_r05_teacher_forced_and_free_running_outputs_differ_and_can_be_printed(c
 
 @pytest.mark.slow
 def test_r08_an_rnn_with_one_vector_translates_and_stops(tmp_path, monkeypatch):
-    shape = ["model.architecture=rnn", "model.rnn.dim=32", "model.rnn.state=48", "model.rnn.dropout=0"]
-    task = trained(tmp_path, monkeypatch, SPANISH, 150, *shape)
-    assert not any(isinstance(module, Attention) for module in task.model.modules())
-    assert api.predict(task, "we are eating bread").output == "estamos comiendo pan"
-    assert ends_on_stop(task, "we are eating bread")
+    shape = ["model.architecture=rnn", "model.rnn.dim=32", "model.rnn.hidden=48", "model.rnn.dropout=0"]
+    model = trained(tmp_path, monkeypatch, SPANISH, 150, *shape)
+    assert not any(isinstance(module, Attention) for module in model.task.model.modules())
+    assert model("we are eating bread").text == "estamos comiendo pan"
+    assert ends_on_stop(model, "we are eating bread")
 
 
 def test_r10_additive_weights_are_a_distribution_and_are_learnt_without_being_told():
-    config = RecurrentConfig(dim=8, state=10, score="additive")
+    config = RecurrentConfig(dim=8, hidden=10, score="additive")
     model = lively(build(Seq2SeqConfig(architecture="rnn+attention", rnn=config), Vocabularies(9, 9)))
     source, keep, ids = torch.randint(2, 9, (2, 5)), torch.ones(2, 5, dtype=torch.bool), torch.randint(2, 9, (2, 4))
     with watch(model) as maps:
@@ -147,17 +148,22 @@ def test_r40_r41_base_has_six_encoder_and_six_decoder_blocks_of_two_and_three_su
 @pytest.mark.parametrize("architecture", ["transformer", "rnn+attention"])
 def test_r44_from_a_file_of_pairs_to_machine_learning(tmp_path, monkeypatch, architecture):
     shape = ["dim=32", "hidden=64", "depth=1", "decoder_depth=1", "dropout=0", "embedding_dropout=0"]
-    words = [f"model.transformer.{word}" for word in shape]
-    words += ["model.rnn.dim=32", "model.rnn.state=48", "model.rnn.dropout=0", f"model.architecture={architecture}"]
-    task = trained(tmp_path, monkeypatch, CHINESE, 150, *words)
-    found = api.predict(task, "機器學習", ["beam=4", "n_best=2"])
-    assert found.output == "machine learning"
-    assert ends_on_stop(task, "機器學習")
-    assert len(found.others) == 1 and found.others[0].scores["score"] < found.scores["score"]
-    crossing = [read for read in found.maps if read.queries.kind == "target" and read.keys.kind == "source"]
-    assert crossing and all(read.weights.shape[-1] == len(read.keys.labels) for read in crossing)
-    scores = api.evaluate(task, tmp_path / "pairs.tsv", whole=True)
-    assert scores["exact"] == 100
+    overrides = [f"model.transformer.{setting}" for setting in shape]
+    overrides += ["model.rnn.dim=32", "model.rnn.hidden=48", "model.rnn.dropout=0"]
+    overrides += [f"model.architecture={architecture}"]
+        "model.rnn.dim=32",
+        "model.rnn.hidden=48",
+        "model.rnn.dropout=0",
+        f"model.architecture={architecture}",
+    ]
+    model = trained(tmp_path, monkeypatch, CHINESE, 150, *overrides)
+    answer = model("機器學習", beam=4, n_best=2, attention=True)
+    assert answer.text == "machine learning"
+    assert ends_on_stop(model, "機器學習")
+    assert len(answer.alternatives) == 1 and answer.alternatives[0].scores["score"] < answer.scores["score"]
+    cross = [one for one in answer.attention.values() if (one.queries.role, one.keys.role) == ("target", "source")]
+    assert cross and all(one.weights.shape[-1] == len(one.keys.labels) for one in cross)
+    assert model.evaluate(tmp_path / "pairs.tsv")["exact"] == 100
 
 
 @torch.no_grad()
