@@ -54,10 +54,10 @@ def unsaved(target: Path, error: Exception) -> ResourceError:
     )
     if full:
         return ResourceError(
-            f"no space left to save {target}: {error}; the checkpoints before it are whole. Free some space, "
+            f"no space left to save {target}: {error}; the checkpoints before it are intact. Free some space, "
             "then continue with `saccade resume`"
         )
-    return ResourceError(f"cannot save {target}: {error}; the checkpoints before it are whole")
+    return ResourceError(f"cannot save {target}: {error}; the checkpoints before it are intact")
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -122,7 +122,7 @@ def at(folder: Path, step: int) -> Path:
 
 
 def newest(folder: Path, log: Callable[[str], None], reader: Callable[[Path], Checkpoint] = read) -> Checkpoint | None:
-    """Return the newest checkpoint that is whole; log which ones are damaged. None: there never was one.
+    """Return the newest checkpoint that is intact; log which ones are damaged. None: there never was one.
 
     `reader` returns all of a checkpoint, or what is needed of it.
     """
@@ -146,13 +146,13 @@ def read_weights(path: Path) -> Checkpoint:
 def prune(folder: Path, last: int, keep: int, best: int | None) -> None:
     """Delete all but the best checkpoint and the newest `keep` up to the `last` one, and what a kill left half written.
 
-    A later one is damaged, or the run would have resumed from it; it must not displace those that are whole.
+    A later one is damaged, or the run would have resumed from it; it must not displace intact ones.
     """
     for path in folder.glob("step-*.tmp"):
         shutil.rmtree(path, ignore_errors=True)
-    whole = [step for step in steps(folder) if step <= last]
+    intact = [step for step in steps(folder) if step <= last]
     for step in steps(folder):
-        if step not in whole[-keep:] and step != best:
+        if step not in intact[-keep:] and step != best:
             shutil.rmtree(at(folder, step))
 
 

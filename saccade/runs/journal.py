@@ -49,7 +49,7 @@ class Journal:
         try:
             yield
         except OSError as error:
-            raise ResourceError(f"cannot write {self._path}: {error}; the checkpoints are whole") from error
+            raise ResourceError(f"cannot write {self._path}: {error}; the checkpoints are intact") from error
 
 
 def read_journal(path: Path) -> list[dict[str, Any]]:

@@ -25,7 +25,7 @@ class Weights:
 
 
 def select_weights(folder: Path, which: Which, log: Callable[[str], None]) -> Weights | None:
-    """Return the weights of the best or last whole checkpoint, or the mean of all; None: there is no checkpoint."""
+    """Return the weights of the best or last intact checkpoint, or the mean of all; None: there is no checkpoint."""
     if which == "mean":
         return _mean(folder, log)
     last = checkpoint.newest(folder, log, checkpoint.read_weights)
@@ -46,7 +46,7 @@ def _weights(saved: Checkpoint) -> Weights:
 
 
 def _mean(folder: Path, log: Callable[[str], None]) -> Weights | None:
-    """Return the mean of the weights of all whole checkpoints (train.keep is how many are kept)."""
+    """Return the mean of the weights of all intact checkpoints (train.keep is how many are kept)."""
     last = checkpoint.newest(folder, log, _read_model)
     if last is None:
         return None

@@ -8,7 +8,7 @@ from typing import Any
 
 from saccade.atomic_io import write_json
 from saccade.core import Prediction
-from saccade.look.serialize import inputs_to_json, map_to_json
+from saccade.core.serialize import inputs_to_json, map_to_json
 
 FOLDER = "attention"
 POSITIONS = 48  # of an axis, the first ones

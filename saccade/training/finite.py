@@ -25,7 +25,7 @@ def not_finite(problem: str, step: int, network: nn.Module, batches: Sequence[Ba
     where = f"rows: {', '.join(rows[:SHOWN_ROWS])}{more}; " if rows else ""
     return SaccadeError(
         f"step {step}: {problem}, expected a finite number; {where}first not finite: {_first(network)}. "
-        "Lower train.optim.lr and train.optim.matrix_lr, or check these rows; the last checkpoint is whole"
+        "Lower train.optim.lr and train.optim.matrix_lr, or check these rows; the last checkpoint is intact"
     )
 
 

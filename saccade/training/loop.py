@@ -322,7 +322,7 @@ class Trainer:
         checkpoints.prune(folder, self.step, self.config.keep, int(self.best["step"]) if self.best else None)
 
     def _resume(self) -> None:
-        """Continue from the newest whole checkpoint, if there is one."""
+        """Continue from the newest intact checkpoint, if there is one."""
         folder = self.folder / "checkpoints"
         saved = checkpoints.newest(folder, self.callback.log)
         if saved is None:
