@@ -38,7 +38,8 @@ def test_batches_are_those_of_the_source_and_prepared_ahead() -> None:
             (batch,) = batches.at(step)
             assert isinstance(batch, Points)
             assert torch.equal(batch.x, PointSource((6,)).at(step)[0].x)
-    assert source.asked == [(0, True), (1, False), (2, False), (3, False)]
+    assert source.asked[:3] == [(0, True), (1, False), (2, False)]
+    assert source.asked[3:] in ([], [(3, False)])  # the last one is cancelled if it has not started
 
 
 def test_a_step_out_of_order_is_read_anew() -> None:
