@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -284,6 +285,28 @@ def test_many_prompts_are_generated_at_once(task: Task) -> None:
     finally:
         hook.remove()
     assert calls.count((10, 1)) == 7 and len(calls) == 10 + 7  # every prompt by itself, then all rows together
+
+
+def test_two_threads_generate_with_one_model_at_once(task: Task) -> None:
+    options = TextOptions(max_new_tokens=20, temperature=1.0, seed=5, attention=True)
+    groups = [[{"prompt": "line 3"}, {"prompt": "l"}], [{"prompt": "line 41 says"}, {"prompt": ""}]]
+    expected = [[one.text for one in task.predict(group, options)] for group in groups]
+    results: dict[int, list[Prediction]] = {}
+
+    def work(number: int) -> None:
+        results[number] = list(task.predict(groups[number], options))
+
+    for _ in range(3):
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for number, texts in enumerate(expected):
+            assert [one.text for one in results[number]] == texts
+            for one in results[number]:  # each has its own attention, of its own length
+                length = one.trace.end - one.trace.start
+                assert {attention.shape[1:] for attention in one.attention.values()} == {(length, length)}
 
 
 @pytest.mark.parametrize("count", [3, 12, 13, 40])  # from within the context to several times its size
