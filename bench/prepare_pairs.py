@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 
 PAIRS = 1_000_000
@@ -40,12 +41,12 @@ def generate(path: Path, pairs: int) -> None:
     generator = random.Random(1)
     letters = "abcdefghijklmnopqrstuvwxyzäöüß"
     words = ["".join(generator.choices(letters, k=generator.randint(2, 9))) for _ in range(WORDS)]
-    weights = [1 / (rank + 1) for rank in range(WORDS)]
+    cumulative = list(accumulate(1 / (rank + 1) for rank in range(WORDS)))  # as often as words of a language
     with path.open("w", encoding="utf-8") as stream:
         for first in range(0, pairs, BLOCK):
             lines = []
             for _ in range(min(BLOCK, pairs - first)):
-                sentence = generator.choices(words, weights, k=generator.randint(5, 15))
+                sentence = generator.choices(words, cum_weights=cumulative, k=generator.randint(5, 15))
                 lines.append(f"{' '.join(sentence)}\t{' '.join(word[::-1] for word in reversed(sentence))}\n")
             stream.write("".join(lines))
 

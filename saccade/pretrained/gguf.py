@@ -15,7 +15,7 @@ from torch import Tensor
 from saccade.config import from_json
 from saccade.core import Pretrained
 from saccade.data.text.tokenizers import Tokenizer
-from saccade.data.text.vocabularies import CUTS, byte_pairs, merge
+from saccade.data.text.vocabularies import PRE_TOKENIZERS, byte_level_bpe, parse_merge
 from saccade.errors import UsageError
 from saccade.pretrained.config_json import check_sizes
 from saccade.pretrained.families import FAMILIES, Family
@@ -195,22 +195,22 @@ def _tokenizer(header: Header, tokens: list[str]) -> Tokenizer:
     path, model, split = header.path, _string(header, "tokenizer.ggml.model"), _string(header, "tokenizer.ggml.pre")
     if model != "gpt2":
         raise refusal(path, f"tokenizer.ggml.model must be 'gpt2' (byte-level BPE), but is {model!r:.80}")
-    if split not in CUTS:
-        raise refusal(path, f"tokenizer.ggml.pre must be one of {', '.join(CUTS)}, but is {split!r:.80}")
+    if split not in PRE_TOKENIZERS:
+        raise refusal(path, f"tokenizer.ggml.pre must be one of {', '.join(PRE_TOKENIZERS)}, but is {split!r:.80}")
     merges, types = header.values.get("tokenizer.ggml.merges"), header.values.get("tokenizer.ggml.token_type")
     if not isinstance(merges, list) or not all(isinstance(pair, str) for pair in merges[:1]):
         raise refusal(path, "tokenizer.ggml.merges must be a list of strings, but is not")
     if not isinstance(types, list) or len(types) != len(tokens):
         raise refusal(path, f"tokenizer.ggml.token_type must be a list of {len(tokens):,} numbers, but is not")
     vocabulary = {token: token_id for token_id, token in enumerate(tokens)}
-    return byte_pairs(
+    return byte_level_bpe(
         path,
         vocabulary,
-        [merge(f"{path}: merge {number:,}", pair, vocabulary) for number, pair in enumerate(merges, start=1)],
+        [parse_merge(f"{path}: merge {number:,}", pair, vocabulary) for number, pair in enumerate(merges, start=1)],
         [token for token, type_ in zip(tokens, types, strict=True) if type_ == CONTROL],
-        whole=[token for token, type_ in zip(tokens, types, strict=True) if type_ == USER_DEFINED],
-        cut=split,
-        spaced=header.values.get("tokenizer.ggml.add_space_prefix") is True,
+        added=[token for token, type_ in zip(tokens, types, strict=True) if type_ == USER_DEFINED],
+        pre_tokenizer=split,
+        add_prefix_space=header.values.get("tokenizer.ggml.add_space_prefix") is True,
     )
 
 

@@ -12,8 +12,8 @@ import tokenizers
 from tokenizers.processors import TemplateProcessing
 
 from saccade.atomic_io import write_json
-from saccade.data.text import guard
 from saccade.data.text.sentencepiece import is_marian, read_sides
+from saccade.data.text.tokenizer_checks import parse_json, read_text
 from saccade.data.text.tokenizers import Tokenizer
 from saccade.data.text.vocabularies import read_tokenizer
 from saccade.errors import ModelFileError
@@ -75,7 +75,7 @@ def _processor(
             f"but has {tokenizer.size:,}; download both from the same model"
         )
     path = folder / TOKENIZER_CONFIG
-    settings = guard.parse(path, guard.read_text(path)) if path.exists() else {}
+    settings = parse_json(path, read_text(path)) if path.exists() else {}
     bos_ids = token_ids(config.get("bos_token_id"), vocabulary_size)
     start_ids = token_ids(config.get("decoder_start_token_id"), vocabulary_size)
     template = settings.get("chat_template")

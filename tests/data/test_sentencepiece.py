@@ -36,7 +36,7 @@ def test_a_cut_file_is_refused(marian_folder, tmp_path, share):
     whole = (marian_folder / "source.spm").read_bytes()
     bad = tmp_path / "source.spm"
     bad.write_bytes(whole[: int(len(whole) * share)])
-    with pytest.raises(ModelFileError, match="must be a whole file of SentencePiece"):
+    with pytest.raises(ModelFileError, match="must be a complete SentencePiece file"):
         read_pieces(bad)
 
 

@@ -12,8 +12,8 @@ import tokenizers as library
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from saccade.data.text import guard
-from saccade.data.text.alphabets import cut_at_breaks
+from saccade.data.text import tokenizer_checks
+from saccade.data.text.alphabets import split_at_newlines
 from saccade.data.text.tokenizers import BEGIN, BERT, END, StreamDecoder, Tokenizer, train_tokenizer
 from saccade.errors import DataError, ModelFileError, UsageError
 
@@ -89,7 +89,7 @@ def test_long_texts_are_cut_where_it_makes_no_difference(parts: list[str]) -> No
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("saccade.data.text.alphabets.PART", 10)
         patch.setattr("saccade.data.text.tokenizers.PART", 10)
-        assert "".join(cut_at_breaks(text)) == text
+        assert "".join(split_at_newlines(text)) == text
         assert BYTES.encode(text) == BYTES._inner.encode(text, add_special_tokens=False).ids
 
 
@@ -139,7 +139,7 @@ def test_raw_bytes_of_characters_and_word_pieces() -> None:
 # words, and byte pairs that treat every word alike
 
 WORDS = train_tokenizer("words", ["HH AH0 L OW1", "AH0 OW1 HH\tAH0"], 100, [BEGIN, END])
-SPACED = train_tokenizer("bpe", TEXT.split("\n"), 400, [END], spaced=True)
+SPACED = train_tokenizer("bpe", TEXT.split("\n"), 400, [END], add_prefix_space=True)
 
 
 def test_words_are_what_stands_between_spaces() -> None:
@@ -258,8 +258,8 @@ def test_word_pieces_can_keep_capitals() -> None:
         (("characters", ["a"], 0), UsageError, "must be at least 1 .*, but is 0"),
         (("bpe", ["a"], 300, ["<a>", "<a>"]), UsageError, "must be different and not empty"),
         (("characters", ["abc"], 10, ["a"]), UsageError, "must be longer than a character, but is 'a'"),
-        (("characters", [" "], 10), DataError, "must hold something, but is empty"),
-        (("wordpiece", [], 100), DataError, "must hold something, but is empty"),
+        (("characters", [" "], 10), DataError, "must not be empty, but is"),
+        (("wordpiece", [], 100), DataError, "must not be empty, but is"),
     ],
 )
 def test_bad_wishes_are_refused(arguments: tuple[Any, ...], error: type[Exception], message: str) -> None:
@@ -268,7 +268,7 @@ def test_bad_wishes_are_refused(arguments: tuple[Any, ...], error: type[Exceptio
 
 
 def test_an_empty_text_for_byte_pairs_is_refused() -> None:
-    with pytest.raises(DataError, match="must hold something, but is empty"):
+    with pytest.raises(DataError, match="must not be empty, but is"):
         train_tokenizer("bpe", iter([""]), 300)
 
 
@@ -321,13 +321,16 @@ def bomb(steps: int) -> dict[str, object]:
     [
         (lambda c: c["model"].update(type="Evil"), "the model must be one of BPE, .*, but is 'Evil'"),
         (lambda c: c.pop("model"), "the model must be one of .*, but is None"),
-        (split_by({"Regex": "(a+)+$"}), r"a pattern must be a known one or a short literal, but is '\(a\+\)\+\$'"),
-        (split_by({"String": "x" * 300}), "a pattern must be a known one"),
+        (
+            split_by({"Regex": "(a+)+$"}),
+            r"a pattern must be that of a known tokenizer or a short literal, but is '\(a\+\)\+\$'",
+        ),
+        (split_by({"String": "x" * 300}), "a pattern must be that of a known tokenizer"),
         (lambda c: c.update(normalizer={"type": "Shell"}), "a normalizer must be one of .*, but is 'Shell'"),
-        (lambda c: c["model"]["vocab"].update(a=-1), "token numbers must be whole, .* but 'a' has -1"),
+        (lambda c: c["model"]["vocab"].update(a=-1), "token ids must be integers .* but 'a' has -1"),
         (lambda c: c["model"]["vocab"].update(a=10**12), "but 'a' has 1000000000000"),
-        (lambda c: c["model"]["vocab"].update(a=1), "token numbers must be different"),
-        (lambda c: c["model"].update(vocab={}), "the vocabulary must be a table of tokens"),
+        (lambda c: c["model"]["vocab"].update(a=1), "token ids must be unique"),
+        (lambda c: c["model"].update(vocab={}), "the vocabulary must map tokens to ids"),
         (
             lambda c: c.update(added_tokens=[{"content": "x" * 999, "id": 1}]),
             "an added token must have a short content",
@@ -355,7 +358,7 @@ def test_known_and_literal_patterns_are_let_in(tmp_path: Path, pattern: dict[str
     [
         (b"", "must be JSON"),
         (b"[1]", "must be a JSON object"),
-        (b'{"a": 1, "a": 2}', "keys must be different"),
+        (b'{"a": 1, "a": 2}', "keys must be unique"),
         (b"[" * 200_000, "levels deep"),
         (b"\xff\xfe", "must be utf-8, but byte 0 is 0xFF"),
         (b"\x80\x04pickle", "must be utf-8"),
@@ -370,7 +373,7 @@ def test_what_is_no_tokenizer_file_is_refused(tmp_path: Path, content: bytes, me
 def test_large_and_missing_files_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ModelFileError, match="cannot be read: No such file"):
         Tokenizer.load(tmp_path / "gone.json")
-    monkeypatch.setattr(guard, "LARGEST_FILE", 10)
+    monkeypatch.setattr(tokenizer_checks, "MAX_BYTES", 10)
     with pytest.raises(ModelFileError, match=r"must be at most 10 bytes, but has \d,\d{3};"):
         Tokenizer.load(change(tmp_path / "t.json", lambda content: None))
 
@@ -395,6 +398,6 @@ def test_panics_become_errors_and_interrupts_do_not() -> None:
     with pytest.raises(
         ModelFileError, match=r"t.json: the tokenizer file cannot be used \(Panic: index out of range\)"
     ):
-        guard.guarded("t.json", fail(Panic("index out of range\nmore")))
+        tokenizer_checks.call_library("t.json", fail(Panic("index out of range\nmore")))
     with pytest.raises(KeyboardInterrupt):
-        guard.guarded("t.json", fail(KeyboardInterrupt()))
+        tokenizer_checks.call_library("t.json", fail(KeyboardInterrupt()))

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from saccade.data.text import guard, vocabularies
+from saccade.data.text import tokenizer_checks, vocabularies
 from saccade.data.text.alphabets import BYTES
 from saccade.data.text.tokenizers import BERT, END, Tokenizer, train_tokenizer
-from saccade.data.text.vocabularies import CUTS, byte_pairs, read_tokenizer
+from saccade.data.text.vocabularies import PRE_TOKENIZERS, byte_level_bpe, read_tokenizer
 from saccade.errors import ModelFileError
 
 transformers = pytest.importorskip("transformers", reason="the oracle; installed with the [test] extra")
@@ -139,15 +139,15 @@ def test_added_tokens_are_numbered_on(tmp_path):
     ours = read_tokenizer(folder)
     assert ours.specials == {END: 0, "[PAD]": 420} and ours.size == 421
     (folder / "added_tokens.json").write_text('{"[PAD]": 7}')
-    with pytest.raises(ModelFileError, match="added tokens must be numbered on from 420"):
+    with pytest.raises(ModelFileError, match="ids of added tokens must follow from 420, but do not"):
         read_tokenizer(folder)
 
 
-@pytest.mark.parametrize("cut", CUTS)
+@pytest.mark.parametrize("cut", PRE_TOKENIZERS)
 def test_every_way_to_cut_words_brings_any_text_back(cut, tmp_path):
     vocabulary = {character: number for number, character in enumerate(BYTES)}
     merged = {**vocabulary, "12": 256, "123": 257, "Ġa": 258}
-    ours = byte_pairs(tmp_path, merged, [("1", "2"), ("12", "3"), ("Ġ", "a")], [], cut=cut)
+    ours = byte_level_bpe(tmp_path, merged, [("1", "2"), ("12", "3"), ("Ġ", "a")], [], pre_tokenizer=cut)
     alone = cut in ("smollm", "qwen2")
     assert ours.encode("123") == ([merged[digit] for digit in "123"] if alone else [257])
     for text in NASTY[:5]:
@@ -157,10 +157,10 @@ def test_every_way_to_cut_words_brings_any_text_back(cut, tmp_path):
 BAD = {
     "no files": ({}, "must hold tokenizer.json, vocab.txt, or vocab.json with merges.txt, but does not"),
     "merges alone": ({"merges.txt": "a b\n"}, "must hold tokenizer.json"),
-    "empty": ({"vocab.txt": ""}, "must hold a token a line, but is empty"),
+    "empty": ({"vocab.txt": ""}, "must have a token a line, but is empty"),
     "twice": (
         {"vocab.txt": "[UNK]\n[CLS]\n[SEP]\nx\nx\n"},
-        "vocab.txt:5: tokens must be different, but 'x' is in line 4",
+        "vocab.txt:5: tokens must be unique, but 'x' is in line 4",
     ),
     "long": (
         {"vocab.txt": "[UNK]\n" + "x" * 1025},
@@ -176,7 +176,7 @@ BAD = {
         r"mask_token must be a short text, but is '\[1\]'",
     ),
     "numbers": ({"vocab.json": '{"a": -1}', "merges.txt": ""}, "from 0 to 2,000,000, but 'a' has -1"),
-    "same number": ({"vocab.json": '{"a": 1, "b": 1}', "merges.txt": ""}, "must be different, but one stands twice"),
+    "same number": ({"vocab.json": '{"a": 1, "b": 1}', "merges.txt": ""}, "must be unique, but one occurs twice"),
     "merge": (
         {"vocab.json": '{"a": 0, "b": 1}', "merges.txt": "#version: 0.2\na b\n"},
         "merges.txt:2: a merge must be two tokens of the vocabulary that together are a third, but is 'a b'",
@@ -196,15 +196,15 @@ def test_what_is_wrong_is_said_with_its_place_and_rule(name, tmp_path):
 
 def test_files_and_lists_have_a_largest_size(tmp_path, monkeypatch):
     (tmp_path / "vocab.txt").write_text("[UNK]\n[CLS]\n[SEP]\nx\n")
-    monkeypatch.setattr(vocabularies, "LARGEST_VOCABULARY", 3)
+    monkeypatch.setattr(vocabularies, "MAX_VOCABULARY", 3)
     with pytest.raises(ModelFileError, match="must have at most 3 lines, but has 4"):
         read_tokenizer(tmp_path)
-    monkeypatch.setattr(guard, "LARGEST_FILE", 5)
+    monkeypatch.setattr(tokenizer_checks, "MAX_BYTES", 5)
     with pytest.raises(ModelFileError, match="at most 5 bytes, but has 20"):
         read_tokenizer(tmp_path)
 
 
 def test_a_pipe_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "vocab.txt")
-    with pytest.raises(ModelFileError, match="must be an ordinary file"):
+    with pytest.raises(ModelFileError, match="must be a regular file"):
         read_tokenizer(tmp_path)

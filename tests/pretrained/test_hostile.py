@@ -667,7 +667,7 @@ REASONS = {
     "safetensors tensor: integers": "must be of type F32, F16, BF16, F64, but is 'I64'",
     "safetensors tensor: swapped rows": "must have 8 rows, but has 4",
     "safetensors tensor: query width mismatch": "must have another shape for this network",
-    "tokenizer: bomb": "a pattern must be a known one or a short literal, but is '(a+)+$'",
+    "tokenizer: bomb": "a pattern must be that of a known tokenizer or a short literal, but is '(a+)+$'",
     "tokenizer: id beyond the model": "must have at most 30 tokens (vocab_size in config.json), but has 2,000,000",
     "tokenizer: precompiled": "a precompiled_charsmap must be a whole table of characters",
     "gguf: many tensors": "the number of tensors must be at most 100,000, but is 9,223,372,036,854,775,808",

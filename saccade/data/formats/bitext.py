@@ -325,7 +325,7 @@ def _train(kind: str, texts: Iterator[str], size: int) -> Tokenizer:
     least = 256 + len(specials)
     if kind == "bpe" and size < least:
         raise UsageError(f"data.vocabulary_size must be at least {least} for bpe (all bytes), but is {size}")
-    return train_tokenizer(kind, texts, size if kind == "bpe" else 1 << 16, specials, spaced=True)
+    return train_tokenizer(kind, texts, size if kind == "bpe" else 1 << 16, specials, add_prefix_space=True)
 
 
 def _unit(kind: str) -> str:

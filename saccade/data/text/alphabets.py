@@ -1,4 +1,4 @@
-"""Alphabets: the tables between characters, bytes and token numbers that tokenizers stand on."""
+"""Alphabets: the tables between characters, bytes and ids that tokenizers use."""
 
 import re
 
@@ -15,7 +15,7 @@ Ids = npt.NDArray[np.uint32]
 
 
 def byte_alphabet() -> dict[str, int]:
-    """The printable character that stands for each byte in a byte-level vocabulary (GPT-2's table), turned round."""
+    """Return the byte of each printable character of a byte-level vocabulary (GPT-2's table, inverted)."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in set(printable)]
     table = {chr(byte): byte for byte in printable}
@@ -27,7 +27,7 @@ BYTES = byte_alphabet()
 
 
 def token_bytes(token: str) -> bytes:
-    """The bytes that a byte-level token stands for."""
+    """Return the bytes of a byte-level token."""
     if all(character in BYTES for character in token):
         return bytes(BYTES[character] for character in token)
     return token.encode()
@@ -43,32 +43,32 @@ def check_surrogates(text: str) -> None:
         raise DataError(f"{message}; remove it") from error
 
 
-def cut_at_breaks(text: str) -> list[str]:
-    """A long text in parts that end in a single newline between two words, where byte-level rules always break."""
+def split_at_newlines(text: str) -> list[str]:
+    """Split a long text after single newlines between two words, where byte-level rules always split."""
     parts, start = [], 0
     while len(text) - start > PART:
-        found = BREAK.search(text, start + PART)
-        if found is None:
+        match = BREAK.search(text, start + PART)
+        if match is None:
             break
-        parts.append(text[start : found.start()])
-        start = found.start()
+        parts.append(text[start : match.start()])
+        start = match.start()
     return [*parts, text[start:]]
 
 
 class UnknownCharacter(DataError):
-    """A text holds a character that the tokenizer has never seen and has no token for."""
+    """A text has a character that the tokenizer has no token for."""
 
     def __init__(self, text: str, position: int) -> None:
         self.position = position
         self.what = f"{text[position]!r} (U+{ord(text[position]):04X})"
         self.expected = "one seen when the tokenizer was trained"
-        self.next_step = "remove it, or train with data.tokenizer=bpe, which knows every character"
+        self.next_step = "remove it, or train with data.tokenizer=bpe, which has every character"
         message = f"character {position + 1:,} of the text is {self.what}, expected {self.expected}"
         super().__init__(f"{message}; {self.next_step}")
 
 
 class CharacterTable:
-    """Looks up the ids of characters with one array access for the whole text; the library does the same, slowly."""
+    """Looks up the ids of characters with one array access for the whole text; the library is slower."""
 
     def __init__(self, tokens: dict[int, str], specials: dict[str, int]) -> None:
         codes = {ord(token): number for number, token in tokens.items() if len(token) == 1}
@@ -78,7 +78,7 @@ class CharacterTable:
         self._table[list(codes)] = list(codes.values())
 
     def encode(self, text: str) -> Ids:
-        """The ids of a text, or an error that names the first character nobody has seen."""
+        """Return the ids of a text, or raise an error with the first character that has no token."""
         codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
         ids = self._table[np.minimum(codes, len(self._table) - 1)]
         missing = ids == self._missing

@@ -1,4 +1,4 @@
-"""SentencePiece: the tokenizers of Marian's folders, read field by field: pieces, their scores and a table of signs."""
+"""SentencePiece: the tokenizers of Marian models, read field by field: pieces, their scores and a character map."""
 
 from __future__ import annotations
 
@@ -12,58 +12,65 @@ from typing import Any
 
 import tokenizers as library
 
-from saccade.data.text import guard
-from saccade.data.text.guard import LARGEST_VOCABULARY, check_vocabulary, guarded, refusal
+from saccade.data.text.tokenizer_checks import (
+    MAX_VOCABULARY,
+    call_library,
+    check_tokenizer,
+    check_vocabulary,
+    parse_json,
+    read_text,
+    refusal,
+)
 from saccade.data.text.tokenizers import Tokenizer
 
-LARGEST = 1 << 25  # bytes of a file
-SOURCE, TARGET, TABLE = "source.spm", "target.spm", "vocab.json"
-OTHER = "\U000f0000"  # stands for a piece of the other side, which no text of this one may be cut into
-NORMAL = 1  # the kind of pieces that texts are cut into
-FIXED = {1: 8, 5: 4}  # bytes of fields by their wire type
+MAX_BYTES = 1 << 25  # bytes of a file
+SOURCE, TARGET, VOCABULARY = "source.spm", "target.spm", "vocab.json"
+OTHER = "\U000f0000"  # starts the name of a piece of the other side, which no text of this side is split into
+NORMAL = 1  # the type of pieces that texts are split into
+FIXED_SIZES = {1: 8, 5: 4}  # bytes of fields by their wire type
 
 
 @dataclass(frozen=True)
 class Pieces:
-    """What a file holds: how likely each piece is, and how signs are written before texts are cut."""
+    """The content of a file: the log-probability of each piece, and how characters are normalized."""
 
     scores: dict[str, float]
-    table: bytes
+    charsmap: bytes
 
 
 def is_marian(folder: Path) -> bool:
     """Whether a folder has a tokenizer for each side and one vocabulary for both."""
-    return all((folder / name).is_file() for name in (SOURCE, TARGET, TABLE))
+    return all((folder / name).is_file() for name in (SOURCE, TARGET, VOCABULARY))
 
 
 def read_sides(folder: Path) -> tuple[Tokenizer, Tokenizer]:
-    """The tokenizers of source and target, which share their numbers."""
-    path = folder / TABLE
-    vocabulary = guard.parse(path, guard.read_text(path))
+    """Return the tokenizers of source and target, which share their ids."""
+    path = folder / VOCABULARY
+    vocabulary = parse_json(path, read_text(path))
     check_vocabulary(path, vocabulary)
     if "<unk>" not in vocabulary or "</s>" not in vocabulary:
-        raise refusal(path, "the vocabulary must have <unk> and </s>, but has not")
+        raise refusal(path, "the vocabulary must have <unk> and </s>, but does not")
     source, target = (_tokenizer(folder / name, vocabulary) for name in (SOURCE, TARGET))
     return source, target
 
 
 def _tokenizer(path: Path, vocabulary: dict[str, Any]) -> Tokenizer:
-    """A tokenizer that cuts as the file says and numbers as the vocabulary does."""
-    found = read_pieces(path)
-    least = min(found.scores.values())  # a sign in no piece costs ten more than the least, so nothing may lie below
+    """Return the tokenizer with the pieces of a file and the ids of the vocabulary."""
+    pieces = read_pieces(path)
+    least = min(pieces.scores.values())  # an unknown character costs ten more than the least, so nothing may be lower
     names = sorted(vocabulary, key=lambda name: int(vocabulary[name]))
     if [vocabulary[name] for name in names] != list(range(len(names))):
-        raise refusal(path.parent / TABLE, "token numbers must be 0, 1, 2, ... without a gap, but are not")
+        raise refusal(path.parent / VOCABULARY, "token ids must be 0, 1, 2, ... without a gap, but are not")
     steps: list[dict[str, Any]] = [
         {"type": "Strip", "strip_left": True, "strip_right": True},
         {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "},
     ]
-    if found.table:
-        steps.insert(0, {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(found.table).decode()})
+    if pieces.charsmap:
+        steps.insert(0, {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(pieces.charsmap).decode()})
     space = {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "always", "split": True}
-    marks = [name for name in ("<pad>", "</s>", "<unk>") if name in vocabulary]
-    known = {*found.scores, *marks}
-    added = [{"id": vocabulary[name], "content": name, "special": True, **PLAIN} for name in marks]
+    specials = [name for name in ("<pad>", "</s>", "<unk>") if name in vocabulary]
+    names_of_side = {*pieces.scores, *specials}
+    added = [{"id": vocabulary[name], "content": name, "special": True, **ADDED_TOKEN} for name in specials]
     text = json.dumps(
         {
             "version": "1.0",
@@ -78,38 +85,39 @@ def _tokenizer(path: Path, vocabulary: dict[str, Any]) -> Tokenizer:
                 "type": "Unigram",
                 "unk_id": vocabulary["<unk>"],
                 "vocab": [
-                    [name if name in known else f"{OTHER}{number}", found.scores.get(name, least)]
+                    [name if name in names_of_side else f"{OTHER}{number}", pieces.scores.get(name, least)]
                     for number, name in enumerate(names)
                 ],
                 "byte_fallback": False,
             },
         }
     )
-    guard.check_tokenizer_text(path, text)
-    return guarded(path, lambda: Tokenizer(library.Tokenizer.from_str(text), path))
+    check_tokenizer(path, text)
+    return call_library(path, lambda: Tokenizer(library.Tokenizer.from_str(text), path))
 
 
-PLAIN = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+ADDED_TOKEN = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
 
 
 def read_pieces(path: Path) -> Pieces:
-    """The pieces of a file of SentencePiece, with nothing taken on trust."""
-    if path.stat().st_size > LARGEST:
-        raise refusal(path, f"must have at most {LARGEST:,} bytes, but has {path.stat().st_size:,}")
+    """Read the pieces of a SentencePiece file and validate them."""
+    if path.stat().st_size > MAX_BYTES:
+        raise refusal(path, f"must have at most {MAX_BYTES:,} bytes, but has {path.stat().st_size:,}")
     scores: dict[str, float] = {}
-    table = b""
+    charsmap = b""
     for number, value in _fields(path, path.read_bytes()):
         if number == 1 and isinstance(value, bytes):
             piece, score, kind = _piece(path, value)
             if kind == NORMAL:
                 scores[piece] = score
-            if len(scores) > LARGEST_VOCABULARY:
-                raise refusal(path, f"must have at most {LARGEST_VOCABULARY:,} pieces, but has more")
+            if len(scores) > MAX_VOCABULARY:
+                raise refusal(path, f"must have at most {MAX_VOCABULARY:,} pieces, but has more")
         elif number == 3 and isinstance(value, bytes):
-            table = next((one for at, one in _fields(path, value) if at == 2 and isinstance(one, bytes)), b"")
+            inner = _fields(path, value)
+            charsmap = next((data for field, data in inner if field == 2 and isinstance(data, bytes)), b"")
     if not scores:
-        raise refusal(path, "must hold pieces of SentencePiece, but holds none")
-    return Pieces(scores, table)
+        raise refusal(path, "must have pieces of SentencePiece, but has none")
+    return Pieces(scores, charsmap)
 
 
 def _piece(path: Path, data: bytes) -> tuple[str, float, int]:
@@ -125,38 +133,38 @@ def _piece(path: Path, data: bytes) -> tuple[str, float, int]:
         elif number == 3 and isinstance(value, int):
             kind = value
     if not -1e6 < score < 1e6:
-        raise refusal(path, f"the score of a piece must be a usual number, but is {score}")
+        raise refusal(path, f"the score of a piece must be a finite number, but is {score}")
     return text, float(score), kind
 
 
 def _fields(path: Path, data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """The fields of a message: their numbers, and their values as whole numbers or bytes."""
+    """Yield the fields of a protobuf message: their numbers, and their values as integers or bytes."""
     at = 0
     while at < len(data):
-        key, at = _number(path, data, at)
+        key, at = _varint(path, data, at)
         wire = key & 7
         if wire == 0:
-            value, at = _number(path, data, at)
+            value, at = _varint(path, data, at)
             yield key >> 3, value
             continue
-        size = FIXED.get(wire, -1)
+        size = FIXED_SIZES.get(wire, -1)
         if wire == 2:
-            size, at = _number(path, data, at)
+            size, at = _varint(path, data, at)
         if size < 0 or at + size > len(data):
-            raise refusal(path, "must be a whole file of SentencePiece, but is cut or damaged")
+            raise refusal(path, "must be a complete SentencePiece file, but is truncated or damaged")
         yield key >> 3, data[at : at + size]
         at += size
 
 
-def _number(path: Path, data: bytes, at: int) -> tuple[int, int]:
-    """A whole number of seven bits a byte, and where it ends."""
+def _varint(path: Path, data: bytes, at: int) -> tuple[int, int]:
+    """Return an integer of seven bits a byte, and where it ends."""
     value = 0
-    for turn in range(10):
+    for index in range(10):
         if at >= len(data):
             break
         byte = data[at]
         at += 1
-        value |= (byte & 127) << (7 * turn)
+        value |= (byte & 127) << (7 * index)
         if byte < 128:
             return value, at
-    raise refusal(path, "must be a whole file of SentencePiece, but is cut or damaged")
+    raise refusal(path, "must be a complete SentencePiece file, but is truncated or damaged")

@@ -1,4 +1,4 @@
-"""Tokenizers: text to numbers and back, by characters, byte pairs or word pieces, on the `tokenizers` library."""
+"""Tokenizers: text to ids and back, by characters, words, byte pairs or word pieces, on the `tokenizers` library."""
 
 import codecs
 import hashlib
@@ -14,8 +14,16 @@ import numpy as np
 import tokenizers as library
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
-from saccade.data.text.alphabets import PART, UNKNOWN, CharacterTable, Ids, check_surrogates, cut_at_breaks, token_bytes
-from saccade.data.text.guard import CHARACTER, guarded, read_tokenizer_file
+from saccade.data.text.alphabets import (
+    PART,
+    UNKNOWN,
+    CharacterTable,
+    Ids,
+    check_surrogates,
+    split_at_newlines,
+    token_bytes,
+)
+from saccade.data.text.tokenizer_checks import CHARACTER, call_library, read_tokenizer_file
 from saccade.errors import DataError, UsageError, suggest
 
 BEGIN = "<|begin|>"
@@ -31,13 +39,13 @@ class Tokenizer:
     """A vocabulary and its rules: encodes text to ids and decodes ids to text."""
 
     def __init__(self, inner: library.Tokenizer, name: Path | str = "tokenizer") -> None:
-        """Wrap a tokenizer of the library that is known to be harmless; for files use `load`."""
+        """Wrap a tokenizer of the library that has been checked; for files use `load`."""
         self._inner = inner
         self._name = name
-        # Settings of a foreign file that would silently cut or lengthen texts.
+        # Settings of a file that would silently truncate or pad texts.
         inner.no_truncation()
         inner.no_padding()
-        # A special token written in a text is only text: data must not be able to end a document.
+        # A special token written in a text stays text: data must not be able to end a document.
         inner.encode_special_tokens = True
         self._saved = inner.to_str(pretty=False).encode()
         self.sha256: str = hashlib.sha256(self._saved).hexdigest()
@@ -47,21 +55,21 @@ class Tokenizer:
         self.specials: dict[str, int] = {
             token.content: number for number, token in sorted(added.items()) if token.special
         }
-        # RoBERTa's <mask> takes the space before it away.
-        self._leaning = frozenset(token.content for token in added.values() if token.special and token.lstrip)
+        # RoBERTa's <mask> removes the space before it.
+        self._strips_left = frozenset(token.content for token in added.values() if token.special and token.lstrip)
         self.kind: str = _kind(inner)
         self.size: int = max(self._tokens) + 1
         self._special_ids = frozenset(self.specials.values())
         self._characters = CharacterTable(self._tokens, self.specials) if self.kind == "characters" else None
         self._byte_level = isinstance(inner.decoder, decoders.ByteLevel)
-        self._may_cut = _may_cut(inner)
+        self._splittable = _is_splittable(inner)
 
     @classmethod
     def load(cls, path: str | Path) -> "Tokenizer":
-        """Open a tokenizer.json, ours or anyone's, after the guard has looked at it."""
+        """Open a tokenizer.json from any source, after it has been checked."""
         path = Path(path)
         text = read_tokenizer_file(path)
-        return guarded(path, lambda: cls(library.Tokenizer.from_str(text), path))
+        return call_library(path, lambda: cls(library.Tokenizer.from_str(text), path))
 
     def save(self, path: str | Path) -> None:
         """Write a tokenizer.json; the same tokenizer always gives the same bytes."""
@@ -72,19 +80,21 @@ class Tokenizer:
         if not parse_special or not self.specials:
             return [int(number) for number in self.encode_array(text)]
         ids: list[int] = []
-        marks = (rf"\s*{re.escape(mark)}" if mark in self._leaning else re.escape(mark) for mark in self.specials)
-        for piece in re.split(f"({'|'.join(marks)})", text):
-            mark = piece if piece in self.specials else piece.lstrip()
-            ids.extend([self.specials[mark]] if mark in self.specials else self.encode(piece))
+        patterns = (
+            rf"\s*{re.escape(name)}" if name in self._strips_left else re.escape(name) for name in self.specials
+        )
+        for piece in re.split(f"({'|'.join(patterns)})", text):
+            name = piece if piece in self.specials else piece.lstrip()
+            ids.extend([self.specials[name]] if name in self.specials else self.encode(piece))
         return ids
 
     def encode_array(self, text: str) -> Ids:
-        """The ids of a text as an array: the fast way for long texts."""
+        """Return the ids of a text as an array, which is fast for long texts."""
         if self._characters is not None:
             return self._characters.encode(text)
-        parts = cut_at_breaks(text) if self._may_cut and len(text) > PART else [text]
-        found = self._run(parts)
-        return np.concatenate(found) if len(found) > 1 else found[0]
+        parts = split_at_newlines(text) if self._splittable and len(text) > PART else [text]
+        arrays = self._run(parts)
+        return np.concatenate(arrays) if len(arrays) > 1 else arrays[0]
 
     def encode_arrays(self, texts: Sequence[str]) -> list[Ids]:
         """Return the ids of several texts as arrays, computed on all cores."""
@@ -97,20 +107,21 @@ class Tokenizer:
         return [ids.tolist() for ids in self.encode_arrays(texts)]
 
     def encode_with_offsets(self, texts: Sequence[str]) -> list[tuple[list[int], list[tuple[int, int]]]]:
-        """The ids of several texts, and which characters of its text each id stands for."""
+        """Return the ids of several texts, and the characters (first, end) of its text that each id covers."""
         for text in texts:
             check_surrogates(text)
-        found = guarded(self._name, lambda: self._inner.encode_batch(list(texts), add_special_tokens=False))
+        encodings = call_library(self._name, lambda: self._inner.encode_batch(list(texts), add_special_tokens=False))
         return [
-            (list(encoding.ids), [(int(first), int(last)) for first, last in encoding.offsets]) for encoding in found
+            (list(encoding.ids), [(int(first), int(last)) for first, last in encoding.offsets])
+            for encoding in encodings
         ]
 
     def _run(self, texts: Sequence[str]) -> list[Ids]:
         for text in texts:
             check_surrogates(text)
         inputs = list(texts)
-        found = guarded(self._name, lambda: self._inner.encode_batch_fast(inputs, add_special_tokens=False))
-        return [np.array(encoding.ids, dtype=np.uint32) for encoding in found]
+        encodings = call_library(self._name, lambda: self._inner.encode_batch_fast(inputs, add_special_tokens=False))
+        return [np.array(encoding.ids, dtype=np.uint32) for encoding in encodings]
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text of some ids; special tokens say nothing, an unknown character shows as U+FFFD."""
@@ -120,22 +131,21 @@ class Tokenizer:
             return "".join([stream.feed(number) for number in numbers]) + stream.finish()
         for number in numbers:
             self.token(number)
-        found = guarded(self._name, lambda: self._inner.decode(numbers, skip_special_tokens=True))
-        return str(found)
+        return str(call_library(self._name, lambda: self._inner.decode(numbers, skip_special_tokens=True)))
 
     def token(self, number: int) -> str:
-        """The token with this id, as it is written in the vocabulary."""
+        """Return the token with this id, as it is written in the vocabulary."""
         if number not in self._tokens:
             raise IndexError(f"id must be in the vocabulary of {self.size:,}, but is {number}")
         return self._tokens[number]
 
     def id(self, token: str) -> int | None:
-        """The id of a token as it is written in the vocabulary, or None."""
-        found: int | None = self._inner.token_to_id(token)
-        return found
+        """Return the id of a token as it is written in the vocabulary, or None."""
+        token_id: int | None = self._inner.token_to_id(token)
+        return token_id
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
-        """Each id as people can read it: byte-level tokens as text, bytes that are half a character as \\xe9."""
+        """Return each id as readable text: byte-level tokens as text, bytes that are part of a character as \\xe9."""
         names = [self.token(number) for number in ids]
         if self.kind == "unigram":
             return [name.replace(SPACE, " ") for name in names]
@@ -146,12 +156,12 @@ class Tokenizer:
         ]
 
     def raw(self, ids: Iterable[int]) -> list[bytes]:
-        """The bytes that each id adds to the text: none for a special token, a space before words and first pieces."""
+        """Return the bytes that each id adds to the text: none for a special token, a space before whole words."""
         return [self._raw(self.token(number)) for number in ids]
 
     def _raw(self, token: str) -> bytes:
         if token in self.specials:
-            # Only a character can be unknown and still be a part of the text.
+            # Only an unknown character is still part of the text.
             return "\ufffd".encode() if self.kind == "characters" and token == UNKNOWN else b""
         if self._byte_level:
             return token_bytes(token)
@@ -169,10 +179,10 @@ def _kind(inner: library.Tokenizer) -> str:
     return MODEL_KINDS[name]
 
 
-def _may_cut(inner: library.Tokenizer) -> bool:
-    """Whether a newline between two words always ends a token, so that a long text can go to several threads.
+def _is_splittable(inner: library.Tokenizer) -> bool:
+    """Whether a newline between two words always ends a token, so that a long text can be split over threads.
 
-    Not so with rules that put a space before each text, or that take a whole text for one word.
+    Not so with rules that add a space before each text, or that treat a whole text as one word.
     """
     rule = inner.pre_tokenizer
     return (
@@ -184,48 +194,52 @@ def _may_cut(inner: library.Tokenizer) -> bool:
 
 
 class StreamDecoder:
-    """Turns ids into text one by one while they are generated: only whole characters come out."""
+    """Decodes ids one by one while they are generated; only complete characters are returned."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._ids: list[int] = []
-        self._sent = 0  # of _ids, how many are already in the text given out
+        self._sent = 0  # of _ids, how many are already in the returned text
 
     def feed(self, number: int) -> str:
-        """The text that this id completes: possibly none, possibly more than one character."""
+        """Return the text that this id completes: possibly none, possibly more than one character."""
         tokenizer = self._tokenizer
         token = tokenizer.token(number)
         if tokenizer.kind == "characters":
             return (
-                "\ufffd" if token == UNKNOWN and token in tokenizer.specials else "" if self._silent(number) else token
+                "\ufffd"
+                if token == UNKNOWN and token in tokenizer.specials
+                else ""
+                if self._is_special(number)
+                else token
             )
-        if self._silent(number):
+        if self._is_special(number):
             return ""
         if tokenizer._byte_level:
             return self._decoder.decode(token_bytes(token))
         self._ids.append(number)
-        return self._window(lambda text: not text.endswith("\ufffd"))
+        return self._decode_window(lambda text: not text.endswith("\ufffd"))
 
     def finish(self) -> str:
-        """What is left at the end: a half character shows as U+FFFD."""
-        return self._decoder.decode(b"", True) + self._window(lambda text: True)
+        """Return what remains at the end: an incomplete character becomes U+FFFD."""
+        return self._decoder.decode(b"", True) + self._decode_window(lambda text: True)
 
-    def _silent(self, number: int) -> bool:
+    def _is_special(self, number: int) -> bool:
         return number in self._tokenizer._special_ids
 
-    def _window(self, ready: Callable[[str], bool]) -> str:
-        """The new end of the text: how a token is written depends on the one before it, so both are decoded."""
+    def _decode_window(self, ready: Callable[[str], bool]) -> str:
+        """Return the new end of the text: the text of a token depends on the one before it, so both are decoded."""
         tokenizer = self._tokenizer
         before = self._ids[: self._sent]
         inner = tokenizer._inner
-        whole = guarded(tokenizer._name, lambda: inner.decode(self._ids, skip_special_tokens=True))
-        if not ready(whole):
+        text = call_library(tokenizer._name, lambda: inner.decode(self._ids, skip_special_tokens=True))
+        if not ready(text):
             return ""
-        old = guarded(tokenizer._name, lambda: inner.decode(before, skip_special_tokens=True))
+        previous = call_library(tokenizer._name, lambda: inner.decode(before, skip_special_tokens=True))
         self._ids = self._ids[-1:]
         self._sent = len(self._ids)
-        return str(whole[len(old) :])
+        return str(text[len(previous) :])
 
 
 def train_tokenizer(
@@ -235,12 +249,12 @@ def train_tokenizer(
     specials: Sequence[str] = (),
     *,
     lowercase: bool = False,
-    spaced: bool = False,
+    add_prefix_space: bool = False,
 ) -> Tokenizer:
-    """Learn a vocabulary of at most `size` tokens, specials included; word pieces can be lower-cased.
+    """Train a vocabulary of at most `size` tokens, special tokens included; word pieces can be lower-cased.
 
-    Specials come last for characters (so that ids are the rank of the character), first otherwise. `spaced`: byte pairs
-    treat the first word of a text as if it stood after a space, like every other word.
+    Special tokens come last for characters (so that ids are the rank of the character), first otherwise.
+    `add_prefix_space`: byte pairs treat the first word of a text like every other word, which follows a space.
     """
     if kind not in KINDS:
         raise UsageError(f"tokenizer must be one of {', '.join(KINDS)}, but is '{kind}'{suggest(kind, list(KINDS))}")
@@ -249,25 +263,25 @@ def train_tokenizer(
     if kind == "characters":
         return _train_characters(texts, size, specials)
     if kind == "bpe":
-        return _train_bytes(texts, size, specials, spaced)
+        return _train_bytes(texts, size, specials, add_prefix_space)
     if kind == "words":
         return _train_words(texts, size, specials)
     return _train_wordpiece(texts, size, [*BERT, *(name for name in specials if name not in BERT)], lowercase)
 
 
-def _inked(texts: Iterable[str]) -> Iterator[str]:
-    """The texts, with an error at the end if there was nothing in them to learn from."""
+def _nonempty(texts: Iterable[str]) -> Iterator[str]:
+    """Yield the texts; raise an error at the end if all of them are empty."""
     empty = True
     for text in texts:
         empty = empty and not text.strip()
         yield text
     if empty:
-        raise DataError("the text for the tokenizer must hold something, but is empty; name a file with data in it")
+        raise DataError("the text for the tokenizer must not be empty, but is; name a file with data in it")
 
 
-def _check_size(size: int, least: int, why: str) -> None:
+def _check_size(size: int, least: int, reason: str) -> None:
     if size < least:
-        message = f"the vocabulary size must be at least {least:,} ({why}), but is {size:,}"
+        message = f"the vocabulary size must be at least {least:,} ({reason}), but is {size:,}"
         raise UsageError(f"{message}; choose a larger one")
 
 
@@ -275,7 +289,7 @@ def _train_characters(texts: Iterable[str], size: int, specials: Sequence[str]) 
     """Every character is a token; if there are too many, the rarest become the unknown token."""
     _check_size(size, len(specials) + 1, "one character and the special tokens")
     counts: Counter[str] = Counter()
-    for text in _inked(texts):
+    for text in _nonempty(texts):
         counts.update(text)
     clash = next((name for name in specials if name in counts), None)
     if clash is not None:
@@ -294,9 +308,9 @@ def _train_characters(texts: Iterable[str], size: int, specials: Sequence[str]) 
 
 
 def _train_words(texts: Iterable[str], size: int, specials: Sequence[str]) -> Tokenizer:
-    """Whatever stands between spaces is a token; what is rare or new is the unknown token."""
+    """Every word between spaces is a token; rare and new words are the unknown token."""
     counts: Counter[str] = Counter()
-    for text in _inked(texts):
+    for text in _nonempty(texts):
         counts.update(text.split())
     specials = list(dict.fromkeys((*specials, UNKNOWN)))
     _check_size(size, len(specials) + 1, "one word and the special tokens")
@@ -308,11 +322,11 @@ def _train_words(texts: Iterable[str], size: int, specials: Sequence[str]) -> To
     return Tokenizer(inner)
 
 
-def _train_bytes(texts: Iterable[str], size: int, specials: Sequence[str], spaced: bool) -> Tokenizer:
-    """Byte pairs (Sennrich 2016) over bytes (Radford 2019): any text can be written, nothing is unknown."""
+def _train_bytes(texts: Iterable[str], size: int, specials: Sequence[str], add_prefix_space: bool) -> Tokenizer:
+    """Byte pairs (Sennrich 2016) over bytes (Radford 2019): any text can be encoded, nothing is unknown."""
     _check_size(size, BYTE_COUNT + len(specials), "all bytes and the special tokens")
     inner = library.Tokenizer(models.BPE())
-    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=spaced)
+    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=add_prefix_space)
     inner.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=size,
@@ -320,7 +334,7 @@ def _train_bytes(texts: Iterable[str], size: int, specials: Sequence[str], space
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    inner.train_from_iterator(_inked(texts), trainer)
+    inner.train_from_iterator(_nonempty(texts), trainer)
     return Tokenizer(inner)
 
 
@@ -329,11 +343,11 @@ def _train_wordpiece(texts: Iterable[str], size: int, specials: Sequence[str], l
     normalizer = normalizers.BertNormalizer(lowercase=lowercase)
     with tempfile.TemporaryFile("w+", encoding="utf-8") as spool:
         characters: set[str] = set()
-        for text in _inked(texts):
+        for text in _nonempty(texts):
             characters.update(normalizer.normalize_str(text))
             spool.write(json.dumps(text) + "\n")
         # The trainer numbers the inner characters in the order of a hash table, another one in each process, and breaks
-        # ties by number. Numbering them beforehand, as if they were special, makes training repeatable.
+        # ties by number. Numbering them beforehand, as if they were special tokens, makes training deterministic.
         inside = [f"##{character}" for character in sorted(characters) if not character.isspace()]
         _check_size(size, len(specials) + 2 * len(inside), "each character alone and inside a word, and special tokens")
         inner = library.Tokenizer(models.WordPiece(unk_token="[UNK]"))

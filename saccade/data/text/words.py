@@ -1,4 +1,4 @@
-"""Words: which sub-word pieces make up a word, so that attention can be shown word by word."""
+"""Words: which sub-word pieces make up a word, so that attention can be shown by word."""
 
 import unicodedata
 from bisect import bisect_right
@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import Literal
 
-Kind = Literal["space", "letter", "sign", "unspaced", "tail"]
+Kind = Literal["space", "letter", "symbol", "unspaced", "combining"]
 
 APOSTROPHES = "'\u2019"
 HYPHENS = "-\u2010\u2011"
-ELIDED = 2  # letters; what follows an apostrophe and is longer is a word of its own: L' accord, but didn't
+ELISION = 2  # letters; what follows an apostrophe and is longer is another word: L' accord, but didn't
 # First and last code of scripts that put no spaces between words: Thai, Lao, Tibetan, Burmese, Khmer, kana and Han.
 UNSPACED = (
     (0x0E00, 0x109F),
@@ -27,7 +27,7 @@ UNSPACED = (
 
 
 def word_numbers(pieces: Sequence[bytes]) -> list[int]:
-    """The number of the word that each piece belongs to; the pieces join to the bytes of a text.
+    """Return the number of the word that each piece belongs to; the pieces join to the bytes of a text.
 
     A word starts with white space, and with a run of punctuation and after it: `1992` `.`. A hyphen between letters is
     part of the word, and so is an apostrophe: `didn't`; but more than two letters after one are the next word: `L'`
@@ -36,32 +36,32 @@ def word_numbers(pieces: Sequence[bytes]) -> list[int]:
     """
     text = b"".join(pieces).decode("utf-8", "surrogateescape")
     widths = accumulate((_width(character) for character in text), initial=0)
-    at_byte = {offset: number for number, offset in enumerate(widths)}  # the characters by where they start
+    at_byte = {offset: number for number, offset in enumerate(widths)}  # number of a character by its first byte
     offsets = [0, *accumulate(len(piece) for piece in pieces)]
     edges = {at_byte[offset] for offset in offsets if offset in at_byte}
     starts, spaces = _starts(text), _spaces(text)
     numbers: list[int] = []
     for index, piece in enumerate(pieces):
-        here = at_byte.get(offsets[index])  # None: inside a character
+        position = at_byte.get(offsets[index])  # None: inside a character
         new = not numbers or not piece or not pieces[index - 1]
-        if not new and here is not None:
-            # White space that begins inside a piece does not belong to the next one.
-            new = starts[here] or (spaces[here] < here and spaces[here] not in edges)
+        if not new and position is not None:
+            # White space that starts inside a piece does not belong to the next one.
+            new = starts[position] or (spaces[position] < position and spaces[position] not in edges)
         numbers.append((numbers[-1] if numbers else -1) + new)
     return numbers
 
 
 def _width(character: str) -> int:
-    """The bytes of a character; a byte that is no part of one stands for itself."""
+    """Return the bytes of a character; a byte that is not part of one counts as one."""
     return 1 if unicodedata.category(character) == "Cs" else len(character.encode())
 
 
 def _spaces(text: str) -> list[int]:
-    """Where the white space that ends before each character begins; at the character itself if there is none."""
-    begins = [0]
+    """Return where the white space before each character starts; at the character itself if there is none."""
+    spaces = [0]
     for at, character in enumerate(text, 1):
-        begins.append(begins[-1] if character.isspace() else at)
-    return begins
+        spaces.append(spaces[-1] if character.isspace() else at)
+    return spaces
 
 
 def _starts(text: str) -> list[bool]:
@@ -69,17 +69,17 @@ def _starts(text: str) -> list[bool]:
     kinds: list[Kind] = []
     starts: list[bool] = []
     for at, character in enumerate(text):
-        kind, before = _kind(character), kinds[-1] if kinds else "tail"
-        if kind == "tail" or before == "space":
+        kind, before = _kind(character), kinds[-1] if kinds else "combining"
+        if kind == "combining" or before == "space":
             starts.append(not at)
         else:
             starts.append(kind != before or kind == "unspaced")
-        kinds.append(before if kind == "tail" and before != "space" else kind)
+        kinds.append(before if kind == "combining" and before != "space" else kind)
     letters = [kind == "letter" and not text[at].isnumeric() for at, kind in enumerate(kinds)]
     for at in range(1, len(text) - 1):
         if text[at] in APOSTROPHES + HYPHENS and letters[at - 1] and letters[at + 1]:
             starts[at] = False
-            starts[at + 1] = text[at] in APOSTROPHES and sum(letters[at + 1 : at + 2 + ELIDED]) > ELIDED
+            starts[at + 1] = text[at] in APOSTROPHES and sum(letters[at + 1 : at + 2 + ELISION]) > ELISION
     return starts
 
 
@@ -88,8 +88,8 @@ def _kind(character: str) -> Kind:
     if character.isspace():
         return "space"
     if category[0] == "M" or category == "Cf":
-        return "tail"  # an accent, a vowel sign, a joiner: goes with what stands before it
+        return "combining"  # an accent, a vowel sign, a joiner: belongs to the character before it
     if category[0] in "PS":
-        return "sign"
-    place = bisect_right(UNSPACED, (ord(character), 0x110000)) - 1
-    return "unspaced" if place >= 0 and ord(character) <= UNSPACED[place][1] else "letter"
+        return "symbol"
+    script = bisect_right(UNSPACED, (ord(character), 0x110000)) - 1
+    return "unspaced" if script >= 0 and ord(character) <= UNSPACED[script][1] else "letter"
