@@ -31,6 +31,10 @@ class Sentences:
     def __len__(self) -> int:
         return len(self.rows)
 
+    def fingerprint(self) -> str:
+        """Return a hash of the sentences."""
+        return self.rows.fingerprint()
+
     @property
     def tokens(self) -> int:
         return int(self.rows.lengths.sum())

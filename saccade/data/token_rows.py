@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-BLOCK = 1 << 20  # tokens hashed at once
+BLOCK = 1 << 14  # rows hashed at once
 
 Rows = Sequence[int] | NDArray[np.int64]
 TokenArray = NDArray[np.unsignedinteger[Any]]
@@ -59,14 +59,11 @@ class TokenRows:
     def fingerprint(self) -> str:
         """Return a hash of the rows."""
         digest = hashlib.sha256(np.ascontiguousarray(self.lengths).tobytes())
-        group: list[TokenArray] = []
-        size = 0
-        for row in range(len(self)):
-            group.append(self[row])
-            size += len(group[-1])
-            if size > BLOCK or row + 1 == len(self):
-                digest.update(np.concatenate(group).astype(np.uint32).tobytes())
-                group, size = [], 0
+        for first in range(0, len(self), BLOCK):
+            starts, lengths = self.starts[first : first + BLOCK], self.lengths[first : first + BLOCK]
+            before = np.cumsum(lengths) - lengths
+            positions = np.arange(int(lengths.sum())) + np.repeat(starts - before, lengths)
+            digest.update(self.ids[positions].astype(np.uint32).tobytes())
         return digest.hexdigest()[:16]
 
     def pad(self, rows: Rows, before: Sequence[int] = (), after: Sequence[int] = ()) -> NDArray[np.int64]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from torch import Tensor
 
 from saccade import atomic_io
 from saccade.core.callback import Progress, ignore_progress
+from saccade.data.fingerprints import fingerprint
 from saccade.data.formats.pair_files import PairFiles, find_pairs
 from saccade.data.formats.pairs import Pairs, Skipped, empty_note, read_pairs
 from saccade.data.tables.counterparts import swap_rule
@@ -116,7 +116,7 @@ class Bitext:
 
     def fingerprint(self) -> str:
         """Return a hash of the tokens."""
-        return hashlib.sha256((self.source.fingerprint() + self.target.fingerprint()).encode()).hexdigest()[:16]
+        return fingerprint((self.source, self.target))
 
 
 @dataclass(frozen=True)

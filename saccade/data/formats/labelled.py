@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import TypeVar
 
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 from saccade.core.callback import Progress, ignore_progress
 from saccade.data.cache import Entry, EntryWriter, Record, cached, file_key
+from saccade.data.fingerprints import hash_lines
 from saccade.data.formats.labelled_files import LABEL_PREFIX, LabelledFiles
 from saccade.data.origins import NO_ORIGINS, RowOrigins
 from saccade.data.splitting import SplitSettings, hold_out
@@ -63,6 +65,11 @@ class Labelled:
     def notes(self) -> list[str]:
         """Return what was done to the rows, for people."""
         return [*self.cache_notes, *self.replaced.notes()]
+
+    def fingerprint(self) -> str:
+        """Return a hash of all rows."""
+        labels = json.dumps([len(self), self.labels, self.numbers])
+        return hash_lines(chain([labels], self.texts, self.seconds))
 
     def take(self, indices: Sequence[int] | NDArray[np.int64]) -> Labelled:
         """Return some of the rows; the label set stays the same."""

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from saccade.core.callback import Progress, ignore_progress
 from saccade.data.cache import EntryWriter, Record, cached, hash_file
+from saccade.data.fingerprints import hash_lines
 from saccade.data.splitting import SplitSettings, hold_out
 from saccade.data.tables.encodings import explain, marked_encoding, text_blocks
 from saccade.data.tables.files import find
@@ -137,6 +138,10 @@ class Squad:
         counts = f"{len(self):,} questions about {articles:,} article{'' if articles == 1 else 's'}"
         counts = f"{self.file.name}: {counts}, {answered:,} with an answer, {len(self) - answered:,} without"
         return [counts, *self.cache_notes]
+
+    def fingerprint(self) -> str:
+        """Return a hash of all questions with their contexts and answers."""
+        return hash_lines(repr(question) for question in self.questions)
 
     def references(self) -> dict[str, list[str]]:
         """Return the texts of the answers to each question, by its id."""

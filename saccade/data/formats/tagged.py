@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 
 from saccade.core.callback import Progress, ignore_progress
 from saccade.data.cache import EntryWriter, Record, cached, file_key
+from saccade.data.fingerprints import hash_lines
 from saccade.data.splitting import SplitSettings, hold_out
 from saccade.data.tables.encodings import explain
 from saccade.data.tables.files import find
@@ -110,6 +112,10 @@ class Tagged:
             lines = "1 line" if self.wordless == 1 else f"{self.wordless:,} lines"
             notes.append(f"{lines} with the tag {OUTSIDE} and no word skipped")
         return [*notes, *self.cache_notes, *self.replaced.notes()]
+
+    def fingerprint(self) -> str:
+        """Return a hash of all words and tags."""
+        return hash_lines(json.dumps([sentence.words, sentence.tags]) for sentence in self.sentences)
 
     def take(self, rows: Sequence[int] | NDArray[np.int64]) -> Tagged:
         """Return some of the sentences; the names of the tags stay the same."""
