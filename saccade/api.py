@@ -282,8 +282,7 @@ def _finish(run: runs.Run, trainer: Trainer) -> Run:
     trainer.fit()
     task, callback = trainer.restore_best(), trainer.callback
     evaluation = trainer.best_evaluation
-    # Evaluated again unless the evaluation of the best step is marked as covering all validation data.
-    if evaluation is None or not getattr(evaluation, "complete", False):
+    if evaluation is None or not evaluation.complete:
         evaluation = task.evaluate(Split.VALID, progress=partial(callback.on_progress, "evaluating"))
     write_json(run.folder / "analysis.json", task.analyse())
     run.write_card(evaluation, task.metric)

@@ -241,3 +241,22 @@ def test_a_run_without_a_checkpoint_is_refused_with_the_next_step(run: saccade.R
         checkpoint.at(folder, step).rmdir()
     with pytest.raises(ModelFileError, match="run 'made' has no checkpoint yet; train it with `saccade resume"):
         api.load(run)
+
+
+def test_a_classifier_is_validated_once_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [f"{'the cat' if n % 2 else 'a dog'} sat {n}\t{'pet' if n % 2 else 'none'}" for n in range(80)]
+    (tmp_path / "rows.tsv").write_text("\n".join(["text\tlabel", *rows]) + "\n")
+    from saccade.tasks import text_classification
+
+    evaluated = []
+    evaluate = text_classification.Task.evaluate
+
+    def counted(self: text_classification.Task, split: Split, **how: object) -> object:
+        evaluated.append(how.get("quick", False))
+        return evaluate(self, split, **how)
+
+    monkeypatch.setattr(text_classification.Task, "evaluate", counted)
+    settings = {"model": {"dim": 16, "depth": 1, "heads": 2, "hidden": 16}, "vocabulary_size": 60}
+    run = api.train(tmp_path / "rows.tsv", task="text_classification", steps=4, root=tmp_path, **settings)
+    assert evaluated and all(evaluated), "the last quick evaluation covered all rows: no second one"
+    assert "accuracy" in run.metrics

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from saccade.cli.group import log, main, runs_option
+from saccade.cli.group import log, main, runs_option, task_option
 
 
 @main.command()
@@ -16,7 +16,8 @@ from saccade.cli.group import log, main, runs_option
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="Port on this machine; default: a free one.")
 @click.option("--browser/--no-browser", default=None, help="Open a browser; default: if this is a terminal.")
 @runs_option
-def studio(models: tuple[str, ...], port: int, browser: bool | None, root: str) -> None:
+@task_option
+def studio(models: tuple[str, ...], port: int, browser: bool | None, root: str, task: str) -> None:
     """Follow runs, look inside models and try them, in a browser on this machine.
 
     MODELS are folders of Hugging Face, .gguf files or names of `saccade models list`, opened beside the runs.
@@ -34,4 +35,4 @@ def studio(models: tuple[str, ...], port: int, browser: bool | None, root: str) 
         if sys.stdout.isatty() if browser is None else browser:
             webbrowser.open(address)
 
-    serve(Path(root), models, port, ready)
+    serve(Path(root), models, port, ready, task=task)

@@ -15,12 +15,12 @@ import torch
 from torch import Tensor, nn
 
 from saccade.core import (
+    Base,
     Batch,
     Evaluation,
     Field,
     Metric,
     Prediction,
-    Pretrained,
     Progress,
     Source,
     Split,
@@ -163,13 +163,7 @@ class Task(CoreTask):
 
     @classmethod
     def prepare(
-        cls,
-        config: Any,
-        data: Path,
-        assets: Path,
-        *,
-        base: Pretrained | None = None,
-        progress: Progress = ignore_progress,
+        cls, config: Any, data: Path, assets: Path, *, base: Base = None, progress: Progress = ignore_progress
     ) -> list[str]:
         return []
 

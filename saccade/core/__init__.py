@@ -17,7 +17,7 @@ from saccade.core.outputs import (
     VectorOutput,
 )
 from saccade.core.prediction import ForwardTrace, GeneratedToken, Prediction, TokenScores
-from saccade.core.pretrained import Pretrained
+from saccade.core.pretrained import Base, Pretrained
 from saccade.core.source import Batch, Source, Split
 from saccade.core.task import Task
 
@@ -27,6 +27,7 @@ __all__ = [
     "AttentionMaps",
     "Audio",
     "Axis",
+    "Base",
     "Batch",
     "Callback",
     "Callbacks",

@@ -46,6 +46,8 @@ class Evaluation:
     signatures: Mapping[str, str] = field(default_factory=dict)
     tables: Sequence[Table] = ()
     notes: Sequence[str] = ()
+    complete: bool = False
+    """whether a quick evaluation happened to cover all of the split, so that a full one would give the same"""
 
     def __getitem__(self, name: str) -> float:
         return self.values[name]

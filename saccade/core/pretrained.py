@@ -21,3 +21,7 @@ class Pretrained:
     """of `pretrained/`; None: not yet decided, as for a model of ours that is to be exported"""
     task: str
     """the task that can run it as it is"""
+
+
+Base = Pretrained | None
+"""the pretrained model a task starts from, if any"""

@@ -15,7 +15,7 @@ from saccade.core.callback import Progress, ignore_progress
 from saccade.core.evaluation import Evaluation, Metric
 from saccade.core.fields import Field
 from saccade.core.prediction import ForwardTrace, GeneratedToken, Prediction
-from saccade.core.pretrained import Pretrained
+from saccade.core.pretrained import Base, Pretrained
 from saccade.core.source import Source, Split
 from saccade.errors import UsageError
 
@@ -56,13 +56,7 @@ class Task(abc.ABC):
     @classmethod
     @abc.abstractmethod
     def prepare(
-        cls,
-        config: Any,
-        data: Path,
-        assets: Path,
-        *,
-        base: Pretrained | None = None,
-        progress: Progress = ignore_progress,
+        cls, config: Any, data: Path, assets: Path, *, base: Base = None, progress: Progress = ignore_progress
     ) -> list[str]:
         """Learn from the data what must be known to open the task (vocabulary, labels) and write it to `assets`.
 

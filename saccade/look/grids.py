@@ -8,8 +8,8 @@ from html import escape
 from torch import Tensor
 
 from saccade.core import AttentionMap, GridAxis
+from saccade.core.serialize import image_url
 from saccade.look.labels import cells, truncate, visible
-from saccade.look.serialize import image_url
 from saccade.look.shades import legend, shaded_row
 from saccade.metrics.alignment import single
 

@@ -13,9 +13,10 @@ from string import Template
 from typing import Any
 
 from saccade.core import AttentionMap, Prediction, TokenAxis, TokenScores
+from saccade.core.serialize import map_to_json
 from saccade.errors import UsageError
 from saccade.look.labels import visible
-from saccade.look.serialize import input_text, map_to_json
+from saccade.look.serialize import input_text
 from saccade.metrics.alignment import merge_words
 
 MOST = 30_000_000  # weights; a browser opens the 80 MB they make, but not many more
@@ -72,8 +73,8 @@ def _map(attention: AttentionMap) -> dict[str, Any]:
     """Return a map over tokens, and over words where tokens are parts of words."""
     axes = (attention.queries, attention.keys)
     split = any(isinstance(axis, TokenAxis) and axis.words for axis in axes)
-    words = map_to_json(merge_words(attention), "uint16", clean=True) if split else None
-    return {"tokens": map_to_json(attention, "uint16", clean=True), "words": words}
+    words = map_to_json(merge_words(attention), "uint16", label=visible) if split else None
+    return {"tokens": map_to_json(attention, "uint16", label=visible), "words": words}
 
 
 def _input(name: str, value: Any) -> str:

@@ -7,11 +7,11 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from saccade.core import AttentionMap
+from saccade.core.serialize import inputs_to_json, map_to_json, pack, token_scores_to_json
 from saccade.errors import UsageError
 from saccade.look.explain import Ablation, Calculation, PositionScores
 from saccade.look.labels import visible
 from saccade.look.maps import is_self_attention, word_alignment
-from saccade.look.serialize import inputs_to_json, map_to_json, pack, token_scores_to_json
 from saccade.look.view import head_statistics, thumbnails
 from saccade.studio.sessions import Inspection
 
@@ -40,14 +40,14 @@ def describe(inspection: Inspection) -> dict[str, Any]:
         "output": prediction.output.to_json(),
         "scores": dict(prediction.scores),
         "alternatives": others,
-        "token_scores": [token_scores_to_json(one, clean=True) for one in prediction.token_scores],
+        "token_scores": [token_scores_to_json(one, label=visible) for one in prediction.token_scores],
         "maps": maps,
         "alignment": None if alignment is None else word_alignment(alignment),
     }
 
 
 def _map(attention: AttentionMap) -> dict[str, Any]:
-    described = map_to_json(attention, None, clean=True)
+    described = map_to_json(attention, None, label=visible)
     return {**described, "keys": None if is_self_attention(attention) else described["keys"]}  # null: self-attention
 
 
@@ -123,7 +123,7 @@ def attribution(inspection: Inspection, position: int | None, method: str) -> li
     if method not in ("gradient", "integrated"):
         raise UsageError(f"method must be gradient or integrated, but is '{method}'")
     scores = inspection.explanation.attribute(position, "gradient" if method == "gradient" else "integrated")
-    return [token_scores_to_json(one, clean=True) for one in scores]
+    return [token_scores_to_json(one, label=visible) for one in scores]
 
 
 def calculation(inspection: Inspection, name: str, head: int, query: int) -> dict[str, Any]:

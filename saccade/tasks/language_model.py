@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from saccade.core import (
     AttentionMap,
     AttentionMaps,
+    Base,
     Evaluation,
     Field,
     ForwardTrace,
@@ -159,13 +160,7 @@ class Task(CoreTask):
 
     @classmethod
     def prepare(
-        cls,
-        config: TextConfig,
-        data: Path,
-        assets: Path,
-        *,
-        base: Pretrained | None = None,
-        progress: Progress = ignore_progress,
+        cls, config: TextConfig, data: Path, assets: Path, *, base: Base = None, progress: Progress = ignore_progress
     ) -> list[str]:
         if base is not None:
             raise UsageError("a language model cannot be fine-tuned from a pretrained model yet")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,6 +15,7 @@ from torch import Tensor, nn
 
 from saccade.core import (
     AttentionMaps,
+    Base,
     Evaluation,
     ForwardTrace,
     Metric,
@@ -31,6 +31,7 @@ from saccade.core import (
 )
 from saccade.core.callback import ignore_progress
 from saccade.data.batching import key
+from saccade.data.fingerprints import fingerprint
 from saccade.data.formats.corpus import read_corpus
 from saccade.data.masking import Example, Examples, Masker, Masking
 from saccade.data.sentence_rows import Sentences, build_sentences
@@ -207,7 +208,7 @@ class Task(EncoderTask):
         data: Path,
         assets: Path,
         *,
-        base: Pretrained | None = None,
+        base: Base = None,
         progress: Progress = ignore_progress,
     ) -> list[str]:
         files, valid = config.data.find(data)
@@ -233,7 +234,7 @@ class Task(EncoderTask):
                     f"{data}: the {split} split must have at least 2 sentences, but has {len(part)}; "
                     "give more text, or data.valid=FILE"
                 )
-        self.fingerprint = _digest([part.rows.fingerprint() for part in self.splits.values()])
+        self.fingerprint = fingerprint(self.splits.values())
         held_out = self.splits[Split.VALID]
         if eval_only:
             return [f"sentences: {len(held_out):,} ({held_out.tokens:,} tokens)"]
@@ -285,7 +286,8 @@ class Task(EncoderTask):
         values["most_frequent"] = 100 * sum(batch.frequent for batch in sums) / tokens
         if self.config.next_sentence:
             values["next_sentence"] = 100 * sum(batch.follows for batch in sums) / count
-        return Evaluation({**values, "masked_tokens": tokens, "rows": count})
+        complete = count == min(MAX_ROWS, source.examples.per_epoch)
+        return Evaluation({**values, "masked_tokens": tokens, "rows": count}, complete=complete)
 
     def attention_snapshot(self) -> list[Prediction]:
         example = self.source(Split.VALID, 0).examples.at(0)
@@ -372,7 +374,3 @@ def continues_word(tokenizer: Tokenizer, token: int) -> bool:
         return tokenizer.token(token).startswith("##")
     raw = tokenizer.raw([token])[0]
     return bool(raw) and (raw[0] >= 128 or chr(raw[0]).isalnum())
-
-
-def _digest(parts: Sequence[str]) -> str:
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,11 +13,11 @@ from torch import Tensor, nn
 
 from saccade.core import (
     AttentionMaps,
+    Base,
     Evaluation,
     ForwardTrace,
     Metric,
     Prediction,
-    Pretrained,
     Progress,
     Role,
     SpanOutput,
@@ -28,6 +27,7 @@ from saccade.core import (
 )
 from saccade.core.callback import ignore_progress
 from saccade.data.batching import BucketedBatches
+from saccade.data.fingerprints import fingerprint
 from saccade.data.formats.squad import Question, Questions, Squad, read_squad
 from saccade.data.settings import ValidationSplit
 from saccade.data.splitting import SplitSettings
@@ -137,7 +137,7 @@ class Task(EncoderTask):
         data: Path,
         assets: Path,
         *,
-        base: Pretrained | None = None,
+        base: Base = None,
         progress: Progress = ignore_progress,
     ) -> list[str]:
         squad = read_squad(data, progress=progress)
@@ -160,11 +160,7 @@ class Task(EncoderTask):
         else:
             train, valid = squad.split(SplitSettings(fraction=settings.valid_fraction))
             self.splits = {Split.TRAIN: train, Split.VALID: valid}
-        digest = hashlib.sha256()
-        for split, part in self.splits.items():
-            for question in part.questions:
-                digest.update(f"{split} {question}\n".encode())
-        self.fingerprint = digest.hexdigest()[:16]
+        self.fingerprint = fingerprint(self.splits.values())
         counts = [len(part.questions) for part in self.splits.values()]
         if eval_only:
             return [f"questions: {counts[0]:,}"]
@@ -214,7 +210,8 @@ class Task(EncoderTask):
         if best is not None:
             values["best_f1"] = best.value
         signatures = {"exact": scores.exact.signature, "f1": scores.f1.signature}
-        return Evaluation({**values, "questions": len(questions)}, signatures)
+        complete = len(questions) == len(self.splits[split].questions)
+        return Evaluation({**values, "questions": len(questions)}, signatures, complete=complete)
 
     def best_spans(
         self, questions: Sequence[Question], windows: Sequence[Window], progress: Progress = ignore_progress

@@ -79,7 +79,7 @@ class Task(LabelledTask):
         values = {name: score.value for name, score in scores.items()}
         values["rmse"] = float(np.sqrt(np.mean((np.array(predicted) - np.array(expected)) ** 2)))
         signatures = {name: score.signature for name, score in scores.items()}
-        return Evaluation({**values, "rows": len(indices)}, signatures)
+        return Evaluation({**values, "rows": len(indices)}, signatures, complete=len(indices) == len(rows))
 
     def numbers(self, texts: Sequence[EncodedText], progress: Progress = ignore_progress) -> list[float]:
         """Return the predicted number of each encoded text, in order."""

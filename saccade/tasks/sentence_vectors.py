@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -167,7 +167,8 @@ class Task(LabelledTask):
         texts = [side[row] for side in sides for row in indices]
         first, second = self.vectors(texts, progress).chunk(2)
         if not self.scored:
-            return recall_at_1(first, second, [rows.seconds[row] for row in indices])
+            retrieved = recall_at_1(first, second, [rows.seconds[row] for row in indices])
+            return replace(retrieved, complete=len(indices) == len(rows))
         predicted = torch.cosine_similarity(first, second, dim=-1).tolist()
         expected = [rows.numbers[row] for row in indices]
         scores = {
@@ -175,7 +176,8 @@ class Task(LabelledTask):
             "pearson": classification.pearson(predicted, expected),
         }
         values = {name: score.value for name, score in scores.items()}
-        return Evaluation({**values, "rows": len(indices)}, {name: score.signature for name, score in scores.items()})
+        signatures = {name: score.signature for name, score in scores.items()}
+        return Evaluation({**values, "rows": len(indices)}, signatures, complete=len(indices) == len(rows))
 
     def predict_rows(
         self, inputs: Sequence[Mapping[str, Any]], options: SentenceVectorsOptions

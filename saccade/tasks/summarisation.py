@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from saccade.core import Field, Pretrained, Progress, Text, ignore_progress
+from saccade.core import Base, Field, Pretrained, Progress, Text, ignore_progress
 from saccade.data import lengths
 from saccade.data.formats.bitext import PairReader, PairSettings
 from saccade.decode.search import Search
@@ -76,13 +76,7 @@ class Task(translation.Task):
 
     @classmethod
     def prepare(
-        cls,
-        config: Any,
-        data: Path,
-        assets: Path,
-        *,
-        base: Pretrained | None = None,
-        progress: Progress = ignore_progress,
+        cls, config: Any, data: Path, assets: Path, *, base: Base = None, progress: Progress = ignore_progress
     ) -> list[str]:
         notes = super().prepare(config, data, assets, base=base, progress=progress)
         lengths.save_max_target_length(PairReader(config.data, assets).target_lengths(data)[:MEASURED], assets)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -16,11 +15,11 @@ from torch import Tensor, nn
 from saccade.atomic_io import read_json, write_json
 from saccade.core import (
     AttentionMaps,
+    Base,
     Evaluation,
     ForwardTrace,
     Metric,
     Prediction,
-    Pretrained,
     Progress,
     Role,
     Split,
@@ -30,6 +29,7 @@ from saccade.core import (
 )
 from saccade.core.callback import ignore_progress
 from saccade.data.batching import BucketedBatches
+from saccade.data.fingerprints import fingerprint
 from saccade.data.formats.tagged import Tagged, read_tagged
 from saccade.data.settings import ValidationSplit
 from saccade.data.splitting import SplitSettings
@@ -138,13 +138,7 @@ class Task(EncoderTask):
 
     @classmethod
     def prepare(
-        cls,
-        config: TaggingConfig,
-        data: Path,
-        assets: Path,
-        *,
-        base: Pretrained | None = None,
-        progress: Progress = ignore_progress,
+        cls, config: TaggingConfig, data: Path, assets: Path, *, base: Base = None, progress: Progress = ignore_progress
     ) -> list[str]:
         tagged = read_tagged(data, encoding=config.data.encoding or None, progress=progress)
         train = tagged if config.data.valid else tagged.split(SplitSettings(fraction=config.data.valid_fraction))[0]
@@ -171,10 +165,8 @@ class Task(EncoderTask):
             train, valid = tagged.split(SplitSettings(fraction=settings.valid_fraction))
             splits = {Split.TRAIN: train, Split.VALID: valid}
         self.splits, self._encoded = splits, {}
-        sentences = [sentence for split in splits.values() for sentence in split.sentences]
-        content = "\n".join(" ".join((*sentence.words, *sentence.tags)) for sentence in sentences)
         counts = [len(split.sentences) for split in splits.values()]
-        self.fingerprint = hashlib.sha256(f"{counts}\n{content}".encode()).hexdigest()[:16]
+        self.fingerprint = fingerprint(splits.values())
         if eval_only:
             return [f"sentences: {counts[0]:,}"]
         pairs = zip(self.encoded(Split.TRAIN), splits[Split.TRAIN].sentences, strict=True)
@@ -271,7 +263,7 @@ class Task(EncoderTask):
             scores["f1"] = entities.f1
             values = {"precision": entities.all.precision, "recall": entities.all.recall}
         values = {**{name: score.value for name, score in scores.items()}, **values, "sentences": len(sentences)}
-        return Evaluation(values, {name: score.signature for name, score in scores.items()})
+        return Evaluation(values, {name: score.signature for name, score in scores.items()}, complete=step == 1)
 
     def attention_snapshot(self) -> list[Prediction]:
         sentences, encoded = self.splits[Split.VALID].sentences, self.encoded(Split.VALID)

@@ -117,7 +117,8 @@ class Task(LabelledTask):
             tables = [confusion_table(classification.confusion(single[0], single[1], self.labels))]
         values = {name: score.value for name, score in scores.items()}
         values |= {"loss": float(self.model.loss(logits, self.targets(rows, indices))), "rows": len(indices)}
-        return Evaluation(values, {name: score.signature for name, score in scores.items()}, tables)
+        signatures = {name: score.signature for name, score in scores.items()}
+        return Evaluation(values, signatures, tables, complete=len(indices) == len(rows))
 
     def _f1(self, by_label: classification.LabelScores) -> Any:
         """F1 of the rarer of two labels in the training data, micro average of more labels."""

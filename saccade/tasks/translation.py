@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -16,6 +15,7 @@ from torch import Tensor, nn
 
 from saccade.core import (
     AttentionMaps,
+    Base,
     Evaluation,
     Field,
     ForwardTrace,
@@ -30,6 +30,7 @@ from saccade.core import (
 )
 from saccade.core import Task as CoreTask
 from saccade.data.batching import BucketedBatches, length_groups
+from saccade.data.fingerprints import fingerprint
 from saccade.data.formats.bitext import Bitext, PairBatch, PairReader, collate_pairs, train_tokenizers
 from saccade.decode.search import Hypothesis, Search
 from saccade.errors import DataError, UsageError
@@ -78,13 +79,7 @@ class Task(CoreTask):
 
     @classmethod
     def prepare(
-        cls,
-        config: Any,
-        data: Path,
-        assets: Path,
-        *,
-        base: Pretrained | None = None,
-        progress: Progress = ignore_progress,
+        cls, config: Any, data: Path, assets: Path, *, base: Base = None, progress: Progress = ignore_progress
     ) -> list[str]:
         if base is not None:
             raise UsageError(f"{cls.__module__.rpartition('.')[2]} cannot be fine-tuned from a pretrained model yet")
@@ -113,7 +108,7 @@ class Task(CoreTask):
                     f"{data}: the {split} part has no pairs, expected at least one; give more pairs, or --valid FILE"
                 )
         self.gold = self._gold_alignments(valid)
-        self.fingerprint = hashlib.sha256((train.fingerprint() + valid.fingerprint()).encode()).hexdigest()[:16]
+        self.fingerprint = fingerprint((train, valid))
         tokens = int(train.source.lengths.sum() + train.target.lengths.sum())
         return [
             f"pairs: {len(train):,} ({tokens:,} tokens) for training, {len(valid):,} for validation",

@@ -20,11 +20,11 @@ from saccade.core import (
     ActionsOutput,
     AttentionMap,
     AttentionMaps,
+    Base,
     Evaluation,
     ForwardTrace,
     Metric,
     Prediction,
-    Pretrained,
     Progress,
     Role,
     Source,
@@ -209,13 +209,7 @@ class Task(Contract):
 
     @classmethod
     def prepare(
-        cls,
-        config: Any,
-        data: Path,
-        assets: Path,
-        *,
-        base: Pretrained | None = None,
-        progress: Progress = ignore_progress,
+        cls, config: Any, data: Path, assets: Path, *, base: Base = None, progress: Progress = ignore_progress
     ) -> list[str]:
         return [f"corridors of {CELLS} cells"]
 

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from saccade.core import (
     AttentionMap,
     AttentionMaps,
+    Base,
     Evaluation,
     ForwardTrace,
     GridAxis,
@@ -28,7 +29,6 @@ from saccade.core import (
     LabelOutput,
     Metric,
     Prediction,
-    Pretrained,
     Progress,
     Role,
     Source,
@@ -139,13 +139,7 @@ class Task(Contract):
 
     @classmethod
     def prepare(
-        cls,
-        config: Any,
-        data: Path,
-        assets: Path,
-        *,
-        base: Pretrained | None = None,
-        progress: Progress = ignore_progress,
+        cls, config: Any, data: Path, assets: Path, *, base: Base = None, progress: Progress = ignore_progress
     ) -> list[str]:
         return [f"labels: {', '.join(LABELS)}"]
 

@@ -23,11 +23,12 @@ from saccade.core import (
     TokenAxis,
     TokenScores,
 )
+from saccade.core.serialize import input_to_json, map_to_json
 from saccade.errors import UsageError
 from saccade.look import draw, grids
 from saccade.look.labels import cells, clusters, truncate, visible
 from saccade.look.picture import png
-from saccade.look.serialize import input_to_json, map_to_json, prediction_to_json
+from saccade.look.serialize import prediction_to_json
 
 ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
 XML = "{http://www.w3.org/2000/svg}"

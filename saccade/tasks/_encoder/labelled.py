@@ -6,9 +6,7 @@ Shapes: B rows, D width.
 from __future__ import annotations
 
 import abc
-import hashlib
-import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -18,9 +16,10 @@ import numpy as np
 from torch import Tensor, nn
 
 from saccade.atomic_io import read_json, write_json
-from saccade.core import Prediction, Pretrained, Progress, Split, Text
+from saccade.core import Base, Prediction, Progress, Split, Text
 from saccade.core.callback import ignore_progress
 from saccade.data.batching import BucketedBatches
+from saccade.data.fingerprints import fingerprint
 from saccade.data.formats.labelled import Labelled, LabelSet, read_labelled
 from saccade.data.formats.labelled_files import LabelledFiles, find_labelled
 from saccade.data.settings import ValidationSplit
@@ -100,13 +99,7 @@ class LabelledTask(EncoderTask):
 
     @classmethod
     def prepare(
-        cls,
-        config: Any,
-        data: Path,
-        assets: Path,
-        *,
-        base: Pretrained | None = None,
-        progress: Progress = ignore_progress,
+        cls, config: Any, data: Path, assets: Path, *, base: Base = None, progress: Progress = ignore_progress
     ) -> list[str]:
         rows, notes = cls.read(config.data, data, progress=progress)
         train = rows if config.data.valid else rows.split(SplitSettings(fraction=config.data.valid_fraction))[0]
@@ -185,7 +178,7 @@ class LabelledTask(EncoderTask):
             message = f"{data}: no validation row has a label, expected one at least"
             raise DataError(f"{message}; give more rows, or data.valid=FILE")
         self.splits = splits
-        self.fingerprint = _fingerprint(splits.values())
+        self.fingerprint = fingerprint(splits.values())
 
     def _label_set(self) -> LabelSet | None:
         """The labels that rows may have: those of the training rows."""
@@ -245,13 +238,3 @@ class LabelledTask(EncoderTask):
     def _row_inputs(self, rows: Labelled, row: int) -> dict[str, str]:
         texts = [rows.texts[row], *([rows.seconds[row]] if len(rows.seconds) and not self.separate else [])]
         return {field.name: text for field, text in zip(self.inputs, texts, strict=False)}
-
-
-def _fingerprint(splits: Iterable[Labelled]) -> str:
-    """Return a hash of all rows."""
-    digest = hashlib.sha256()
-    for rows in splits:
-        digest.update(json.dumps([len(rows), rows.labels, rows.numbers]).encode())
-        for text in chain(rows.texts, rows.seconds):
-            digest.update(f"{text}\n".encode())
-    return digest.hexdigest()[:16]

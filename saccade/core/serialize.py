@@ -1,0 +1,96 @@
+"""Maps, axes and inputs as JSON: the one form for files, pages, the studio and the snapshots of a run."""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from saccade.core.attention import AttentionMap
+from saccade.core.axes import Axis, GridAxis
+from saccade.core.outputs import png
+from saccade.core.prediction import TokenScores
+
+Encoding = Literal["list", "uint16", "uint8"]
+TYPES: Mapping[str, torch.dtype] = {"uint16": torch.uint16, "uint8": torch.uint8}
+SIGNATURES = {b"\x89PNG": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF8": "image/gif", b"RIFF": "audio/wav"}
+
+Label = Callable[[str], str]
+"""how a label is shown, such as without control characters"""
+
+
+def map_to_json(
+    attention: AttentionMap, encoding: Encoding | None = "list", *, limit: int | None = None, label: Label = str
+) -> dict[str, Any]:
+    """Return a map as JSON.
+
+    encoding: nested lists, base64 of integers (little-endian, the largest for 1), or None for a map without weights.
+    limit: the most positions of an axis.
+    """
+    queries, keys = (axis_to_json(axis, limit=limit, label=label) for axis in (attention.queries, attention.keys))
+    described = {"name": attention.name, "heads": attention.shape[0], "queries": queries, "keys": keys}
+    if encoding is None:
+        return described
+    rows, columns = len(queries["labels"]), len(keys["labels"])
+    weights = attention.rows(0, rows)[:, :, :columns]
+    if encoding == "list":
+        return {**described, "weights": [[[finite(one) for one in row] for row in head] for head in weights.tolist()]}
+    packed = base64.b64encode(pack(weights, encoding)).decode()
+    return {**described, "encoding": encoding, "weights": packed}
+
+
+def axis_to_json(axis: Axis, *, limit: int | None = None, label: Label = str) -> dict[str, Any]:
+    """Return an axis as JSON, with the image a grid covers; a grid is never cut."""
+    described = axis.to_json()
+    if isinstance(axis, GridAxis):
+        described["image"] = None if axis.image is None else image_url(axis.image)
+    elif limit is not None:
+        described |= {name: value[:limit] for name, value in described.items() if name in ("labels", "words")}
+    described["labels"] = [label(one) for one in described["labels"]]
+    return described
+
+
+def pack(weights: Tensor, encoding: Encoding) -> bytes:
+    """Return weights between 0 and 1 as integers, little-endian, the largest for 1."""
+    kind = TYPES[encoding]
+    values = weights.detach().float().cpu().nan_to_num().clamp(0, 1)
+    return (values * torch.iinfo(kind).max).round().to(torch.int32).to(kind).contiguous().numpy().tobytes()
+
+
+def token_scores_to_json(scores: TokenScores, *, label: Label = str) -> dict[str, Any]:
+    """Return the numbers of an axis as JSON."""
+    axis = axis_to_json(scores.axis, label=label)
+    return {"name": scores.name, "axis": axis, "values": [finite(value) for value in scores.values]}
+
+
+def inputs_to_json(inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the inputs of an example as JSON."""
+    return {name: input_to_json(value) for name, value in inputs.items()}
+
+
+def input_to_json(value: Any) -> Any:
+    """Return an input as JSON that its field reads again: text, numbers, node-link graphs, data URLs of files."""
+    if isinstance(value, bytes):
+        media = next(
+            (name for start, name in SIGNATURES.items() if value.startswith(start)), "application/octet-stream"
+        )
+        return f"data:{media};base64,{base64.b64encode(value).decode()}"
+    if isinstance(value, Tensor):
+        return image_url(value) if value.dim() == 3 else value.tolist()
+    if isinstance(value, tuple):  # samples and their rate
+        return [input_to_json(part) for part in value]
+    return value
+
+
+def image_url(image: Tensor) -> str:
+    """Return a uint8 image (C, H, W) as a PNG data URL."""
+    return f"data:image/png;base64,{base64.b64encode(png(image[:3] if len(image) != 2 else image[:1])).decode()}"
+
+
+def finite(value: float) -> float | None:
+    """Return a number JSON can hold, rounded to six decimals; None for nan and the infinities."""
+    return round(value, 6) if math.isfinite(value) else None
