@@ -113,6 +113,7 @@ def test_the_scores_are_those_of_the_rows_alone(ready, alone, book):
     usual = max(sorted(set(ids)), key=ids.count)
     assert scores["most_frequent"] == pytest.approx(100 * labels.count(usual) / len(labels))
     assert (scores["masked_tokens"], scores["rows"]) == (len(labels), rows)
+    assert scores.complete and task.evaluate(Split.VALID, quick=True) == scores  # small enough to be quick
 
 
 @torch.no_grad()

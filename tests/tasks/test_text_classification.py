@@ -239,6 +239,14 @@ def test_validation_runs_once_and_nothing_is_left_to_analyse(ready, animals, mon
     assert sum(rows) == len(task.splits[Split.VALID])
 
 
+def test_a_quick_evaluation_of_a_sample_is_not_complete(ready, animals, monkeypatch):
+    task = ready("text_classification", animals)
+    assert task.evaluate(Split.VALID, quick=True).complete
+    monkeypatch.setattr("saccade.tasks._encoder.labelled.QUICK_ROWS", 2)
+    assert not task.evaluate(Split.VALID, quick=True).complete
+    assert task.evaluate(Split.VALID).complete
+
+
 def test_of_many_labels_only_the_most_frequent_mistakes_are_shown():
     names = [f"n{number}" for number in range(20)]
     expected = [name for name in names for _ in range(5)] + ["a|b"] * 3
