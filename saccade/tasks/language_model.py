@@ -230,7 +230,7 @@ class Task(CoreTask):
         values = {"loss": loss, "perplexity": math.exp(min(loss, 700))}
         if self.tokenizer.kind != "wordpiece":  # which loses spaces, so that its bits do not reproduce the text
             values["bits_per_byte"] = loss / math.log(2) * shard.size / shard.bytes
-        return Evaluation({**values, "tokens": count})
+        return Evaluation({**values, "tokens": count}, complete=count == shard.size - 1)
 
     def predict(self, inputs: Sequence[Mapping[str, Any]], options: TextOptions) -> Iterator[Prediction]:
         prompts = [self._encode(example["prompt"]) for example in inputs]
@@ -326,7 +326,7 @@ def _windows(shard: Shard, width: int, quick: bool) -> Iterator[tuple[float, Any
         fraction = min(1.0, (first + rows) / len(starts))
         yield fraction, shard.ids[starts[first : first + rows, None] + np.arange(width + 1)]
     tail = shard.ids[whole * width :]
-    if len(tail) > 1 and not quick:
+    if len(tail) > 1 and (not quick or len(starts) == whole):
         yield 1.0, tail[None]
 
 
