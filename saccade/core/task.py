@@ -35,6 +35,8 @@ class Task(abc.ABC):
     summary: ClassVar[str]
     unit: ClassVar[str] = "tokens"
     """what `Batch.units` counts"""
+    continues: ClassVar[bool] = False
+    """whether an output continues its input, as that of a language model does"""
 
     inputs: tuple[Field, ...]
     metric: Metric

@@ -76,11 +76,11 @@ def test_scores_equal_a_hand_computation(task: Task) -> None:
 
 def test_a_quick_evaluation_is_an_even_sample(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
     shard, width = task.shards[Split.VALID], task.config.model.max_positions
-    whole = (shard.size - 1) // width
-    assert task.evaluate(Split.VALID, quick=True)["tokens"] == whole * width  # small: all but the tail
+    small = task.evaluate(Split.VALID, quick=True)
+    assert small["tokens"] == shard.size - 1 and small.complete  # all of it
     monkeypatch.setattr(language_model, "QUICK", 3 * width)
     quick = task.evaluate(Split.VALID, quick=True)
-    assert quick["tokens"] <= 3 * width
+    assert quick["tokens"] <= 3 * width and not quick.complete
     assert quick == task.evaluate(Split.VALID, quick=True)
     starts = [group[:, 0].tolist() for _, group in language_model._windows(shard, width, True)]
     assert len(starts[0]) >= 2
