@@ -138,7 +138,7 @@ def look(ref: str, inputs: tuple[str, ...], options: tuple[str, ...], out: Path 
 
 def _predict_one(model: Model, example: dict[str, Any], options: dict[str, Any], as_json: bool) -> None:
     """Print the prediction for one example; a text that is continued is printed as it is generated."""
-    if as_json or not _continues(model):
+    if as_json or not model.task.continues:
         (prediction,) = model.predict([example], **options)
         show_prediction(prediction, as_json)
         return
@@ -150,11 +150,6 @@ def _predict_one(model: Model, example: dict[str, Any], options: dict[str, Any],
     click.echo()
 
 
-def _continues(model: Model) -> bool:
-    """Whether the output continues the text of the only input, as that of a language model does."""
-    return bool(getattr(model.task, "continues", False))
-
-
 def _prefix(model: Model, inputs: Any) -> str:
     """The text that an output continues; empty for most models."""
-    return str(inputs[model.inputs[0].name]) if _continues(model) else ""
+    return str(inputs[model.inputs[0].name]) if model.task.continues else ""

@@ -35,7 +35,7 @@ def describe(inspection: Inspection) -> dict[str, Any]:
     return {
         "id": inspection.id,
         "model": inspection.name,
-        "continues": bool(getattr(inspection.model.task, "continues", False)),
+        "continues": inspection.model.task.continues,
         "inputs": inputs_to_json(prediction.inputs),
         "output": prediction.output.to_json(),
         "scores": dict(prediction.scores),
