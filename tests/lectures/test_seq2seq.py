@@ -151,11 +151,6 @@ def test_r44_from_a_file_of_pairs_to_machine_learning(tmp_path, monkeypatch, arc
     overrides = [f"model.transformer.{setting}" for setting in shape]
     overrides += ["model.rnn.dim=32", "model.rnn.hidden=48", "model.rnn.dropout=0"]
     overrides += [f"model.architecture={architecture}"]
-        "model.rnn.dim=32",
-        "model.rnn.hidden=48",
-        "model.rnn.dropout=0",
-        f"model.architecture={architecture}",
-    ]
     model = trained(tmp_path, monkeypatch, CHINESE, 150, *overrides)
     answer = model("機器學習", beam=4, n_best=2, attention=True)
     assert answer.text == "machine learning"
