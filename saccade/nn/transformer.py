@@ -196,7 +196,7 @@ class Transformer(nn.Module):
         for index in range(self.depth):
             if states is not None:
                 states.append(x)
-            x = self._modules[str(index)](x, memory, lowered, lowered_memory, cache, str(index))  # type: ignore[misc]
+            x = getattr(self, str(index))(x, memory, lowered, lowered_memory, cache, str(index))
         if cache is not None:
             cache.advance(tokens if count is None else count)
         result: Tensor = self.norm(x)
