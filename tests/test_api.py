@@ -9,10 +9,10 @@ import pytest
 
 import saccade
 from saccade import api
-from saccade.core import Callback, Split
+from saccade.core import Callback
 from saccade.errors import DataError, ModelFileError, UsageError
 from saccade.runs import checkpoint
-from saccade.tasks import language_model
+from saccade.tasks import text_classification
 
 TINY = {"dim": 16, "depth": 1, "heads": 2, "hidden": 16, "max_positions": 8}
 
@@ -97,27 +97,38 @@ def test_callbacks_are_told_and_can_stop_the_training(tmp_path: Path) -> None:
     assert run.metrics["loss"] > 0
 
 
-def test_the_validation_data_are_evaluated_once_at_the_end(tmp_path: Path, monkeypatch) -> None:
-    """The best step was evaluated on all of them already: not again."""
-    (tmp_path / "text.txt").write_text("one two three four\n" * 60)
-    calls: list[tuple[Split, bool]] = []
-    evaluate = language_model.Task.evaluate
+@pytest.fixture
+def calls(monkeypatch) -> list[str]:
+    """The names of the calls of a classifier that read its data."""
+    names: list[str] = []
+    for name in ("evaluate", "load_data"):
+        method = getattr(text_classification.Task, name)
 
-    def counted(self, split, *, quick=False, **more):
-        calls.append((split, quick))
-        return evaluate(self, split, quick=quick, **more)
+        def counted(self, *given, _method=method, _name=name, **named):
+            names.append(_name)
+            return _method(self, *given, **named)
 
-    monkeypatch.setattr(language_model.Task, "evaluate", counted)
-    loaded: list[Path] = []
-    load_data = language_model.Task.load_data
-    monkeypatch.setattr(
-        language_model.Task,
-        "load_data",
-        lambda self, data, **more: (loaded.append(data), load_data(self, data, **more))[1],
-    )
-    api.train(tmp_path / "text.txt", steps=1, model=TINY, batch_size=4, root=tmp_path / "runs")
-    assert len(calls) == 1
-    assert len(loaded) == 1
+        monkeypatch.setattr(text_classification.Task, name, counted)
+    return names
+
+
+def train_classifier(folder: Path) -> saccade.Run:
+    rows = "".join(f"a {('good', 'bad')[number % 2]} film {number}\t{number % 2}\n" for number in range(80))
+    (folder / "rows.tsv").write_text(f"text\tlabel\n{rows}")
+    model = {"dim": 16, "depth": 1, "heads": 2, "hidden": 16}
+    same = {"task": "text_classification", "steps": 1, "model": model, "vocabulary_size": 60}
+    return api.train(folder / "rows.tsv", root=folder / "runs", **same)
+
+
+def test_the_data_are_loaded_once(tmp_path: Path, calls: list[str]) -> None:
+    train_classifier(tmp_path)
+    assert calls.count("load_data") == 1
+
+
+def test_a_classifier_is_evaluated_once_at_the_end(tmp_path: Path, calls: list[str]) -> None:
+    """The evaluation of the last step covered all the validation data: it is not repeated."""
+    train_classifier(tmp_path)
+    assert calls.count("evaluate") == 1
 
 
 def test_nothing_is_printed_without_a_terminal_unless_asked_for(tmp_path: Path, capfd) -> None:
