@@ -37,8 +37,8 @@ def test_nobody_else_sees_another_number_of_threads(cores):
 
     observer = threading.Thread(target=observe)
     observer.start()
-    for _ in parallel_map(lambda _: time.sleep(0.01), range(60)):
-        seen.append(torch.get_num_threads())  # the caller's, in the middle of the call
+    # The caller's own number, in the middle of the call.
+    seen.extend(torch.get_num_threads() for _ in parallel_map(lambda _: time.sleep(0.01), range(60)))
     done.set()
     observer.join()
     assert len(seen) > 70 and set(seen) == {cores}
