@@ -147,6 +147,7 @@ class Task(CoreTask):
         return Evaluation(
             {**values, "loss": self._mean_loss(pairs, rows), "pairs": len(rows)},
             {name: score.signature for name, score in scores.items()},
+            complete=len(rows) == len(pairs) and settings.beam == self.config.search.beam,
         )
 
     def _scores(self, outputs: list[str], references: list[str]) -> dict[str, generation.Score]:

@@ -400,6 +400,13 @@ def test_scores_can_be_repeated_by_others(translator: Task, task: Task) -> None:
     assert not METRICS["token_error"].higher_is_better and not METRICS["loss"].higher_is_better
 
 
+def test_a_quick_evaluation_is_complete_where_it_is_all_a_full_one_does(translator: Task) -> None:
+    greedy = copy_of(translator, search=dataclasses.replace(translator.config.search, beam=1))
+    quick, full = (greedy.evaluate(Split.VALID, quick=quick) for quick in (True, False))
+    assert quick == full and quick.complete
+    assert not translator.evaluate(Split.VALID, quick=True).complete  # greedy, where a full evaluation searches a beam
+
+
 def _mean_log_probability(task: Task) -> float:
     """Return the mean log-probability per token of the references under teacher forcing."""
     pairs, total, count = task.splits[Split.VALID], 0.0, 0
