@@ -1,4 +1,4 @@
-"""The cache: parsed and tokenized data in memory-mapped files, found again by the hash of what they were made of.
+"""The cache: parsed and tokenized data in memory-mapped files, keyed by the hash of all inputs.
 
 An entry is a folder of arrays with a record of their sizes and checksums. It is written under a temporary name and
 renamed when it is complete; an entry whose checksums do not match is built again: kills and damage only cost time.

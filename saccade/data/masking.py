@@ -97,10 +97,10 @@ class Masker:
         """Return the row with some tokens masked, and the labels: the original token there, -1 elsewhere."""
         generator = np.random.default_rng(seed)
         words = self._words(ids)
-        wanted = max(1, round(self.mask_probability * sum(map(len, words))))
+        target_count = max(1, round(self.mask_probability * sum(map(len, words))))
         inputs, labels, count = list(ids), [-1] * len(ids), 0
         for number in generator.permutation(len(words)).tolist():
-            if count >= wanted:
+            if count >= target_count:
                 break
             for position in words[number]:
                 labels[position] = ids[position]

@@ -104,7 +104,7 @@ def encode_document(tokenizer: Tokenizer, document: Document) -> NDArray[np.uint
 
 
 def _write(entry: EntryWriter, pieces: Iterable[PartDocument], tokenizer: Tokenizer) -> Record:
-    """Tokenize everything, and count what stands in both parts."""
+    """Tokenize everything, and count duplicates."""
     writers: dict[Part, _PartWriter] = {
         part: _PartWriter(entry.array(part, token_dtype(tokenizer)), tokenizer) for part in PARTS
     }

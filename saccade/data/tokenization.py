@@ -1,4 +1,4 @@
-"""Tokenization of data files: every column of texts is tokenized once per tokenizer, whoever asks and how often."""
+"""Tokenization of data files: every column of texts is tokenized once per tokenizer and kept in the cache."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bitext: how each side is tokenized, what is held back, what is left out, and files laid out like the first."""
+"""Bitext: how each side is tokenized, what is held out, what is skipped, and files laid out like the first."""
 
 import random
 from pathlib import Path
@@ -113,7 +113,7 @@ def test_any_text_comes_back_through_spaced_byte_pairs(text: str) -> None:
     assert tokenizer.decode(tokenizer.encode(text)).strip() == text.strip()
 
 
-def test_the_vocabulary_does_not_know_what_is_held_back(tmp_path: Path) -> None:
+def test_the_vocabulary_does_not_know_what_is_held_out(tmp_path: Path) -> None:
     rows = [(f"{source} {chr(0x400 + number % 300)}", target) for number, (source, target) in enumerate(sentences(600))]
     reader, train, valid = split(tmp_path, rows, tokenizer="characters")
     seen = {sign for line in train.lines for sign in "".join(rows[line - 1])}
@@ -122,10 +122,10 @@ def test_the_vocabulary_does_not_know_what_is_held_back(tmp_path: Path) -> None:
     assert any(set(source) - seen for source, _ in valid.texts)
 
 
-# what is held back
+# what is held out
 
 
-def test_a_tenth_is_held_back_and_no_source_stands_on_both_sides(tmp_path: Path) -> None:
+def test_a_tenth_is_held_out_and_no_source_is_in_both_parts(tmp_path: Path) -> None:
     rows = spellings(600)
     doubled = [*rows, *((source, f"{target} K") for source, target in rows)]
     _, train, valid = split(tmp_path, doubled)
@@ -138,7 +138,7 @@ def test_a_tenth_is_held_back_and_no_source_stands_on_both_sides(tmp_path: Path)
     assert [doubled[line - 1] for line in valid.lines] == list(valid.texts)
 
 
-def test_at_most_two_thousand_are_held_back_and_the_rest_is_learnt(tmp_path: Path, monkeypatch: Any) -> None:
+def test_at_most_two_thousand_are_held_out_and_the_others_are_trained_on(tmp_path: Path, monkeypatch: Any) -> None:
     assert bitext.MOST_HELD_OUT == 2000
     rows = spellings(1500)
     for most in (7, 30, 90):
@@ -188,7 +188,7 @@ def test_tokens_are_those_of_the_texts(tmp_path: Path) -> None:
             assert reader.target.decode(part.target[at]).strip() == target
 
 
-# what is left out
+# what is skipped
 
 
 def test_long_and_empty_pairs_are_left_out_and_told(tmp_path: Path) -> None:

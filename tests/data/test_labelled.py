@@ -371,7 +371,7 @@ def test_whatever_a_file_holds_it_is_read_or_refused_in_words(tmp_path_factory, 
     st.integers(0, 5),
     st.randoms(use_true_random=False),
 )
-def test_held_back_rows_do_not_depend_on_the_order_and_copies_stay_together(rows, fraction, seed, random):
+def test_held_out_rows_do_not_depend_on_the_order_and_copies_stay_together(rows, fraction, seed, random):
     if len({key for key, _ in rows}) < 2:
         rows = [*rows, ("other", "x"), ("another", "y")]
     chosen = SplitSettings(fraction, seed)
@@ -399,7 +399,7 @@ def test_every_label_gives_its_share(tmp_path):
     assert texts[0] == texts[1] != texts[2]
 
 
-def test_numbers_of_every_size_are_held_back(tmp_path):
+def test_numbers_of_every_size_are_held_out(tmp_path):
     rows = read(write(tmp_path, "t.csv", "text,score\n" + "".join(f"text {n},{n}\n" for n in range(200))), numbers=True)
     _, valid = rows.split(SplitSettings(0.1))
     assert Counter(int(number) // 20 for number in valid.numbers) == dict.fromkeys(range(10), 2)

@@ -38,7 +38,7 @@ def test_text_is_cut_where_sentences_end(text, expected):
     assert list(cut_sentences(text)) == expected
 
 
-def test_a_frame_puts_marks_around_one_text_or_two_and_cuts_the_longer_first():
+def test_a_template_adds_special_tokens_and_truncates_the_longer_text_first():
     assert TEMPLATE.build([7, 8]) == ([BEGIN, 7, 8, END], 4)
     assert TEMPLATE.build([7, 8], [9]) == ([BEGIN, 7, 8, END, 9, END], 4)
     assert TEMPLATE.build([7] * 50) == ([BEGIN, *[7] * 30, END], 32)

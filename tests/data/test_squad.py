@@ -246,7 +246,7 @@ def test_a_folder_and_a_file_that_is_not_there_are_refused(tmp_path):
     assert failure(tmp_path / "u.json") == "u.json: no such file or folder; did you mean 't.json'?"
 
 
-def test_articles_are_held_back_whole(tmp_path):
+def test_articles_are_held_out_whole(tmp_path):
     articles = [
         document(*(question(f"{number}-{each}") for each in range(3)), title=f"title {number % 18}")["data"][0]
         for number in range(20)  # two titles stand twice

@@ -172,7 +172,7 @@ def test_tags_of_validation_sentences_are_those_of_the_training_sentences(tmp_pa
     )
 
 
-def test_a_share_of_sentences_with_each_entity_is_held_back(tmp_path):
+def test_a_share_of_sentences_with_each_entity_is_held_out(tmp_path):
     content = "".join(f"w{row}\t{'B-LOC' if row % 10 == 0 else 'O'}\n\n" for row in range(400))
     found = read_tagged(write(tmp_path, "t.conll", content + content))
     splits = [found.split(SplitSettings(0.1, seed)) for seed in (0, 0, 1)]

@@ -1,4 +1,4 @@
-"""TokenRows: rows come back as they were put in, and stand in rectangles between their marks."""
+"""TokenRows: rows come back as they were put in, and are padded between special tokens."""
 
 import numpy as np
 from hypothesis import given
@@ -18,7 +18,7 @@ def test_rows_come_back(rows: list[list[int]]) -> None:
 
 
 @given(ROWS.filter(bool), st.lists(st.integers(0, 9), max_size=2), st.lists(st.integers(0, 9), max_size=2), st.data())
-def test_a_rectangle_holds_its_rows_between_the_marks(
+def test_rows_are_padded_between_special_tokens(
     rows: list[list[int]], before: list[int], after: list[int], data: st.DataObject
 ) -> None:
     chosen = data.draw(st.lists(st.integers(0, len(rows) - 1), max_size=5))
@@ -30,7 +30,7 @@ def test_a_rectangle_holds_its_rows_between_the_marks(
         assert line == whole + [-1] * (wide - len(whole))
 
 
-def test_the_fingerprint_knows_what_stands_where() -> None:
+def test_the_fingerprint_depends_on_tokens_and_rows() -> None:
     rows = [[1, 2], [3], []]
     others = ([[1, 2], [4], []], [[1], [2, 3], []], [[1, 2], [3]], [[3], [1, 2], []], [])
     prints = {TokenRows.of(one).fingerprint() for one in (rows, *others)}

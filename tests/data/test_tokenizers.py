@@ -142,7 +142,7 @@ WORDS = train_tokenizer("words", ["HH AH0 L OW1", "AH0 OW1 HH\tAH0"], 100, [BEGI
 SPACED = train_tokenizer("bpe", TEXT.split("\n"), 400, [END], add_prefix_space=True)
 
 
-def test_words_are_what_stands_between_spaces() -> None:
+def test_words_are_separated_by_spaces() -> None:
     assert WORDS.kind == "words"
     assert list(WORDS.specials) == [BEGIN, END, "<unk>"]
     assert [WORDS.token(number) for number in range(WORDS.size)] == [BEGIN, END, "<unk>", "AH0", "HH", "OW1", "L"]

@@ -124,7 +124,7 @@ def test_the_real_vocabularies_give_the_ids_of_transformers(tmp_path):
     assert ours.size == 50257 and ours.encode("Hello world") == [15496, 995]
 
 
-def test_a_tokenizer_json_comes_first_and_passes_the_guard(tmp_path):
+def test_a_tokenizer_json_comes_first_and_passes_the_checks(tmp_path):
     folder = pairs(tmp_path / "a")
     train_tokenizer("characters", ["abc"], 10).save(folder / "tokenizer.json")
     assert read_tokenizer(folder).kind == "characters"

@@ -263,7 +263,7 @@ class PairReader:
         return pairs, source, target
 
     def _truncate(self, pairs: Pairs, source: TokenRows) -> TokenRows:
-        """Return the sources, truncated where that is wanted."""
+        """Return the sources, truncated where the settings say so."""
         if not self.settings.truncate:
             return source
         self._truncated = self._count(self._truncated, pairs, source.lengths > self.settings.max_length)

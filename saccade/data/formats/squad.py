@@ -1,4 +1,4 @@
-"""Questions about texts: reads SQuAD 1.1 and 2.0 files and checks that every answer is where it is said to be."""
+"""Questions about texts: reads SQuAD 1.1 and 2.0 files and checks the position of every answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files: finds the data files that a path stands for."""
+"""Files: finds the data files of a path."""
 
 import os
 from collections import Counter

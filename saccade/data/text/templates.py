@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from saccade.data.text.tokenizers import Tokenizer
 from saccade.errors import ModelFileError
 
-# First and last token, how many separators stand between two texts, and the mask: of BERT and of RoBERTa.
+# First and last token, the number of separators between two texts, and the mask: of BERT and of RoBERTa.
 SPECIAL_TOKENS = (("[CLS]", "[SEP]", 1, "[MASK]"), ("<s>", "</s>", 2, "<mask>"))
 
 
