@@ -9,10 +9,10 @@ import pytest
 
 import saccade
 from saccade import api
-from saccade.core import Callback
+from saccade.core import Callback, Split
 from saccade.errors import DataError, ModelFileError, UsageError
 from saccade.runs import checkpoint
-from saccade.tasks import text_classification
+from saccade.tasks import language_model, text_classification
 
 TINY = {"dim": 16, "depth": 1, "heads": 2, "hidden": 16, "max_positions": 8}
 
@@ -97,38 +97,18 @@ def test_callbacks_are_told_and_can_stop_the_training(tmp_path: Path) -> None:
     assert run.metrics["loss"] > 0
 
 
-@pytest.fixture
-def calls(monkeypatch) -> list[str]:
-    """The names of the calls of a classifier that read its data."""
-    names: list[str] = []
-    for name in ("evaluate", "load_data"):
-        method = getattr(text_classification.Task, name)
+def test_the_data_are_loaded_once(tmp_path: Path, monkeypatch) -> None:
+    (tmp_path / "text.txt").write_text("one two three four\n" * 60)
+    loaded: list[Path] = []
+    load_data = language_model.Task.load_data
 
-        def counted(self, *given, _method=method, _name=name, **named):
-            names.append(_name)
-            return _method(self, *given, **named)
+    def counted(self, data, **how):
+        loaded.append(data)
+        return load_data(self, data, **how)
 
-        monkeypatch.setattr(text_classification.Task, name, counted)
-    return names
-
-
-def train_classifier(folder: Path) -> saccade.Run:
-    rows = "".join(f"a {('good', 'bad')[number % 2]} film {number}\t{number % 2}\n" for number in range(80))
-    (folder / "rows.tsv").write_text(f"text\tlabel\n{rows}")
-    model = {"dim": 16, "depth": 1, "heads": 2, "hidden": 16}
-    same = {"task": "text_classification", "steps": 1, "model": model, "vocabulary_size": 60}
-    return api.train(folder / "rows.tsv", root=folder / "runs", **same)
-
-
-def test_the_data_are_loaded_once(tmp_path: Path, calls: list[str]) -> None:
-    train_classifier(tmp_path)
-    assert calls.count("load_data") == 1
-
-
-def test_a_classifier_is_evaluated_once_at_the_end(tmp_path: Path, calls: list[str]) -> None:
-    """The evaluation of the last step covered all the validation data: it is not repeated."""
-    train_classifier(tmp_path)
-    assert calls.count("evaluate") == 1
+    monkeypatch.setattr(language_model.Task, "load_data", counted)
+    api.train(tmp_path / "text.txt", steps=1, model=TINY, batch_size=4, root=tmp_path / "runs")
+    assert loaded == [tmp_path / "text.txt"]
 
 
 def test_nothing_is_printed_without_a_terminal_unless_asked_for(tmp_path: Path, capfd) -> None:
@@ -257,8 +237,6 @@ def test_a_run_without_a_checkpoint_is_refused_with_the_next_step(run: saccade.R
 def test_a_classifier_is_validated_once_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [f"{'the cat' if n % 2 else 'a dog'} sat {n}\t{'pet' if n % 2 else 'none'}" for n in range(80)]
     (tmp_path / "rows.tsv").write_text("\n".join(["text\tlabel", *rows]) + "\n")
-    from saccade.tasks import text_classification
-
     evaluated = []
     evaluate = text_classification.Task.evaluate
 
