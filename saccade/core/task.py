@@ -88,13 +88,13 @@ class Task(abc.ABC):
         """Overrides of `train.optim` for one network, such as `lr=4e-4`; two networks may need two time scales."""
         return ()
 
+    @abc.abstractmethod
     def losses(self, batch: Any, networks: Mapping[str, nn.Module]) -> Iterator[tuple[str, Tensor]]:
         """Yield (network name, mean loss) in the order in which networks are updated.
 
         The whole loss is computed by calling `networks[name]`, which may be wrapped (torch.compile, DDP, FSDP). The
         next pair is asked for after the network before it was updated.
         """
-        raise NotImplementedError
 
     def state(self) -> Mapping[str, Tensor]:
         """Tensors beside networks, optimizers and source that resuming needs."""
