@@ -1,4 +1,4 @@
-"""Every test begins from the same random numbers; and the one browser for all tests that need it."""
+"""Fixtures for all tests: a temporary cache, fixed seeds, datasets, catalogue models, checkpoints and a browser."""
 
 import json
 import os
@@ -13,21 +13,33 @@ import pytest
 import torch
 from hypothesis import settings
 
+from saccade.data.cache import default_cache
 from saccade.errors import ResourceError
 from saccade.pretrained.catalogue import get
 
 settings.register_profile("saccade", deadline=None, max_examples=25, derandomize=True)
 settings.load_profile("saccade")
 
-
+USER_CACHE = default_cache()
+DATASETS = Path(os.environ.get("SACCADE_DATA", Path(__file__).parents[2] / "shared" / "data"))
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 QUIET = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 QUIET += ["--disable-sync", "--no-first-run"]
 
 
-@pytest.fixture(scope="session")
-def get_model():
-    """Download a model of the catalogue on first use; skip the test without a network."""
+@pytest.fixture(scope="session", autouse=True)
+def session_cache(tmp_path_factory):
+    """A cache folder for this process and its children, so that no test writes to the user's cache."""
+    with pytest.MonkeyPatch.context() as patch:
+        if not os.environ.get("SACCADE_CACHE"):
+            patch.setenv("SACCADE_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture
+def get_model(monkeypatch):
+    """Return the path of a catalogue model, downloaded to the user's cache on first use; skip without a network."""
+    monkeypatch.setenv("SACCADE_CACHE", str(USER_CACHE))  # a download is kept for the next session
 
     def get_or_skip(name):
         try:
@@ -39,23 +51,36 @@ def get_model():
 
 
 @pytest.fixture(scope="session")
+def dataset():
+    """Return the path of a public dataset below SACCADE_DATA; skip the test if it is missing."""
+
+    def path_or_skip(name):
+        path = DATASETS / name
+        if not path.exists():
+            pytest.skip(f"no {name}: set SACCADE_DATA to a folder that contains it")
+        return path
+
+    return path_or_skip
+
+
+@pytest.fixture(scope="session")
 def browser():
-    """A real Chromium: one found on the machine, or the one that playwright has installed."""
+    """A real Chromium: the installed one, or the one that playwright has downloaded."""
     playwright = pytest.importorskip(
         "playwright.sync_api", reason="playwright is not installed: pip install playwright"
     )
-    found = next(filter(None, map(shutil.which, BROWSERS)), None)
+    executable = next(filter(None, map(shutil.which, BROWSERS)), None)
     with playwright.sync_playwright() as driver:
-        if found is None and not Path(driver.chromium.executable_path).exists():
+        if executable is None and not Path(driver.chromium.executable_path).exists():
             pytest.skip(f"no browser found; looked for {', '.join(BROWSERS)}: playwright install chromium")
-        opened = driver.chromium.launch(executable_path=found, args=QUIET)
-        yield opened
-        opened.close()
+        chromium = driver.chromium.launch(executable_path=executable, args=QUIET)
+        yield chromium
+        chromium.close()
 
 
 @pytest.fixture(autouse=True)
 def seeded():
-    """One seed, and one thread: tensors this small only wait for a second one."""
+    """Fix the seed, and use one thread: for tensors this small, a second one costs more than it saves."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     torch.manual_seed(0)
@@ -65,7 +90,7 @@ def seeded():
 
 @pytest.fixture(scope="session")
 def bert_folder(tmp_path_factory):
-    """A tiny random BERT as transformers writes it: words of one letter, two letters and cats and dogs."""
+    """A tiny random BERT as transformers saves it, with a small English vocabulary."""
     transformers = pytest.importorskip("transformers", reason="the oracle; installed with the [test] extra")
     folder = tmp_path_factory.mktemp("bert")
     letters = "abcdefghijklmnopqrstuvwxyz0123456789"
@@ -83,7 +108,7 @@ def bert_folder(tmp_path_factory):
     (folder / "vocab.txt").write_text("".join(f"{token}\n" for token in vocabulary))
     (folder / "tokenizer_config.json").write_text('{"do_lower_case": true}')
     config = transformers.BertConfig(
-        vocab_size=len(vocabulary) + 3,  # filled up, as many published ones are
+        vocab_size=len(vocabulary) + 3,  # padded, as in many published checkpoints
         hidden_size=16,
         num_hidden_layers=2,
         num_attention_heads=2,
@@ -101,27 +126,28 @@ def bert_folder(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def marian_folder(tmp_path_factory):
-    """A tiny random Marian as transformers writes it, with the tokenizers of two languages of made-up words."""
+    """A tiny random Marian model as transformers saves it, with SentencePiece models trained on random words."""
     reason = "the oracle; installed with the [test] extra"
     library = pytest.importorskip("sentencepiece", reason=reason)
     transformers = pytest.importorskip("transformers", reason=reason)
-    place = tmp_path_factory.mktemp("marian")
-    chance = random.Random(4)
+    folder = tmp_path_factory.mktemp("marian")
+    rng = random.Random(4)
     for name, letters in (("source", "abcdeThcatsA12,.-"), ("target", "xyzuvwÜneñ5.-")):
-        words = ["".join(chance.choices(letters, k=chance.randint(1, 6))) for _ in range(300)]
-        text = place / f"{name}.txt"
-        text.write_text("\n".join(" ".join(chance.choices(words, k=8)) for _ in range(400)))
+        words = ["".join(rng.choices(letters, k=rng.randint(1, 6))) for _ in range(300)]
+        text = folder / f"{name}.txt"
+        text.write_text("\n".join(" ".join(rng.choices(words, k=8)) for _ in range(400)))
         library.SentencePieceTrainer.train(
-            input=str(text), model_prefix=str(place / name), vocab_size=120, minloglevel=2, pad_id=-1
+            input=str(text), model_prefix=str(folder / name), vocab_size=120, minloglevel=2, pad_id=-1
         )
-        (place / f"{name}.model").rename(place / f"{name}.spm")
-    sides = [library.SentencePieceProcessor(model_file=str(place / f"{name}.spm")) for name in ("source", "target")]
-    pieces = [side.id_to_piece(number) for side in sides for number in range(side.get_piece_size())]
-    names = dict.fromkeys(["</s>", "<unk>", *(one for one in pieces if one not in ("<s>", "</s>", "<unk>")), "<pad>"])
-    (place / "vocab.json").write_text(json.dumps({name: number for number, name in enumerate(names)}))
-    last = len(names) - 1
+        (folder / f"{name}.model").rename(folder / f"{name}.spm")
+    models = [library.SentencePieceProcessor(model_file=str(folder / f"{name}.spm")) for name in ("source", "target")]
+    pieces = [model.id_to_piece(number) for model in models for number in range(model.get_piece_size())]
+    pieces = [piece for piece in pieces if piece not in ("<s>", "</s>", "<unk>")]
+    tokens = dict.fromkeys(["</s>", "<unk>", *pieces, "<pad>"])
+    (folder / "vocab.json").write_text(json.dumps({token: number for number, token in enumerate(tokens)}))
+    pad = len(tokens) - 1
     config = transformers.MarianConfig(
-        vocab_size=len(names),
+        vocab_size=len(tokens),
         d_model=16,
         encoder_layers=2,
         decoder_layers=2,
@@ -130,8 +156,8 @@ def marian_folder(tmp_path_factory):
         encoder_ffn_dim=24,
         decoder_ffn_dim=24,
         max_position_embeddings=64,
-        pad_token_id=last,
-        decoder_start_token_id=last,
+        pad_token_id=pad,
+        decoder_start_token_id=pad,
         eos_token_id=0,
         forced_eos_token_id=None,
         scale_embedding=True,
@@ -142,5 +168,5 @@ def marian_folder(tmp_path_factory):
         for name, value in model.named_parameters():
             if "embed_positions" not in name:
                 value.normal_(std=0.3)
-    model.save_pretrained(place)
-    return place
+    model.save_pretrained(folder)
+    return folder

@@ -2,7 +2,7 @@
 
 import gzip
 import hashlib
-import os
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -200,14 +200,10 @@ def test_little_padding_with_lengths_such_as_captions_have(budget: int) -> None:
     assert unsorted > 0.3  # what rows by chance would cost
 
 
-def test_little_padding_on_multi30k() -> None:
-    root = Path(__file__).parents[2]
-    folder = Path(os.environ.get("SACCADE_DATA", root.parent / "shared" / "data")) / "translation" / "multi30k"
-    if not (folder / "train.en.gz").exists():
-        pytest.skip("no Multi30k here: set SACCADE_DATA to a folder that has translation/multi30k")
+def test_little_padding_on_multi30k(dataset: Callable[[str], Path]) -> None:
     sides = []
     for side in ("en", "de"):
-        with gzip.open(folder / f"train.{side}.gz", "rt", encoding="utf-8") as lines:
+        with gzip.open(dataset(f"translation/multi30k/train.{side}.gz"), "rt", encoding="utf-8") as lines:
             sides.append(np.array([len(line.split()) + 1 for line in lines]))
     assert len(sides[0]) == len(sides[1]) > 5000
     assert padding_share(sides[0], sides[1], 3000) < 0.1

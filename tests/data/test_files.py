@@ -6,6 +6,7 @@ import io
 import json
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from saccade.data.tables.encodings import explain
 from saccade.data.tables.files import find
 from saccade.data.tables.problems import BadRows, Problems
 from saccade.data.tables.rows import rows
-from saccade.data.tables.sniffing import DataFile, sniff
+from saccade.data.tables.sniffing import sniff
 from saccade.errors import DataError, UsageError
 
 
@@ -27,14 +28,6 @@ def write(folder: Path, name: str, content: str | bytes) -> Path:
     path = folder / name
     path.write_bytes(content.encode() if isinstance(content, str) else content)
     return path
-
-
-def data_folder() -> Path:
-    root = Path(__file__).resolve().parents[2]
-    folder = Path(os.environ.get("SACCADE_DATA", root.parent / "shared" / "data"))
-    if not folder.is_dir():
-        pytest.skip("no real data here: set SACCADE_DATA to a folder that has it")
-    return folder
 
 
 # finding
@@ -336,28 +329,21 @@ def test_any_bytes_are_read_or_refused_with_a_place(
 # real files
 
 
-def real(name: str) -> DataFile:
-    path = data_folder() / name
-    if not path.exists():
-        pytest.skip(f"no {name} in the real data")
-    return sniff(path)
-
-
-def test_real_tables_are_read_whole() -> None:
-    spam = real("classification/sms_spam/SMSSpamCollection")
+def test_real_tables_are_read_completely(dataset: Callable[[str], Path]) -> None:
+    spam = sniff(dataset("classification/sms_spam/SMSSpamCollection"))
     assert (spam.format, spam.columns, sum(1 for _ in rows(spam))) == ("tsv", ("Label", "SMS"), 5574)
-    tweets = real("classification/hate_offensive/labeled_data.csv")
+    tweets = sniff(dataset("classification/hate_offensive/labeled_data.csv"))
     assert sum(1 for _ in rows(tweets, ["tweet"])) == 24_783
-    pairs = real("translation/cmn_2024.txt")
+    pairs = sniff(dataset("translation/cmn_2024.txt"))
     assert (pairs.format, pairs.bom, sum(1 for _ in rows(pairs))) == ("tsv", True, 29_155)
 
 
-def test_a_real_control_character_is_named() -> None:
+def test_a_real_control_character_is_named(dataset: Callable[[str], Path]) -> None:
     with pytest.raises(BadRows, match=r"stsb-en-train.csv:2919:9: control character U\+0012"):
-        list(rows(real("pairs/stsb/stsb-en-train.csv")))
+        list(rows(sniff(dataset("pairs/stsb/stsb-en-train.csv"))))
 
 
-def test_json_rows_equal_the_json_module() -> None:
-    found = real("summarisation/scitldr/dev.jsonl")
-    expected = [json.loads(line)["paper_id"] for line in found.path.read_text(encoding="utf-8").splitlines()]
-    assert [document.text for document in documents(found, column="paper_id")] == expected
+def test_json_rows_equal_the_json_module(dataset: Callable[[str], Path]) -> None:
+    file = sniff(dataset("summarisation/scitldr/dev.jsonl"))
+    expected = [json.loads(line)["paper_id"] for line in file.path.read_text(encoding="utf-8").splitlines()]
+    assert [document.text for document in documents(file, column="paper_id")] == expected

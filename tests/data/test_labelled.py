@@ -1,7 +1,6 @@
 """Labelled rows: texts and labels come back as they were written, found by name or by content, small and real."""
 
 import json
-import os
 from collections import Counter
 from pathlib import Path
 
@@ -36,14 +35,6 @@ def failure(path: Path, **options) -> str:
     with pytest.raises(DataError) as caught:
         read(path, **options)
     return str(caught.value).replace(str(path), path.name)
-
-
-def data_folder() -> Path:
-    root = Path(__file__).resolve().parents[2]
-    folder = Path(os.environ.get("SACCADE_DATA", root.parent / "shared" / "data"))
-    if not folder.is_dir():
-        pytest.skip("no real data here: set SACCADE_DATA to a folder that has it")
-    return folder
 
 
 # columns
@@ -419,7 +410,7 @@ def test_one_text_cannot_be_split(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "path, options, count, labels",
+    "name, options, count, labels",
     [
         ("classification/sms_spam/SMSSpamCollection", {}, 5574, {"ham": 4827, "spam": 747}),
         ("classification/sst2/train.tsv", {}, 6920, {"0": 3310, "1": 3610}),
@@ -430,8 +421,8 @@ def test_one_text_cannot_be_split(tmp_path):
         ("pairs/stsb/stsb-en-test.csv", {"numbers": True}, 1379, {}),
     ],
 )
-def test_real_data_need_no_options(path, options, count, labels):
-    rows = read(data_folder() / path, **options)
+def test_real_data_need_no_options(dataset, name, options, count, labels):
+    rows = read(dataset(name), **options)
     assert len(rows) == count
     assert Counter(label for row in rows.labels for label in row) == labels
     if "numbers" in options:

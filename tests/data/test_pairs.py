@@ -4,9 +4,9 @@ import csv
 import gzip
 import io
 import json
-import os
 import tracemalloc
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -29,14 +29,6 @@ def write(folder: Path, name: str, content: str | bytes) -> Path:
 
 def texts(files: PairFiles) -> list[tuple[str, str]]:
     return [(pair.source, pair.target) for pair in read_pairs(files)]
-
-
-def data_folder() -> Path:
-    root = Path(__file__).resolve().parents[2]
-    folder = Path(os.environ.get("SACCADE_DATA", root.parent / "shared" / "data"))
-    if not folder.is_dir():
-        pytest.skip("no real data here: set SACCADE_DATA to a folder that has it")
-    return folder
 
 
 # tables
@@ -264,8 +256,8 @@ def test_pairs_written_as_tables_are_read_back(
 # real files
 
 
-def test_multi30k_is_read_from_two_packed_files() -> None:
-    folder = data_folder() / "translation" / "multi30k"
+def test_multi30k_is_read_from_two_packed_files(dataset: Callable[[str], Path]) -> None:
+    folder = dataset("translation/multi30k")
     files = find_pairs(folder / "train.en.gz", target="de")
     pairs = list(read_pairs(files))
     assert len(pairs) == 29_000
@@ -280,8 +272,8 @@ def test_multi30k_is_read_from_two_packed_files() -> None:
         list(read_pairs(find_pairs(folder / "train.en.gz", target="val.de.gz")))
 
 
-def test_tatoeba_is_read_from_text_files_that_are_tables(tmp_path: Path) -> None:
-    folder = data_folder() / "translation"
+def test_tatoeba_is_read_from_text_files_that_are_tables(tmp_path: Path, dataset: Callable[[str], Path]) -> None:
+    folder = dataset("translation")
     files = find_pairs(folder / "cmn_2024.txt")
     assert files.notes()[-1] == "ignored: column 3"
     chinese = texts(files)
@@ -293,8 +285,8 @@ def test_tatoeba_is_read_from_text_files_that_are_tables(tmp_path: Path) -> None
     assert len(german) == german[-1].line == 169_813
 
 
-def test_scitldr_is_read_from_lists_of_sentences() -> None:
-    folder = data_folder() / "summarisation" / "scitldr"
+def test_scitldr_is_read_from_lists_of_sentences(dataset: Callable[[str], Path]) -> None:
+    folder = dataset("summarisation/scitldr")
     rows = [json.loads(line) for line in (folder / "dev.jsonl").read_text(encoding="utf-8").splitlines()]
     pairs = texts(find_pairs(folder / "dev.jsonl"))
     assert pairs == [(" ".join(row["source"]).strip(), row["target"][0].strip()) for row in rows]
@@ -302,8 +294,8 @@ def test_scitldr_is_read_from_lists_of_sentences() -> None:
         list(read_pairs(find_pairs(folder / "train.jsonl")))
 
 
-def test_a_real_csv_with_a_header_is_read_by_the_names_of_its_columns() -> None:
-    path = data_folder() / "classification" / "hate_offensive" / "labeled_data.csv"
+def test_a_real_csv_with_a_header_is_read_by_the_names_of_its_columns(dataset: Callable[[str], Path]) -> None:
+    path = dataset("classification/hate_offensive/labeled_data.csv")
     pairs = list(read_pairs(find_pairs(path, source="tweet", target="class")))
     assert len(pairs) == 24_783
     assert {pair.target for pair in pairs} == {"0", "1", "2"}

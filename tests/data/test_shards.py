@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -221,11 +222,8 @@ def test_the_cache_folder_follows_the_environment(monkeypatch: pytest.MonkeyPatc
     assert default_cache() == Path.home() / ".cache" / "saccade"
 
 
-def test_tiny_shakespeare_splits_as_everybody_splits_it(tmp_path: Path) -> None:
-    root = Path(__file__).resolve().parents[2]
-    path = Path(os.environ.get("SACCADE_DATA", root.parent / "shared" / "data")) / "lm" / "tinyshakespeare.txt"
-    if not path.exists():
-        pytest.skip("no tinyshakespeare here: set SACCADE_DATA to a folder that has lm/tinyshakespeare.txt")
+def test_tiny_shakespeare_splits_as_everybody_splits_it(dataset: Callable[[str], Path]) -> None:
+    path = dataset("lm/tinyshakespeare.txt")
     tokenizer = train_tokenizer("characters", [path.read_text(encoding="utf-8")], 1000)
     train, valid = shards(path, tokenizer)
     assert (tokenizer.size, train.size, valid.size) == (65, 1_003_854, 111_540)

@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import os
 from pathlib import Path
 
 import pytest
@@ -269,12 +268,8 @@ def test_articles_are_held_out_whole(tmp_path):
     )
 
 
-def test_real_questions_are_read(tmp_path):
-    root = Path(__file__).resolve().parents[2]
-    path = Path(os.environ.get("SACCADE_DATA", root.parent / "shared" / "data")) / "qa" / "squad2" / "dev-v2.0.json"
-    if not path.is_file():
-        pytest.skip("no SQuAD here: set SACCADE_DATA to a folder that has qa/squad2")
-    found = read_squad(path)
+def test_real_questions_are_read(dataset):
+    found = read_squad(dataset("qa/squad2/dev-v2.0.json"))
     assert found.notes() == ["dev-v2.0.json: 6,078 questions about 16 articles, 2,910 with an answer, 3,168 without"]
     first = {each.id: each.answers[0].text if each.answers else "" for each in found.questions}
     scores = score_answers(first, found.references())

@@ -1,7 +1,6 @@
 """Tagged words: every way people write CoNLL files gives the same sentences, and every bad line is named."""
 
 import gzip
-import os
 from collections import Counter
 from pathlib import Path
 
@@ -186,7 +185,7 @@ def test_a_share_of_sentences_with_each_entity_is_held_out(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "path, count, tags, wordless",
+    "name, count, tags, wordless",
     [
         ("wnut17/wnut17train.conll", 3394, 13, 0),
         ("wnut17/emerging.dev.conll", 1009, 13, 0),
@@ -194,10 +193,6 @@ def test_a_share_of_sentences_with_each_entity_is_held_out(tmp_path):
         ("btc", 9338, 7, 6),
     ],
 )
-def test_real_data_are_read(path, count, tags, wordless):
-    root = Path(__file__).resolve().parents[2]
-    folder = Path(os.environ.get("SACCADE_DATA", root.parent / "shared" / "data")) / "ner"
-    if not folder.is_dir():
-        pytest.skip("no tagged words here: set SACCADE_DATA to a folder that has ner")
-    found = read_tagged(folder / path)
+def test_real_data_are_read(dataset, name, count, tags, wordless):
+    found = read_tagged(dataset(f"ner/{name}"))
     assert (len(found), len(found.names), found.wordless) == (count, tags, wordless)

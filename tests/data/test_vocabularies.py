@@ -34,14 +34,6 @@ NASTY = [
 ]
 
 
-def real() -> Path:
-    root = Path(__file__).resolve().parents[2]
-    folder = Path(os.environ.get("SACCADE_DATA", root.parent / "shared" / "data")) / "vocab"
-    if not folder.is_dir():
-        pytest.skip("no real vocabularies here: set SACCADE_DATA to a folder that has vocab/")
-    return folder
-
-
 def word_pieces(folder: Path, lowercase: bool = True, **said) -> Path:
     """A small vocabulary of BERT's kind as a folder."""
     trained = train_tokenizer("wordpiece", NASTY, 900, lowercase=lowercase)
@@ -110,8 +102,8 @@ def test_roberta_is_known_by_its_special_tokens(tmp_path):
     assert again("a dog")["input_ids"] == theirs("a dog")["input_ids"]
 
 
-def test_the_real_vocabularies_give_the_ids_of_transformers(tmp_path):
-    folder = real()
+def test_the_real_vocabularies_give_the_ids_of_transformers(tmp_path, dataset):
+    folder = dataset("vocab")
     shutil.copy(folder / "bert-base-uncased_vocab.txt", tmp_path / "vocab.txt")
     ours = read_tokenizer(tmp_path)
     agree(ours, transformers.BertTokenizer.from_pretrained(tmp_path))

@@ -5,23 +5,10 @@ import math
 import pytest
 import torch
 
-from saccade.core import AttentionMap, GridAxis, Role, TokenAxis
+from saccade.core import GridAxis, Role
 from saccade.errors import UsageError
 from saccade.look import maps
-
-
-def axis(count, words=(), role=Role.TEXT):
-    return TokenAxis(role, tuple(f"w{number}" for number in range(count)), tuple(words))
-
-
-def attention(weights, name="cross", queries=None, keys=None):
-    weights = torch.as_tensor(weights, dtype=torch.float32)
-    weights = weights if weights.dim() == 3 else weights[None]
-    return AttentionMap(name, weights, queries or axis(weights.shape[1]), keys or axis(weights.shape[2]))
-
-
-def random_attention(heads, rows, columns, **more):
-    return attention(torch.rand(heads, rows, columns).softmax(-1), **more)
+from tests.look.attention_maps import attention, random_attention
 
 
 def test_mean_is_over_layers_and_heads():

@@ -5,23 +5,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from saccade.core import AttentionMap, AttentionMaps, GridAxis, Role, TokenAxis
+from saccade.core import AttentionMaps, GridAxis, Role, TokenAxis
 from saccade.errors import DataError, UsageError
 from saccade.metrics import alignment
-
-
-def axis(count, words=(), role=Role.TEXT):
-    return TokenAxis(role, tuple(f"w{number}" for number in range(count)), tuple(words))
-
-
-def attention(weights, name="cross", queries=None, keys=None):
-    weights = torch.as_tensor(weights, dtype=torch.float32)
-    weights = weights if weights.dim() == 3 else weights[None]
-    return AttentionMap(name, weights, queries or axis(weights.shape[1]), keys or axis(weights.shape[2]))
-
-
-def random_attention(heads, rows, columns, **more):
-    return attention(torch.rand(heads, rows, columns).softmax(-1), **more)
+from tests.look.attention_maps import attention, axis, random_attention
 
 
 def test_merging_adds_key_pieces_and_averages_query_pieces():

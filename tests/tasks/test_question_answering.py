@@ -2,9 +2,7 @@
 
 import json
 import math
-import os
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 import torch
@@ -257,12 +255,9 @@ def test_what_breaks_a_rule_is_refused(ready, tower):
             override(QuestionAnsweringConfig(), overrides)
 
 
-def test_every_answer_of_squad_stands_in_a_window():
-    root = Path(__file__).parents[2]
-    path = Path(os.environ.get("SACCADE_DATA", root.parent / "shared" / "data")) / "qa" / "squad2" / "dev-v2.0.json"
-    if not path.exists():
-        pytest.skip("no SQuAD here: set SACCADE_DATA to a folder that has qa/squad2")
-    questions = Questions.of([one for one in read_squad(path).questions if not one.impossible][::10])
+def test_every_answer_of_squad_stands_in_a_window(dataset):
+    squad = read_squad(dataset("qa/squad2/dev-v2.0.json"))
+    questions = Questions.of([question for question in squad.questions if not question.impossible][::10])
     tokenizer = train_tokenizer("wordpiece", {one.context for one in questions}, 4000)
     windows = cut_windows(questions, tokenizer, InputTemplate.of(tokenizer, 384), 128)
     found = set()

@@ -2,10 +2,9 @@
 
 import dataclasses
 import math
-import os
 import random
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -536,10 +535,7 @@ def test_a_folder_with_tagged_words_is_for_tagging(tmp_path: Path) -> None:
     assert guess_task(tmp_path) == "tagging"
 
 
-def test_real_files_are_guessed() -> None:
-    folder = Path(os.environ.get("SACCADE_DATA", Path(__file__).parents[3] / "shared" / "data"))
-    if not folder.is_dir():
-        pytest.skip("no real data here: set SACCADE_DATA to a folder that has it")
+def test_real_files_are_guessed(dataset: Callable[[str], Path]) -> None:
     files = {
         "classification/sms_spam/SMSSpamCollection": "text_classification",
         "classification/sst2/train.tsv": "text_classification",
@@ -550,4 +546,4 @@ def test_real_files_are_guessed() -> None:
         "translation/cmn_2024.txt": "translation",
         "lm/tinyshakespeare.txt": "language_model",
     }
-    assert {name: guess_task(folder / name) for name in files} == files
+    assert {name: guess_task(dataset(name)) for name in files} == files
