@@ -1,4 +1,4 @@
-"""Attention maps: the weights of one attention of one example, computed when they are asked for.
+"""Attention maps: the weights of one attention layer for one example, computed on demand.
 
 Shapes: H heads, Q queries, K keys.
 """
@@ -27,11 +27,11 @@ class Weights(Protocol):
 
 @dataclass(frozen=True)
 class AttentionMap:
-    """One attention of one example: weights (H, Q, K) with typed axes."""
+    """One attention layer for one example: weights (H, Q, K) with typed axes."""
 
     name: str
     source: Tensor | Weights
-    """the weights, or what computes any rows of them: a long text has too many to keep"""
+    """the weights, or an object that computes rows of them: a long text has too many to keep"""
     queries: Axis
     keys: Axis
 
@@ -57,7 +57,7 @@ class AttentionMaps(Mapping[str, AttentionMap]):
     """The attention maps of a prediction by name, in the order of the model."""
 
     def __init__(self, maps: Iterable[AttentionMap] = ()) -> None:
-        self._maps = {one.name: one for one in maps}
+        self._maps = {attention.name: attention for attention in maps}
 
     def __getitem__(self, name: str) -> AttentionMap:
         if name not in self._maps:

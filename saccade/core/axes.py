@@ -30,7 +30,7 @@ class Axis(abc.ABC):
     role: Role
 
     kind: ClassVar[str]
-    """the view that shows this class of axis"""
+    """name of the view that renders this class of axis"""
 
     @abc.abstractmethod
     def __len__(self) -> int: ...
@@ -50,7 +50,7 @@ class TokenAxis(Axis):
 
     tokens: tuple[str, ...]
     words: tuple[int, ...] = ()
-    """for sub-word pieces: the number of the word each token belongs to; empty: every token is a word"""
+    """for subword tokens: the index of the word each token belongs to; empty: every token is a word"""
 
     kind: ClassVar[str] = "tokens"
 
@@ -92,7 +92,7 @@ class GridAxis(Axis):
 
 @dataclass(frozen=True)
 class TimeAxis(Axis):
-    """Frames of a sound."""
+    """Frames of an audio signal."""
 
     frames: int
     seconds_per_frame: float
@@ -117,7 +117,7 @@ class NodeAxis(Axis):
     nodes: tuple[str, ...]
     edges: tuple[tuple[int, int], ...] = ()
     positions: tuple[tuple[float, float], ...] = ()
-    """where each node is drawn; empty: the view lays the graph out"""
+    """coordinates of each node; empty: the view computes a layout"""
 
     kind: ClassVar[str] = "nodes"
 

@@ -1,4 +1,4 @@
-"""Callbacks: who is told how training goes."""
+"""Callbacks: receive the events of training."""
 
 from __future__ import annotations
 
@@ -6,31 +6,31 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 Progress = Callable[[float], None]
-"""called with the fraction of a long job that is done, 0 to 1"""
+"""called with the completed fraction of a long job, 0 to 1"""
 
 
 def ignore_progress(fraction: float) -> None:
-    """Tell nobody."""
+    """Do nothing."""
 
 
 class StopTraining(Exception):
-    """Raised by a callback to end training after this step as if the budget were used up."""
+    """Raised by a callback to end training after this step, as at the end of the budget."""
 
 
 class Callback:
-    """Override the events you need; every method of this class does nothing."""
+    """Base class of callbacks: every method does nothing; override those you need."""
 
     def log(self, message: str) -> None:
-        """A line for people."""
+        """Called with a message for the user."""
 
     def on_progress(self, stage: str, fraction: float) -> None:
-        """How much of preparing or evaluating is done, 0 to 1."""
+        """Called while data are prepared or a model is evaluated; `fraction` is 0 to 1."""
 
     def on_step(self, record: dict[str, Any], progress: float, total: int | None) -> None:
-        """A training step is over; `total` steps are planned, None while a time budget is not yet decided."""
+        """Called after each training step; `total` is the planned number of steps, None while it is unknown."""
 
     def on_evaluation(self, record: dict[str, Any], sample: str) -> None:
-        """The model was evaluated on the validation data."""
+        """Called after each evaluation on the validation data."""
 
 
 class Callbacks(Callback):

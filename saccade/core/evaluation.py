@@ -1,4 +1,4 @@
-"""Evaluation: what a model scored, with direction and unit of every metric and the signatures that repeat it."""
+"""Evaluation: metric values, with the direction and unit of every metric and the signatures to reproduce them."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ class Metric:
     unit: str = ""
 
     def better(self, value: float, than: float) -> bool:
-        """Whether a value beats another one."""
+        """Return whether a value is better than another one."""
         return value > than if self.higher_is_better else value < than
 
 
 @dataclass(frozen=True)
 class Table:
-    """A small table beside the metrics, such as a confusion matrix."""
+    """A small table reported with the metrics, such as a confusion matrix."""
 
     title: str
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
 
     def to_markdown(self) -> list[str]:
-        """Return lines of Markdown in columns that line up."""
+        """Return the lines of a Markdown table with aligned columns."""
         cells = [[cell.replace("|", "\\|") for cell in row] for row in (self.columns, *self.rows)]
         widths = [max(3, *map(len, column)) for column in zip(*cells, strict=True)]
         lines = [cells[0], ["-" * width for width in widths], *cells[1:]]
@@ -40,14 +40,14 @@ class Table:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Values by the name of their metric, how each was computed, and what else was seen."""
+    """Metric values by name, the signatures of their computation, tables and notes."""
 
     values: Mapping[str, float]
     signatures: Mapping[str, str] = field(default_factory=dict)
     tables: Sequence[Table] = ()
     notes: Sequence[str] = ()
     complete: bool = False
-    """whether a quick evaluation happened to cover all of the split, so that a full one would give the same"""
+    """whether a quick evaluation covered the entire split, so that a full one would return the same values"""
 
     def __getitem__(self, name: str) -> float:
         return self.values[name]

@@ -1,4 +1,4 @@
-"""Input fields: what a task reads, declared once for the command line, Python, pages, servers and validation."""
+"""Input fields: the inputs of a task, declared once for the command line, Python, pages, servers and validation."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class Field(abc.ABC):
     help: str = ""
 
     kind: ClassVar[str]
-    """what the field holds, as pages and schemas name it"""
+    """type of the value, as named in pages and schemas"""
 
     @abc.abstractmethod
     def read(self, value: Any) -> Any:
-        """Return the value as a task receives it; refuse what is of another kind."""
+        """Return the value as the task receives it; refuse a value of another type."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the declaration for pages and schemas."""
@@ -60,7 +60,7 @@ class Text(Field):
 
 @dataclass(frozen=True)
 class Image(Field):
-    """A picture: the bytes of an encoded file, or a uint8 tensor (C, H, W).
+    """An image: the bytes of an encoded file, or a uint8 tensor (C, H, W).
 
     Accepts a path, bytes, a data URL, an array or tensor (H, W) or (H, W, C), and a PIL image.
     """
@@ -84,7 +84,7 @@ class Image(Field):
 
 @dataclass(frozen=True)
 class Audio(Field):
-    """A sound: the bytes of an encoded file, or samples (T,) with their rate in Hz.
+    """Audio: the bytes of an encoded file, or samples (T,) with their rate in Hz.
 
     Accepts a path, bytes, a data URL, and a pair (samples, rate).
     """
@@ -105,7 +105,7 @@ class Audio(Field):
 
 @dataclass(frozen=True)
 class Graph(Field):
-    """A graph in the node-link form: {"nodes": [...], "edges": [...]}, as a mapping, JSON text or a path to it."""
+    """A graph in node-link format: {"nodes": [...], "edges": [...]}, as a mapping, JSON text or a path to it."""
 
     kind: ClassVar[str] = "graph"
 
@@ -147,26 +147,26 @@ def bind(fields: Sequence[Field], values: Sequence[Any] = (), named: Mapping[str
     Inputs are matched with fields here and nowhere else; too many, missing, unknown and repeated ones are refused.
     """
     names = [field.name for field in fields]
-    takes = f"this model takes {', '.join(names)}"
+    usage = f"this model takes {', '.join(names)}"
     if len(values) > len(fields):
-        raise UsageError(f"{len(values)} inputs were given, expected at most {len(fields)}; {takes}")
-    given = dict(zip(names, values, strict=False))
+        raise UsageError(f"{len(values)} inputs were given, expected at most {len(fields)}; {usage}")
+    inputs = dict(zip(names, values, strict=False))
     for name, value in (named or {}).items():
         if name not in names:
-            raise UsageError(f"no input '{name}'; {takes}")
-        if name in given:
-            raise UsageError(f"{name} was given twice; {takes}")
-        given[name] = value
-    missing = [field.name for field in fields if not field.optional and given.get(field.name) is None]
+            raise UsageError(f"no input '{name}'; {usage}")
+        if name in inputs:
+            raise UsageError(f"{name} was given twice; {usage}")
+        inputs[name] = value
+    missing = [field.name for field in fields if not field.optional and inputs.get(field.name) is None]
     if missing:
         raise UsageError(
-            f"{' and '.join(missing)} must be given, but {'is' if len(missing) == 1 else 'are'} not; {takes}"
+            f"{' and '.join(missing)} must be given, but {'is' if len(missing) == 1 else 'are'} not; {usage}"
         )
-    return {field.name: field.read(given[field.name]) for field in fields if given.get(field.name) is not None}
+    return {field.name: field.read(inputs[field.name]) for field in fields if inputs.get(field.name) is not None}
 
 
 def _file_bytes(field: Field, value: str | bytes | os.PathLike[str]) -> bytes:
-    """The bytes of a file, of a data URL, or the ones that were given."""
+    """Return the bytes of a file or a data URL; bytes are returned unchanged."""
     if isinstance(value, bytes):
         return value
     url = DATA_URL.match(value) if isinstance(value, str) else None

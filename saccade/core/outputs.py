@@ -1,4 +1,4 @@
-"""Outputs: the answer of a model, typed, which renders itself as text, JSON and a page element."""
+"""Outputs: typed results of a model, which render themselves as text, JSON and HTML."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Output(abc.ABC):
-    """An answer."""
+    """The output of a model for one example."""
 
     kind: ClassVar[str]
 
     @property
     @abc.abstractmethod
     def text(self) -> str:
-        """The answer on one line, for a terminal."""
+        """The output on one line, for a terminal."""
 
     def to_json(self) -> dict[str, Any]:
         return {"kind": self.kind, "text": self.text}
@@ -51,7 +51,7 @@ class TextOutput(Output):
 
 @dataclass(frozen=True)
 class LabelOutput(Output):
-    """One label, or several, and the probability of every label the model knows, highest first."""
+    """One label or several, and the probability of every label of the model, highest first."""
 
     labels: tuple[str, ...]
     probabilities: Mapping[str, float]
@@ -78,7 +78,7 @@ class SpanOutput(Output):
     start: int
     end: int
     probability: float
-    """that the context has an answer"""
+    """probability that the context has an answer"""
     context: str = field(repr=False, default="")
 
     kind: ClassVar[str] = "span"
@@ -88,8 +88,8 @@ class SpanOutput(Output):
         return self.value
 
     def to_json(self) -> dict[str, Any]:
-        place = {"start": self.start, "end": self.end, "probability": self.probability}
-        return {**super().to_json(), **place}
+        span = {"start": self.start, "end": self.end, "probability": self.probability}
+        return {**super().to_json(), **span}
 
     def to_html(self) -> str:
         before, span, after = self.context[: self.start], self.value, self.context[self.end :]
@@ -160,7 +160,7 @@ class VectorOutput(Output):
 
 @dataclass(frozen=True)
 class ImageOutput(Output):
-    """A picture: uint8 (C, H, W), grey or RGB."""
+    """An image: uint8 (C, H, W), grey or RGB."""
 
     pixels: Tensor
 
@@ -180,7 +180,7 @@ class ImageOutput(Output):
 
 @dataclass(frozen=True)
 class ActionsOutput(Output):
-    """Actions of an episode, and the return they reached where it is known."""
+    """The actions of an episode, and its return if known."""
 
     actions: tuple[str, ...]
     reward: float | None = None

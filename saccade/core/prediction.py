@@ -1,4 +1,4 @@
-"""Predictions: what a model answered, with its scores, its attention, and what is needed to explain it.
+"""Predictions: the output of a model with its scores, its attention, and what is needed to explain it.
 
 Shapes: N positions, V outputs.
 """
@@ -27,7 +27,7 @@ class TokenScores:
 
 @dataclass(frozen=True)
 class Prediction:
-    """The answer of a model to one example."""
+    """The prediction of a model for one example."""
 
     inputs: Mapping[str, Any]
     """the values of the task's input fields, by name"""
@@ -36,27 +36,27 @@ class Prediction:
     attention: AttentionMaps = field(default_factory=AttentionMaps)
     token_scores: tuple[TokenScores, ...] = ()
     alignment: AttentionMap | None = None
-    """which source positions each output position looked at, by the head that shows it best: (1, output, source)"""
+    """which source positions each output position attends to, in the head that aligns best: (1, output, source)"""
     alternatives: tuple[Prediction, ...] = ()
-    """the next best answers, where more than one was asked for"""
+    """the next best predictions, where more than one was requested"""
     trace: Any = None
-    """what the task needs to run this answer again; opaque to everyone else"""
+    """what the task needs to recompute this prediction; opaque to all other code"""
 
     @property
     def text(self) -> str:
-        """The answer as text."""
+        """The output as text."""
         return self.output.text
 
 
 @dataclass(frozen=True)
 class GeneratedToken:
-    """A token that was just generated, the text it completes, and the attention of all tokens read so far."""
+    """A generated token, the text it completes, and the attention of all tokens read so far."""
 
     token: str
     text: str
     attention: Mapping[str, Weights] = field(default_factory=dict)
     prompt: tuple[str, ...] = ()
-    """the tokens of the input, which the keys begin with"""
+    """the tokens of the input, which are the first keys"""
 
     def __str__(self) -> str:
         return self.text
@@ -64,16 +64,16 @@ class GeneratedToken:
 
 @dataclass(frozen=True)
 class ForwardTrace:
-    """The logits at each position of an answer, computed again to see what they depend on."""
+    """The logits at each position of a prediction, recomputed to explain it."""
 
     logits: Tensor
     """(N, V); for a number (N, 1), the number itself"""
     chosen: tuple[int, ...]
-    """which output was the answer at each position"""
+    """index of the predicted output at each position"""
     positions: Axis
     inputs: tuple[Axis, ...]
-    """the sequences whose embeddings entered the network, in order"""
+    """the sequences that the network embeds, in order"""
     output_name: Callable[[int], str]
-    """name of an output"""
+    """returns the name of an output index"""
     layers: tuple[tuple[str, Tensor], ...] = ()
-    """logits read off after each layer (the logit lens), where asked for"""
+    """logits after each layer (the logit lens), where requested"""

@@ -1,4 +1,4 @@
-"""Pretrained models: what reading foreign weights gives, and what exporting writes."""
+"""Pretrained models: a network with all that loading and exporting its weights involves."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import nn
 
 @dataclass(frozen=True)
 class Pretrained:
-    """A network with what it needs to read its inputs, and the family that knows its file format."""
+    """A network with its config, its processor and its family (the file format)."""
 
     network: nn.Module
     config: Any
@@ -18,9 +18,9 @@ class Pretrained:
     processor: Any
     """tokenizers and special ids (or an image or audio processor)"""
     family: Any
-    """of `pretrained/`; None: not yet decided, as for a model of ours that is to be exported"""
+    """a module of `pretrained.families`; None: chosen on export"""
     task: str
-    """the task that can run it as it is"""
+    """name of the task that runs it without fine-tuning"""
 
 
 Base = Pretrained | None

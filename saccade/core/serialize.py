@@ -1,4 +1,4 @@
-"""Maps, axes and inputs as JSON: the one form for files, pages, the studio and the snapshots of a run."""
+"""Attention maps, axes and inputs as JSON: one format for files, pages, the studio and the snapshots of a run."""
 
 from __future__ import annotations
 
@@ -16,53 +16,54 @@ from saccade.core.outputs import png
 from saccade.core.prediction import TokenScores
 
 Encoding = Literal["list", "uint16", "uint8"]
-TYPES: Mapping[str, torch.dtype] = {"uint16": torch.uint16, "uint8": torch.uint8}
+DTYPES: Mapping[str, torch.dtype] = {"uint16": torch.uint16, "uint8": torch.uint8}
 SIGNATURES = {b"\x89PNG": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF8": "image/gif", b"RIFF": "audio/wav"}
 
 Label = Callable[[str], str]
-"""how a label is shown, such as without control characters"""
+"""formats a label, for example without control characters"""
 
 
 def map_to_json(
     attention: AttentionMap, encoding: Encoding | None = "list", *, limit: int | None = None, label: Label = str
 ) -> dict[str, Any]:
-    """Return a map as JSON.
+    """Return an attention map as JSON.
 
-    encoding: nested lists, base64 of integers (little-endian, the largest for 1), or None for a map without weights.
-    limit: the most positions of an axis.
+    encoding: nested lists, base64 of integers (little-endian, 1 is the largest), or None for a map without weights.
+    limit: maximum number of positions of an axis.
     """
     queries, keys = (axis_to_json(axis, limit=limit, label=label) for axis in (attention.queries, attention.keys))
-    described = {"name": attention.name, "heads": attention.shape[0], "queries": queries, "keys": keys}
+    header = {"name": attention.name, "heads": attention.shape[0], "queries": queries, "keys": keys}
     if encoding is None:
-        return described
+        return header
     rows, columns = len(queries["labels"]), len(keys["labels"])
     weights = attention.rows(0, rows)[:, :, :columns]
     if encoding == "list":
-        return {**described, "weights": [[[finite(one) for one in row] for row in head] for head in weights.tolist()]}
+        rounded = [[[finite(weight) for weight in row] for row in head] for head in weights.tolist()]
+        return {**header, "weights": rounded}
     packed = base64.b64encode(pack(weights, encoding)).decode()
-    return {**described, "encoding": encoding, "weights": packed}
+    return {**header, "encoding": encoding, "weights": packed}
 
 
 def axis_to_json(axis: Axis, *, limit: int | None = None, label: Label = str) -> dict[str, Any]:
-    """Return an axis as JSON, with the image a grid covers; a grid is never cut."""
-    described = axis.to_json()
+    """Return an axis as JSON, with the image a grid covers; a grid is never truncated."""
+    fields = axis.to_json()
     if isinstance(axis, GridAxis):
-        described["image"] = None if axis.image is None else image_url(axis.image)
+        fields["image"] = None if axis.image is None else image_url(axis.image)
     elif limit is not None:
-        described |= {name: value[:limit] for name, value in described.items() if name in ("labels", "words")}
-    described["labels"] = [label(one) for one in described["labels"]]
-    return described
+        fields |= {name: value[:limit] for name, value in fields.items() if name in ("labels", "words")}
+    fields["labels"] = [label(text) for text in fields["labels"]]
+    return fields
 
 
 def pack(weights: Tensor, encoding: Encoding) -> bytes:
-    """Return weights between 0 and 1 as integers, little-endian, the largest for 1."""
-    kind = TYPES[encoding]
+    """Return weights between 0 and 1 as integers, little-endian; 1 is the largest."""
+    dtype = DTYPES[encoding]
     values = weights.detach().float().cpu().nan_to_num().clamp(0, 1)
-    return (values * torch.iinfo(kind).max).round().to(torch.int32).to(kind).contiguous().numpy().tobytes()
+    return (values * torch.iinfo(dtype).max).round().to(torch.int32).to(dtype).contiguous().numpy().tobytes()
 
 
 def token_scores_to_json(scores: TokenScores, *, label: Label = str) -> dict[str, Any]:
-    """Return the numbers of an axis as JSON."""
+    """Return the scores of the tokens of an axis as JSON."""
     axis = axis_to_json(scores.axis, label=label)
     return {"name": scores.name, "axis": axis, "values": [finite(value) for value in scores.values]}
 
@@ -73,7 +74,7 @@ def inputs_to_json(inputs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def input_to_json(value: Any) -> Any:
-    """Return an input as JSON that its field reads again: text, numbers, node-link graphs, data URLs of files."""
+    """Return an input as JSON that its field can read: text, numbers, node-link graphs, data URLs of files."""
     if isinstance(value, bytes):
         media = next(
             (name for start, name in SIGNATURES.items() if value.startswith(start)), "application/octet-stream"
@@ -92,5 +93,5 @@ def image_url(image: Tensor) -> str:
 
 
 def finite(value: float) -> float | None:
-    """Return a number JSON can hold, rounded to six decimals; None for nan and the infinities."""
+    """Return a number rounded to six decimals; None for nan and infinities, which JSON does not have."""
     return round(value, 6) if math.isfinite(value) else None

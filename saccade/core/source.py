@@ -20,7 +20,7 @@ class Batch(Protocol):
 
     @property
     def count(self) -> int:
-        """Number of targets the mean loss is a mean over: the weight of a micro-batch."""
+        """Number of targets that the mean loss averages: the weight of a micro-batch."""
 
     @property
     def units(self) -> int:
@@ -28,7 +28,7 @@ class Batch(Protocol):
 
     @property
     def rows(self) -> Sequence[str]:
-        """Where the examples come from, for people: named when a loss is not finite."""
+        """Origin of each example, such as file and line: reported when a loss is not finite."""
 
     def to(self, device: Any) -> Batch: ...
 
@@ -36,23 +36,24 @@ class Batch(Protocol):
 class Source(abc.ABC):
     """Batches of one split.
 
-    A data set has no state: `at` is a pure function of (seed, step), whatever was asked for before, so that it can be
-    prefetched and resuming is free. An environment is stepped in order; its `state` is saved in every checkpoint.
+    A dataset has no state: `at` is a pure function of (seed, step), independent of earlier calls, so that batches can
+    be prefetched and resuming needs no state. An environment is stepped in order; its `state` is saved in every
+    checkpoint.
     """
 
     @property
     @abc.abstractmethod
     def per_epoch(self) -> int:
-        """Steps that see every example once."""
+        """Number of steps in an epoch."""
 
     @abc.abstractmethod
     def at(self, step: int) -> Sequence[Batch]:
-        """The batch of a step, as the micro-batches that fit the memory (gradient accumulation)."""
+        """Return the batch of a step, as micro-batches that fit into memory (gradient accumulation)."""
 
     def state(self) -> Mapping[str, Tensor] | None:
-        """All that the next batch depends on beside (seed, step); None: nothing."""
+        """Return what the next batch depends on besides (seed, step); None: nothing."""
         return None
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Go back to a saved state."""
-        raise NotImplementedError("a source with a state must be able to go back to it")
+        """Restore a saved state."""
+        raise NotImplementedError("a source with a state must implement load_state")

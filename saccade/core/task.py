@@ -1,4 +1,4 @@
-"""The contract: a Task is what one file in tasks/ offers to the only training loop and to every front end."""
+"""Task: the interface between one file in tasks/, the training loop and every front end."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Task(abc.ABC):
     """A kind of problem: how data become batches, losses, metrics and predictions.
 
     A task owns no loop, no optimizer, no printing, no device and no run folder. Its networks are in eval mode except
-    inside a training step: the loop switches, the task never does, so that several threads can read one model.
+    inside a training step: the loop sets the mode, the task never does, so that several threads can use one model.
     """
 
     Config: ClassVar[type[Any]]
@@ -36,7 +36,7 @@ class Task(abc.ABC):
     unit: ClassVar[str] = "tokens"
     """what `Batch.units` counts"""
     continues: ClassVar[bool] = False
-    """whether an output continues its input, as that of a language model does"""
+    """whether the output continues the input, as with a language model"""
 
     inputs: tuple[Field, ...]
     metric: Metric
@@ -44,15 +44,15 @@ class Task(abc.ABC):
 
     config: Any
     fingerprint: str = ""
-    """a hash of the loaded data, validation data included: a resumed run must find the same"""
+    """a hash of the loaded data, validation data included: it must not change when a run is resumed"""
     analysis: Mapping[str, Any] = MappingProxyType({})
-    """what `analyse` returned when training had ended; empty before"""
+    """the result of `analyse` at the end of training; empty before"""
 
     # Data
 
     @classmethod
     def train_defaults(cls, config: Any) -> Sequence[str]:
-        """Overrides of the training loop's settings that suit this config; the user's own come after them."""
+        """Return default overrides of the training settings for this config; the user's overrides take precedence."""
         return ()
 
     @classmethod
@@ -60,15 +60,15 @@ class Task(abc.ABC):
     def prepare(
         cls, config: Any, data: Path, assets: Path, *, base: Base = None, progress: Progress = ignore_progress
     ) -> list[str]:
-        """Learn from the data what must be known to open the task (vocabulary, labels) and write it to `assets`.
+        """Derive from the data what is needed to open the task (vocabulary, labels) and write it to `assets`.
 
-        `base` is the pretrained model to start from. Returns notes for people.
+        `base` is the pretrained model to start from. Returns notes for the user.
         """
 
     @classmethod
     @abc.abstractmethod
     def open(cls, config: Any, assets: Path) -> Task:
-        """Return the task with freshly initialised networks, from its assets alone: no data needed."""
+        """Return the task with newly initialized networks, from its assets alone: no data needed."""
 
     @abc.abstractmethod
     def load_data(self, data: Path, *, eval_only: bool = False, progress: Progress = ignore_progress) -> list[str]:
@@ -76,75 +76,75 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def source(self, split: Split, seed: int) -> Source:
-        """The batches of a split."""
+        """Return the batches of a split."""
 
     # Training
 
     @abc.abstractmethod
     def networks(self) -> dict[str, nn.Module]:
-        """The networks that are trained, by name; each has its own optimizer."""
+        """Return the networks that are trained, by name; each has its own optimizer."""
 
     def optimizer_overrides(self, network: str) -> Sequence[str]:
-        """Overrides of `train.optim` for one network, such as `lr=4e-4`; two networks may need two time scales."""
+        """Return overrides of `train.optim` for one network, such as `lr=4e-4` (two time-scale update rule)."""
         return ()
 
     @abc.abstractmethod
     def losses(self, batch: Any, networks: Mapping[str, nn.Module]) -> Iterator[tuple[str, Tensor]]:
         """Yield (network name, mean loss) in the order in which networks are updated.
 
-        The whole loss is computed by calling `networks[name]`, which may be wrapped (torch.compile, DDP, FSDP). The
-        next pair is asked for after the network before it was updated.
+        The complete loss is computed by calling `networks[name]`, which may be wrapped (torch.compile, DDP, FSDP). The
+        next pair is requested after the previous network was updated.
         """
 
     def state(self) -> Mapping[str, Tensor]:
-        """Tensors beside networks, optimizers and source that resuming needs."""
+        """Return the tensors that resuming needs besides networks, optimizers and source."""
         return {}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Go back to a saved state."""
-        raise NotImplementedError("a task with a state must be able to go back to it")
+        """Restore a saved state."""
+        raise NotImplementedError("a task with a state must implement load_state")
 
-    # Using
+    # Inference
 
     @abc.abstractmethod
     def evaluate(self, split: Split, *, quick: bool = False, progress: Progress = ignore_progress) -> Evaluation:
-        """Evaluate on a split; quick: on a fixed sample of it, to follow a run."""
+        """Evaluate on a split; quick: on a fixed sample of it, to monitor training."""
 
     @abc.abstractmethod
     def predict(self, inputs: Sequence[Mapping[str, Any]], options: Any) -> Iterator[Prediction]:
-        """Yield the answers to some examples (validated values by field name) in order, computed in batches."""
+        """Yield the predictions for examples (validated values by field name) in order, computed in batches."""
 
     def stream(self, inputs: Mapping[str, Any], options: Any) -> Iterator[GeneratedToken]:
-        """Yield the answer to one example token by token, with attention where `options.attention` asks for it."""
+        """Yield the output for one example token by token, with attention if `options.attention` is set."""
         raise UsageError("this model does not generate token by token")
 
     def rerun(self, prediction: Prediction, *, layers: bool = False) -> ForwardTrace:
-        """Compute an answer again, with gradients where they are enabled; `layers`: also logits after each layer."""
+        """Recompute a prediction, with gradients where they are enabled; `layers`: also logits after each layer."""
         raise UsageError("this task cannot explain its predictions")
 
     def analyse(self) -> dict[str, Any]:
-        """Return what is worth knowing of the trained model, from its validation data, as JSON kept with the run."""
+        """Return an analysis of the trained model on its validation data, as JSON that is stored with the run."""
         return {}
 
     def attention_snapshot(self) -> list[Prediction]:
-        """Return a few fixed validation examples with their attention, to watch it form during training."""
+        """Return a few fixed validation examples with their attention, to show how it develops during training."""
         return []
 
     def sample(self) -> str:
-        """Return an output to look at during training; empty where there is none to show."""
+        """Return a sample output to log during training; empty: none."""
         return ""
 
     # Exchange
 
     @classmethod
     def from_pretrained(cls, pretrained: Pretrained) -> Task:
-        """Return the task around a pretrained network that can run as it is."""
+        """Return the task of a pretrained network that runs without fine-tuning."""
         raise UsageError(f"a {pretrained.task} cannot be opened from pretrained weights")
 
     def to_pretrained(self) -> Pretrained:
-        """Return what exporting and fine-tuning need of this task."""
+        """Return the network with its config and processor, for export and fine-tuning."""
         raise UsageError("this task has no exchange format")
 
     def device(self) -> torch.device:
-        """Where the networks are."""
+        """Return the device of the networks."""
         return next(next(iter(self.networks().values())).parameters()).device
