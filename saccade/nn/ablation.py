@@ -1,4 +1,4 @@
-"""Ablations and patches: heads, single attention weights or embeddings that are changed while a block runs.
+"""Ablations and patches: change heads, single attention weights or embeddings while a block runs.
 
 Shapes: B rows, H heads, G key/value heads, Q queries, K keys, E head width, D width.
 """
@@ -36,7 +36,7 @@ class Ablations:
 
     by_layer: Mapping[int, tuple[Ablation, ...]] = field(default_factory=dict)
     queries: dict[int, int] = field(default_factory=dict)
-    """queries so far of a layer that is called for one at a time, as recurrent decoders do"""
+    """number of queries so far, for layers that are called with one query at a time (recurrent decoders)"""
 
 
 _ablations = ContextValue[Ablations | None]("ablations", None)
@@ -44,7 +44,7 @@ _patch = ContextValue[Patch | None]("embedding patch", None)
 
 
 def ablated(model: nn.Module, ablations: Sequence[Ablation]) -> AbstractContextManager[None]:
-    """Run the model without some of its heads or connections; names and heads are checked at once."""
+    """Run the model without some of its heads or connections while the block runs; unknown ones raise immediately."""
     by_layer: dict[int, tuple[Ablation, ...]] = {}
     modules = dict(model.named_modules())
     for ablation in ablations:
@@ -61,7 +61,7 @@ def ablated(model: nn.Module, ablations: Sequence[Ablation]) -> AbstractContextM
 
 
 def patched_embeddings(patch: Patch) -> AbstractContextManager[None]:
-    """Replace the embeddings (B, T, D) of every sequence that enters a network by what `patch` makes of them."""
+    """Replace the embeddings (B, T, D) of every sequence that enters a network by `patch(embeddings)`."""
     return _patch.set(patch)
 
 

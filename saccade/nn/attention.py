@@ -42,7 +42,7 @@ class Dot(nn.Module):
 
 
 class Cosine(Dot):
-    """Cosine score: ten times the cosine of query and key, whatever their norms (https://arxiv.org/abs/2010.04245)."""
+    """Cosine score: ten times the cosine of query and key (QK-norm, https://arxiv.org/abs/2010.04245)."""
 
     def prepare(self, x: Tensor) -> Tensor:
         return rms_normalize(x)  # norm sqrt(E)
@@ -106,7 +106,7 @@ def split_beams(y: Tensor, beams: int) -> Tensor:
 
 
 class Attention(nn.Module):
-    """Multi-head attention: each query takes a mean of the values, weighted by the scores of query and keys.
+    """Multi-head attention: each query gets a mean of the values, weighted by its scores with the keys.
 
     y = softmax(score(q, k)) v. Which keys: `mask`. Position: `rotate`. Similarity: `score`. Past calls: `cache`.
     """
@@ -132,12 +132,12 @@ class Attention(nn.Module):
         self.head_dim, self.dropout = dim // heads, dropout
         self.rotate = rotate
         self.score: Score = score or Dot()
-        shared = 2 * self.kv_heads * self.head_dim
+        kv_dim = 2 * self.kv_heads * self.head_dim
         if memory_dim is None:  # q, k and v of one input: one product
-            self.qkv = nn.Linear(dim, dim + shared, bias=bias)
+            self.qkv = nn.Linear(dim, dim + kv_dim, bias=bias)
         else:
             self.q = nn.Linear(dim, dim, bias=bias)
-            self.kv = nn.Linear(memory_dim, shared, bias=bias)
+            self.kv = nn.Linear(memory_dim, kv_dim, bias=bias)
         self.cross = memory_dim is not None
         self.out = nn.Linear(dim, dim, bias=bias)
 
@@ -150,7 +150,8 @@ class Attention(nn.Module):
         cache: LayerCache | None = None,
     ) -> Tensor:
         if self.cross != (memory is not None):
-            raise ValueError("a memory goes with memory_dim, and memory_dim with a memory")
+            rule = "must be given" if self.cross else "must be None"
+            raise ValueError(f"memory {rule} for a layer {'with' if self.cross else 'without'} memory_dim")
         emit(self, x, memory, mask)
         start = cache.owner.start if cache else 0
         if memory is None:
@@ -162,12 +163,7 @@ class Attention(nn.Module):
             project = partial(self._project_memory, memory)
             k, v = project() if cache is None else cache.remember(project)
         lowered = mask.lower(q.shape[2], k.shape[2], start, x.device) if isinstance(mask, Mask) else mask
-        notify(self, q, k, lowered, cache)
-        beams = q.shape[0] // k.shape[0]  # rows that share one memory
-        y = split_beams(self._attend(join_beams(q, beams), k, v, lowered), beams)  # (B, H, Q, E)
-        y = apply_ablations(self, q, k, v, lowered, y)
-        result: Tensor = self.out(y.transpose(1, 2).flatten(2))  # (B, Q, D)
-        return result
+        return self._output(q, k, v, lowered, cache)
 
     @property
     def queries_per_kv_head(self) -> int:
@@ -193,6 +189,15 @@ class Attention(nn.Module):
         if self.rotate is not None:
             x = self.rotate(x, start)
         return x.transpose(1, 2)
+
+    def _output(self, q: Tensor, k: Tensor, v: Tensor, lowered: KernelMask | None, cache: LayerCache | None) -> Tensor:
+        """Attend, notify the probe, apply ablations and project the concatenated heads: (B, Q, D)."""
+        notify(self, q, k, lowered, cache)
+        beams = q.shape[0] // k.shape[0]  # rows that share one memory
+        y = split_beams(self._attend(join_beams(q, beams), k, v, lowered), beams)  # (B, H, Q, E)
+        y = apply_ablations(self, q, k, v, lowered, y)
+        result: Tensor = self.out(y.transpose(1, 2).flatten(2))  # (B, Q, D)
+        return result
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, lowered: KernelMask | None) -> Tensor:
         """Compute softmax(score(q, k)) v, by the fused kernel where the score allows it."""

@@ -1,4 +1,4 @@
-"""KVCache: keys and values of earlier calls, owned by the caller; rows can be reordered, join and leave.
+"""KVCache: keys and values of earlier calls, owned by the caller; rows can be reordered, added and removed.
 
 Shapes: B rows, G key/value heads, T new tokens, K all tokens, E head width.
 """
@@ -13,13 +13,13 @@ from torch import Tensor
 
 
 class Follower(Protocol):
-    """Something that keeps data of the rows of a cache, such as the probe's recordings."""
+    """An object with data for each row of a cache, such as the recordings of the probe."""
 
     def reorder(self, rows: Tensor) -> None:
         """Row i becomes what row rows[i] was."""
 
     def restart(self) -> None:
-        """Other rows joined: what was kept no longer has all rows, and the cache forgets this follower."""
+        """Discard the data: other rows joined the cache, which forgets this follower."""
 
 
 class LayerCache:
@@ -30,7 +30,7 @@ class LayerCache:
         self.keys: Tensor | None = None  # (B, G, capacity, E)
         self.values: Tensor | None = None
         self.fixed: tuple[Tensor, Tensor] | None = None  # keys and values of a memory (B, G, S, E)
-        self.state: tuple[Tensor, ...] = ()  # what else a layer carries from token to token, rows first: h, c, a window
+        self.state: tuple[Tensor, ...] = ()  # other state of a layer, rows first: h, c, a window of tokens
         self.followers: list[Follower] = []
 
     def extend(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
@@ -49,21 +49,21 @@ class LayerCache:
         else:
             position = start[:, None] + torch.arange(count, device=k.device)  # (B, T)
             index = position[:, None, :, None].expand_as(k)
-            for held in (self.keys, self.values):  # beyond a shorter row: masked keys must be finite, as 0 x nan is nan
-                held[:, :, owner.longest : longest] = 0.0
+            for buffer in (self.keys, self.values):  # after a shorter row: masked keys must be finite, as 0 x nan = nan
+                buffer[:, :, owner.longest : longest] = 0.0
             self.keys.scatter_(2, index, k)
             self.values.scatter_(2, index, v)
         return self.keys[:, :, :longest], self.values[:, :, :longest]
 
     def remember(self, project: Callable[[], tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
-        """Return the keys and values of a memory that does not change: projected once, then re-used."""
+        """Return the keys and values of a memory that does not change: projected once, then reused."""
         if self.fixed is None:
             self.fixed = project()
         return self.fixed
 
     def reorder(self, rows: Tensor, memories: Tensor | None) -> None:
         if self.keys is not None and self.values is not None:
-            self.keys, self.values = self._moved(self.keys, rows), self._moved(self.values, rows)
+            self.keys, self.values = self._select(self.keys, rows), self._select(self.values, rows)
         if self.fixed is not None and memories is not None:
             self.fixed = (self.fixed[0][memories], self.fixed[1][memories])
         self.state = tuple(part[rows] for part in self.state)
@@ -84,26 +84,26 @@ class LayerCache:
             follower.restart()
         self.followers = []
 
-    def _moved(self, held: Tensor, rows: Tensor) -> Tensor:
-        """The rows in their new order; the memory they leave is what the next tensor of this shape moves into."""
-        shape = torch.Size((len(rows), *held.shape[1:]))
+    def _select(self, buffer: Tensor, rows: Tensor) -> Tensor:
+        """Return some rows of a buffer, in the spare buffer of their shape if there is one; the old one becomes spare."""
+        shape = torch.Size((len(rows), *buffer.shape[1:]))
         target = self.owner.spare.pop(shape, None)
-        if target is None or target.dtype != held.dtype:
-            target = held.new_empty(shape)
+        if target is None or target.dtype != buffer.dtype:
+            target = buffer.new_empty(shape)
         used = self.owner.longest
-        torch.index_select(held[:, :, :used], 0, rows, out=target[:, :, :used])
-        self.owner.spare = {held.shape: held}
+        torch.index_select(buffer[:, :, :used], 0, rows, out=target[:, :, :used])
+        self.owner.spare = {buffer.shape: buffer}
         return target
 
 
 class KVCache:
-    """What a stack keeps between calls; rows may have lengths of their own."""
+    """The state of a stack between calls; rows may differ in length."""
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
-        self.start: int | Tensor = 0  # tokens held: one number, or one per row (B,)
+        self.start: int | Tensor = 0  # cached tokens: one number, or one per row (B,)
         self.longest = 0
-        self.spare: dict[torch.Size, Tensor] = {}  # memory that a reordering left
+        self.spare: dict[torch.Size, Tensor] = {}  # buffer to reuse at the next reordering
         self._layers: dict[str, LayerCache] = {}
 
     def layer(self, name: str) -> LayerCache:
@@ -134,7 +134,7 @@ class KVCache:
             layer.reorder(rows, memories)
 
     def join(self, other: KVCache) -> None:
-        """Append the rows of another cache of the same model; each row continues from its own end.
+        """Append the rows of another cache of the same model; each row continues from its own length.
 
         The other cache is only read. Memories of different lengths are padded with zeros at the end, which the mask of
         the memory must hide.
@@ -144,8 +144,8 @@ class KVCache:
                 f"caches that join must have the same layers, but one has {sorted(self._layers)} "
                 f"and the other {sorted(other._layers)}"
             )
-        apart = isinstance(self.start, Tensor) or isinstance(other.start, Tensor) or self.start != other.start
-        start = torch.cat((self.starts(), other.starts())) if apart else self.start
+        differ = isinstance(self.start, Tensor) or isinstance(other.start, Tensor) or self.start != other.start
+        start = torch.cat((self.starts(), other.starts())) if differ else self.start
         for name, layer in self._layers.items():
             layer.join(other._layers[name])
         self.start = start
@@ -153,7 +153,7 @@ class KVCache:
         self.capacity, self.spare = max(self.capacity, other.capacity), {}
 
     def starts(self) -> Tensor:
-        """Return the tokens held by each row: (B,)."""
+        """Return the number of cached tokens of each row: (B,)."""
         if isinstance(self.start, Tensor):
             return self.start
         tensors = (tensor for layer in self._layers.values() for tensor in (layer.keys, *layer.state))
@@ -162,7 +162,7 @@ class KVCache:
 
 
 def _stack_rows(a: Tensor, b: Tensor, lengths: tuple[int, int] | None = None) -> Tensor:
-    """Rows of two tensors (B, ...) in one, smaller ones padded with zeros; of axis 2 only the used lengths count."""
+    """Concatenate the rows of two tensors (B, ...), padded with zeros; `lengths` are the used lengths of axis 2."""
     shape = [max(sizes) for sizes in zip(a.shape[1:], b.shape[1:], strict=True)]
     stacked = a.new_zeros(len(a) + len(b), *shape)
     for part, target, length in zip((a, b), stacked.split((len(a), len(b))), lengths or (None, None), strict=True):

@@ -22,13 +22,13 @@ Inputs = tuple[Tensor, Tensor | None, Mask | KernelMask | None]
 
 @dataclass(frozen=True)
 class Calculation:
-    """From the input vector of a token to the output of the layer."""
+    """All intermediate values from the input vector of a token to the output of the layer."""
 
     x: Tensor  # (D,) input vector of the query token
     matrix: Tensor  # (E, D) the rows of W_Q that belong to the head
     bias: Tensor | None  # (E,)
     projected: Tensor  # (E,) W_Q x + bias
-    q: Tensor  # (E,) the same, rotated by its position and normalized where the model does that
+    q: Tensor  # (E,) the same, with rotary position and normalization where the model has them
     k: Tensor  # (K, E)
     v: Tensor  # (K, E)
     dots: Tensor | None  # (K,) q.k; None where the score is not a dot product

@@ -1,4 +1,4 @@
-"""Memory-compressed attention: the keys and values of a few neighbouring tokens become one.
+"""Memory-compressed attention: a strided convolution merges the keys and values of neighbouring tokens.
 
 Generating Wikipedia (https://arxiv.org/abs/1801.10198, section 4.2.3).
 Shapes: B rows, G key/value heads, T tokens, W windows of `stride` tokens, D width, E head width.
@@ -10,11 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from saccade.nn.ablation import apply_ablations
 from saccade.nn.attention import Attention, Score
 from saccade.nn.cache import LayerCache
 from saccade.nn.masks import KernelMask, Mask, positions
-from saccade.nn.probe import notify
 
 
 @dataclass(frozen=True)
@@ -28,7 +26,7 @@ class CompressedCausal(Mask):
 
 
 class CompressedAttention(Attention):
-    """Causal self-attention; a convolution as wide as its stride makes one key and value of each window of tokens.
+    """Causal self-attention with one key and value per window, from a convolution as wide as its stride.
 
     Such a convolution is a linear layer on the concatenated tokens of a window: a memory of width stride x D. A zero
     key and value come first, so that the first tokens see something. The `mask` argument is ignored.
@@ -67,13 +65,10 @@ class CompressedAttention(Attention):
         else:
             k, v = self._extend(x, cache)
         lowered = CompressedCausal(self.stride).lower(q.shape[2], k.shape[2], start, x.device)
-        notify(self, q, k, lowered, cache)
-        y = apply_ablations(self, q, k, v, lowered, self._attend(q, k, v, lowered))
-        result: Tensor = self.out(y.transpose(1, 2).flatten(2))  # (B, T, D)
-        return result
+        return self._output(q, k, v, lowered, cache)  # (B, T, D)
 
     def _compress(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """(B, W stride, D) -> keys and values (B, G, W, E); those of an incomplete window are masked."""
+        """Project windows (B, W stride, D) to keys and values (B, G, W, E); those of an incomplete one are masked."""
         return self._project_memory(x.unflatten(1, (-1, self.stride)).flatten(2))
 
     def _extend(self, x: Tensor, cache: LayerCache) -> tuple[Tensor, Tensor]:
@@ -81,7 +76,7 @@ class CompressedAttention(Attention):
         size, (rows, tokens, width) = self.stride, x.shape
         start = torch.as_tensor(cache.owner.start, device=x.device).expand(rows)
         first = start // size  # (B,): the incomplete window
-        recent = x.new_zeros(rows, -(-(size - 1 + tokens) // size) * size, width)  # the tokens from its start on
+        recent = x.new_zeros(rows, -(-(size - 1 + tokens) // size) * size, width)  # the tokens from its start
         if cache.state:
             kept, kept_first = cache.state
             index = positions((first - kept_first) * size, size, x.device).clamp_max(kept.shape[1] - 1)
@@ -93,9 +88,9 @@ class CompressedAttention(Attention):
             shape = (rows, self.kv_heads, cache.owner.capacity // size + 4, self.head_dim)
             cache.keys, cache.values = k.new_zeros(shape), v.new_zeros(shape)
         index = positions(first + 1, k.shape[2], x.device)[:, None, :, None].expand_as(k)
-        before, seen = (1 + count // size for count in (cache.owner.longest, cache.owner.longest + tokens))
-        for held in (cache.keys, cache.values):  # windows that a shorter row has not filled: masked, but 0 x nan is nan
-            held[:, :, before:seen] = 0.0
+        before, after = (1 + count // size for count in (cache.owner.longest, cache.owner.longest + tokens))
+        for buffer in (cache.keys, cache.values):  # windows not filled by a shorter row: masked, but 0 x nan = nan
+            buffer[:, :, before:after] = 0.0
         cache.keys.scatter_(2, index, k)
         cache.values.scatter_(2, index, v)
-        return cache.keys[:, :, :seen], cache.values[:, :, :seen]
+        return cache.keys[:, :, :after], cache.values[:, :, :after]

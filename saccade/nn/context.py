@@ -31,7 +31,7 @@ class ContextValue(Generic[Value]):
             self._open += 1
 
     def leave(self, value: Value) -> None:
-        """Set the value back at the end of a block."""
+        """Restore the previous value at the end of a block."""
         self._variable.set(value)
         with self._lock:
             self._open -= 1

@@ -28,7 +28,7 @@ class Convolution(nn.Module):
         self.filter = nn.Conv1d(dim, 2 * dim, kernel_size)
 
     def forward(self, x: Tensor, *, cache: LayerCache | None = None) -> Tensor:
-        """(B, T, D) -> (B, T, D); with a cache a causal one continues after the tokens of earlier calls."""
+        """Convolve (B, T, D) -> (B, T, D); with a cache a causal one continues after the tokens of earlier calls."""
         padded = F.pad(x.transpose(1, 2), (self.left, self.right))  # (B, D, T + k - 1)
         if cache is not None:
             if cache.state:
@@ -47,7 +47,7 @@ class ConvolutionStack(nn.Module):
         self.receptive_field = 1 + depth * (kernel_size - 1)
 
     def forward(self, x: Tensor, *, keep: Tensor | None = None) -> Tensor:
-        """(B, T, D) -> (B, T, D); padding (`keep` False) is zero at every layer, as beyond the edge."""
+        """Apply all layers: (B, T, D) -> (B, T, D); padding (`keep` False) is set to zero before every layer."""
         for layer in self.layers:
             if keep is not None:
                 x = x * keep[..., None]

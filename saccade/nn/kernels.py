@@ -1,4 +1,4 @@
-"""A few element-wise operations as single autograd nodes: fewer passes over memory than their plain form.
+"""Element-wise operations as single autograd nodes: fewer passes over memory than their plain form.
 
 Each is tested against the plain formula, forward and backward. Shapes: E is the last axis.
 """
@@ -19,9 +19,9 @@ _twice_differentiable = ContextValue("twice differentiable", False)
 
 @contextmanager
 def twice_differentiable() -> Iterator[None]:
-    """Compute with plain operations in this context, also instead of fused attention: they have second derivatives.
+    """Use plain operations in this context, also instead of fused attention, since they have second derivatives.
 
-    A gradient penalty needs them: the forward pass and `autograd.grad(..., create_graph=True)` go into the block.
+    For a gradient penalty, run the forward pass and `autograd.grad(..., create_graph=True)` inside the block.
     """
     with _twice_differentiable.set(True):
         yield
@@ -38,7 +38,7 @@ def _plain_operations() -> bool:
 
 
 class _RotatePairs(torch.autograd.Function):
-    """A complex product rotates all pairs of neighbours at once; the backward pass rotates the other way."""
+    """A complex product rotates all pairs of features at once; the backward pass rotates them back."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, angle: Tensor) -> Tensor:
@@ -154,7 +154,7 @@ def dropout(x: Tensor, p: float, training: bool) -> Tensor:
 
 
 class _TokenLoss(torch.autograd.Function):
-    """Logits, softmax and both gradients for some rows at a time, while they are in the processor's cache.
+    """Logits, softmax and gradients of a few rows at a time, while they are in the processor's cache.
 
     log sum exp = largest logit - log of its softmax, which is never small. The gradient of the logits is
     softmax - (1 - s) onehot - s / V for label smoothing s. With R-Drop (alpha > 0) both passes of a token are in one
@@ -207,7 +207,7 @@ class _TokenLoss(torch.autograd.Function):
 
 
 def _symmetric_kl(log_probs: Tensor, probs: Tensor) -> tuple[Tensor, Tensor]:
-    """Sum of both Kullback-Leibler divergences of two halves of rows, and its gradient for the logits (rows, V)."""
+    """Return KL(p, q) + KL(q, p) of the two halves of the rows, summed, and its gradient for the logits (rows, V)."""
     (log_p, log_q), (p, q) = log_probs.chunk(2), probs.chunk(2)
     log_ratio, difference = log_p - log_q, p - q
     forward, backward = ((part * log_ratio).sum(1, keepdim=True) for part in (p, q))  # KL(p, q) and -KL(q, p)
@@ -231,19 +231,19 @@ def token_loss(
 
 
 def rdrop_loss(features: Tensor, weight: Tensor, labels: Tensor, smoothing: float, alpha: float) -> Tensor:
-    """Mean cross-entropy of two passes over the same tokens, one half after the other, and the KL divergence of both.
+    """Mean cross-entropy of two forward passes, concatenated, plus the KL divergence between them.
 
-    R-Drop, https://arxiv.org/abs/2106.14448: dropout makes the passes differ.
+    R-Drop, https://arxiv.org/abs/2106.14448: the passes differ in their dropout.
     """
     if _plain(features, weight):
         logits = F.linear(features, weight)  # (2 N, V)
         log_p, log_q = logits.log_softmax(1).chunk(2)
-        kl = ((log_p.exp() - log_q.exp()) * (log_p - log_q)).sum(1).mean()  # both Kullback-Leibler divergences
+        kl = ((log_p.exp() - log_q.exp()) * (log_p - log_q)).sum(1).mean()  # KL(p, q) + KL(q, p)
         return F.cross_entropy(logits, labels, label_smoothing=smoothing) + alpha / 4 * kl
     return _token_loss(features, weight, labels, smoothing, alpha)
 
 
 def _plain(features: Tensor, weight: Tensor) -> bool:
-    """Whether torch's own layers compute it: not on a CPU, in half precision, compiled, or differentiated twice."""
+    """Whether to use torch's own operations: not on a CPU, in half precision, compiled, or differentiated twice."""
     half = torch.is_autocast_enabled(features.device.type) or features.dtype != weight.dtype
     return half or features.device.type != "cpu" or not len(features) or _plain_operations()

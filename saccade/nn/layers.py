@@ -1,4 +1,4 @@
-"""Position-wise layers: norms, feed-forward, residual connection; and weight initialisation.
+"""Position-wise layers: norms, feed-forward, residual connection; and weight initialization.
 
 Shapes: B rows, T tokens, D width, F inner width.
 """
@@ -97,11 +97,11 @@ class Residual(nn.Module):
         return result
 
 
-def initialise_zero_residual(model: nn.Module) -> None:
-    """Initialise so that every residual block is the identity and the first output is 0, whatever the depth.
+def initialize_zero_residual(model: nn.Module) -> None:
+    """Initialize every residual block as the identity and the output as 0, independent of the depth.
 
-    Embeddings have variance 1, matrices 1 / their input width; an output layer (`head`) and the last layer of a
-    residual block (`out`, `down`) are 0.
+    Embeddings have variance 1, matrices 1 / in_features; the output layer (`head`) and the last layer of a residual
+    block (`out`, `down`) are 0.
     """
     for name, module in model.named_modules():
         if isinstance(module, nn.Embedding):
@@ -113,8 +113,8 @@ def initialise_zero_residual(model: nn.Module) -> None:
                 nn.init.zeros_(module.bias)
 
 
-def initialise_xavier(model: nn.Module) -> None:
-    """Initialise as the Transformer of 2017: Xavier uniform matrices, embeddings with deviation 1 / sqrt(D)."""
+def initialize_xavier(model: nn.Module) -> None:
+    """Initialize as the Transformer of 2017: Xavier uniform matrices, embeddings with std 1 / sqrt(D)."""
     for module in model.modules():
         if isinstance(module, nn.Embedding):
             nn.init.normal_(module.weight, std=module.embedding_dim**-0.5)
@@ -124,10 +124,10 @@ def initialise_xavier(model: nn.Module) -> None:
                 nn.init.zeros_(module.bias)
 
 
-def initialise_gpt2(model: nn.Module, depth: int = 0) -> None:
-    """Initialise as GPT-2: deviation 0.02, and 0.02 / sqrt(2 depth) for the last layer of a residual block.
+def initialize_gpt2(model: nn.Module, depth: int = 0) -> None:
+    """Initialize as GPT-2: std 0.02, and 0.02 / sqrt(2 depth) for the last layer of a residual block.
 
-    Without a depth as BERT: 0.02 everywhere.
+    Without a depth, as BERT: 0.02 everywhere.
     """
     for name, module in model.named_modules():
         if isinstance(module, nn.Linear | nn.Embedding):

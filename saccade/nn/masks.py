@@ -21,7 +21,7 @@ class Mask(abc.ABC):
 
     @abc.abstractmethod
     def allow(self, query: Tensor, key: Tensor) -> Tensor:
-        """Positions (B or 1, Q) and (K,) -> bool, broadcastable to (B, Q, K)."""
+        """Return which positions (B or 1, Q) see which positions (K,): bool, broadcastable to (B, Q, K)."""
 
     def lower(self, queries: int, keys: int, start: int | Tensor, device: torch.device) -> KernelMask:
         """Return the form that is fastest for the kernel: no mask, its own causal mode, or a tensor."""
@@ -53,7 +53,7 @@ class Causal(Mask):
 
 @dataclass(frozen=True)
 class Window(Mask):
-    """A query sees only keys less than `size` positions away, on both sides; `& Causal()` leaves the past ones."""
+    """A query sees only keys less than `size` positions away, on both sides; with `& Causal()` only past ones."""
 
     size: int
 
@@ -81,7 +81,7 @@ class CausalWindow(Mask):
 
 @dataclass(frozen=True, eq=False)
 class Padding(Mask):
-    """Keys that are padding are masked for all queries; `keep` is (B, K), True for a real token."""
+    """No query sees a padding key; `keep` is (B, K), True for a real token."""
 
     keep: Tensor
 
@@ -152,12 +152,12 @@ class KernelMask:
             self.tensor = allowed | self.empty
 
     def allowed(self, first: int, last: int, step: int = 1) -> Tensor:
-        """Return every `step`-th row first..last of the mask itself, whatever the kernel gets: (B, 1, rows, K)."""
+        """Return every `step`-th row first..last of the mask, computed from positions: (B, 1, rows, K)."""
         return self.mask.allow(self.query[:, first:last:step], self.key)[:, None]
 
 
 def positions(start: int | Tensor, count: int, device: torch.device) -> Tensor:
-    """Positions of `count` tokens after `start` earlier ones: (1, T), or (B, T) with a start for each row."""
+    """Return the positions of `count` tokens after `start` earlier ones: (1, T), or (B, T) with a start per row."""
     steps = torch.arange(count, device=device)
     return (steps + start)[None] if isinstance(start, int) else start[:, None] + steps
 

@@ -1,4 +1,4 @@
-"""Packed copies of a model: linear layers on weights laid out for the processor, for inference only."""
+"""Packed copies of a model: linear layers with weights in the processor's preferred layout, for inference only."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class PackedLinear(nn.Linear):
 def pack(model: Model, rows: int) -> Model:
     """Return a read-only copy whose float32 linear layers on a CPU are packed for about `rows` rows.
 
-    The copy shares all parameters, buffers and hooks, and the model itself is not touched. Packed weights are not seen
-    by autograd and do not follow a change of the weights. Where nothing can be packed the model itself is returned.
+    The copy shares all parameters, buffers and hooks, and the model itself is not changed. Packed weights are invisible
+    to autograd and are not updated when the weights change. If nothing can be packed the model itself is returned.
     """
     if not _available() or not any(_fits(module) for module in model.modules()):
         return model
@@ -34,7 +34,7 @@ def pack(model: Model, rows: int) -> Model:
 
 
 def original(module: Any) -> Any:
-    """Return the module that a packed copy was made of; any other module is its own original."""
+    """Return the module that a packed copy was created from; any other module is its own original."""
     return module.__dict__.get("_original", module)
 
 
@@ -54,7 +54,7 @@ def _copy(module: Model, rows: int, copies: dict[int, nn.Module]) -> Model:
 
 
 def _available() -> bool:
-    """Whether this build of torch has the packed product."""
+    """Whether this build of torch supports packed linear layers."""
     present = all(hasattr(torch.ops.mkldnn, name) for name in ("_reorder_linear_weight", "_linear_pointwise"))
     return torch.backends.mkldnn.is_available() and present and not torch.is_autocast_enabled("cpu")
 

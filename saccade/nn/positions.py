@@ -63,13 +63,13 @@ class Rotary(nn.Module):
         self._table: Tensor | None = None  # the angles of the positions used so far, (T, 1, E/2)
 
     def angles(self, start: int | Tensor, count: int, device: torch.device) -> Tensor:
-        """Unit complex numbers for these positions, broadcastable over heads: (B or 1, T, 1, E/2)."""
+        """Return unit complex numbers for these positions, broadcastable over heads: (B or 1, T, 1, E/2)."""
         needed = count + (start if isinstance(start, int) else int(start.max()))
         table = self._table  # another thread may replace it at any time
         if table is None or table.shape[0] < needed or table.device != device:
-            with torch.inference_mode(False):  # kept, so a later call may need them for a gradient
+            with torch.inference_mode(False):  # cached, so a later call may need them for a gradient
                 steps = torch.arange(self.head_dim // 2, device=device, dtype=torch.float32) * (2 / self.head_dim)
-                position = torch.arange(max(2 * needed, 64), device=device)  # some more, for generation
+                position = torch.arange(max(2 * needed, 64), device=device)  # more than needed, for generation
                 angle = position[:, None, None] * self.base**-steps  # (T, 1, E/2)
                 table = self._table = torch.polar(torch.ones_like(angle), angle)
         if isinstance(start, int):

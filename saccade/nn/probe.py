@@ -1,4 +1,4 @@
-"""The probe: watch(model) keeps q and k beside the fused kernel; attention weights are computed on demand.
+"""The probe: watch(model) records q and k while the fused kernel runs; attention weights are computed on demand.
 
 Shapes: B rows, H heads, G key/value heads, Q queries, K keys, E head width.
 """
@@ -24,7 +24,7 @@ Item = TypeVar("Item")
 
 
 class SupportsWeights(Protocol):
-    """What the probe needs of an attention layer: its weights for given q and k."""
+    """The part of an attention layer that the probe uses: its weights for given q and k."""
 
     @property
     def queries_per_kv_head(self) -> int: ...
@@ -34,7 +34,7 @@ class SupportsWeights(Protocol):
 
 @dataclass(frozen=True)
 class RecordedCall:
-    """The queries of one forward call, the number of keys they could see, and their mask."""
+    """The queries of one forward call, the number of keys at that time, and their mask."""
 
     q: Tensor  # (B, H, Q, E)
     start: int  # queries of the calls before
@@ -46,7 +46,7 @@ class RecordedCall:
         return replace(self, q=self.q[rows], order=rows if self.order is None else self.order[rows])
 
     def allowed(self, first: int, last: int, step: int, keys: int) -> Tensor | None:
-        """The mask of every `step`-th of the queries first..last over the first `keys` keys: (B, 1, queries, keys)."""
+        """Return the mask of every `step`-th query of first..last over the first `keys` keys: (B, 1, queries, keys)."""
         if self.mask is None:
             return None
         allowed = self.mask.allowed(first, last, step)[..., :keys]
@@ -83,11 +83,11 @@ class RecordedAttention:
 
     def __init__(self, attention: SupportsWeights, heads: Sequence[int] | None) -> None:
         self._attention, self._heads = attention, None if heads is None else list(heads)
-        self._history = CallHistory()  # the one that is shown
+        self._history = CallHistory()  # the one that `rows` reads
         self._histories: dict[LayerCache, CallHistory] = {}  # of one decoding: one for each use of a repeated layer
 
     def record(self, q: Tensor, k: Tensor, mask: KernelMask | None, cache: LayerCache | None) -> None:
-        """Keep q (B, H, Q, E) and k; with a cache that was used before, this call continues that one."""
+        """Keep q (B, H, Q, E) and k; with a cache that was used before, this call continues its history."""
         history = self._histories.get(cache) if cache is not None else None
         if history is None or not history.calls:
             history = CallHistory()
@@ -104,9 +104,9 @@ class RecordedAttention:
         if self._heads is not None:
             q = q[:, self._heads]
         cached = cache is not None and cache.keys is not None
-        if not _fills(q, k):
-            q, k = _own(q), k if cached or continues else _own(k)
-        if mask is not None:  # the mask itself, without the Q x K tensor made for the kernel; None: no restriction
+        if not _fill_storage(q, k):
+            q, k = _compact(q), k if cached or continues else _compact(k)
+        if mask is not None:  # the mask itself, without the Q x K tensor of the kernel; None: no restriction
             hides = mask.causal or mask.block or mask.tensor is not None
             mask = KernelMask(mask.mask, mask.query, mask.key, kernel="none") if hides else None
         history.calls.append(RecordedCall(q, history.queries, k.shape[2], mask, order))
@@ -115,7 +115,7 @@ class RecordedAttention:
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
-        """(B, H, Q, K) of the whole map; all 0 as long as the model has not run."""
+        """(B, H, Q, K) of all calls; all 0 until the model has run."""
         if self._history.k is None:
             return 0, 0, 0, 0
         first = self._history.calls[0].q
@@ -180,10 +180,10 @@ class RecordedRow:
 
 
 class Recorder(Mapping[str, RecordedAttention]):
-    """The recorded attention layers by name, in the order of the model; records while it is entered.
+    """Context manager that records attention layers; maps their names, in the order of the model, to the recordings.
 
     It can be entered any number of times. Inside a generator enter it around each forward call, never around a
-    `yield` (`iterate` does this): what the caller runs while the generator is suspended is then not recorded.
+    `yield` (`iterate` does this): calls made while the generator is suspended are then not recorded.
     """
 
     def __init__(self, layers: Mapping[str, Any], heads: Sequence[int] | None) -> None:
@@ -223,7 +223,7 @@ class Recorder(Mapping[str, RecordedAttention]):
     def record(
         self, attention: nn.Module, q: Tensor, k: Tensor, mask: KernelMask | None, cache: LayerCache | None
     ) -> None:
-        """Keep q and k if this layer is recorded; a packed copy counts as the layer it was made of."""
+        """Keep q and k if this layer is recorded; a packed copy counts as its original."""
         recorded = self._by_module.get(id(original(attention)))
         if recorded is not None:
             recorded.record(q, k, mask, cache)
@@ -259,13 +259,13 @@ def notify(attention: nn.Module, q: Tensor, k: Tensor, mask: KernelMask | None, 
             recorder.record(attention, q, k, mask, cache)
 
 
-def _fills(q: Tensor, k: Tensor) -> bool:
-    """Whether q and k together are all that their one storage holds, so that keeping both costs nothing more."""
+def _fill_storage(q: Tensor, k: Tensor) -> bool:
+    """Whether q and k share one storage that holds nothing else, so that keeping both costs no extra memory."""
     storage = q.untyped_storage()
     size = (q.numel() + k.numel()) * q.element_size()
     return storage.data_ptr() == k.untyped_storage().data_ptr() and storage.nbytes() == size
 
 
-def _own(x: Tensor) -> Tensor:
-    """The tensor itself, or a copy where it is a view that would keep a larger one alive."""
+def _compact(x: Tensor) -> Tensor:
+    """Return the tensor, or a copy if it is a view that would keep a larger storage alive."""
     return x.clone() if x.untyped_storage().nbytes() > x.numel() * x.element_size() else x

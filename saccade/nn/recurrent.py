@@ -21,7 +21,7 @@ _KERNELS: dict[str, Callable[..., nn.RNNBase]] = {"rnn": nn.RNN, "gru": nn.GRU, 
 class Recurrent(nn.Module):
     """RNN, GRU or LSTM: (y_t, s_t) = f(x_t, s_t-1).
 
-    The whole sequence goes through torch's fused kernel; `step` is the same function written out, for decoding.
+    A full sequence runs through torch's fused kernel; `step` computes the same function token by token, for decoding.
     """
 
     def __init__(self, cell: Cell, dim: int, state_dim: int, *, depth: int = 1, bidirectional: bool = False) -> None:
@@ -32,7 +32,7 @@ class Recurrent(nn.Module):
         self.kernel = _KERNELS[cell](dim, state_dim, num_layers=depth, bidirectional=bidirectional, batch_first=True)
 
     def forward(self, x: Tensor, state: State | None = None, *, keep: Tensor | None = None) -> tuple[Tensor, State]:
-        """(B, T, D) -> outputs (B, T, S or 2S), 0 where `keep` is False, and the state after the last real token."""
+        """Return outputs (B, T, S or 2S) of (B, T, D), 0 where `keep` is False, and the state after the last token."""
         first = None if state is None else state if self.cell == "lstm" else state[0]
         if keep is None:
             out, last = self.kernel(x, first)

@@ -20,7 +20,7 @@ from saccade.nn.positions import Learned, Rotary, Sinusoidal
 
 @dataclass(frozen=True)
 class TransformerConfig:
-    """The shape of one stack; the model that uses it decides on masks and memory."""
+    """The shape of one stack; masks and memory are chosen by the model that uses it."""
 
     dim: int = 128
     """width of the residual stream"""
@@ -57,7 +57,7 @@ class TransformerConfig:
     dropout: float = 0.0
     """dropout probability before each residual connection"""
     inner_dropout: bool = True
-    """dropout inside the feed-forward layers too, as few published models have it"""
+    """dropout also inside the feed-forward layers, unlike most published models"""
     attention_dropout: float = 0.0
     """dropout probability of attention weights; slow on a CPU, whose fused kernel has no dropout"""
 
@@ -150,22 +150,48 @@ def layer_outputs(stack: Any, wanted: bool) -> Iterator[list[Tensor]]:
         yield outputs
 
 
+def additive_position(config: TransformerConfig) -> Learned | Sinusoidal | None:
+    """Return the positional encoding that is added to the input of a stack; None: rotary, or none at all."""
+    if config.position == "learned":
+        return Learned(config.max_positions, config.dim)
+    return Sinusoidal(config.dim) if config.position == "sinusoidal" else None
+
+
+def final_norm(config: TransformerConfig) -> nn.Module:
+    """Return the norm after the last layer, which only a pre-norm stack needs."""
+    if not config.norm_first:
+        return nn.Identity()
+    return make_norm(config.norm, config.dim, bias=config.bias, epsilon=config.epsilon)
+
+
+def lower_masks(
+    x: Tensor,
+    memory: Tensor | None,
+    mask: Mask | None,
+    memory_mask: Mask | None,
+    cache: KVCache | None,
+    window: int = 0,
+) -> tuple[KernelMask | None, KernelMask | None]:
+    """Return the masks of self-attention (within a sliding window, if any) and cross-attention for all layers."""
+    start, tokens = cache.start if cache else 0, x.shape[1]
+    mask = combine(mask, Window(window) if window else None)
+    lowered = mask.lower(tokens, tokens + (cache.longest if cache else 0), start, x.device) if mask else None
+    lowered_memory = None
+    if memory_mask is not None and memory is not None:
+        lowered_memory = memory_mask.lower(tokens, memory.shape[1], start, x.device)
+    return lowered, lowered_memory
+
+
 class Transformer(nn.Module):
     """A stack of layers over (B, T, D); with `memory_dim` each layer also attends to a memory (B, S, memory_dim)."""
 
     def __init__(self, config: TransformerConfig, memory_dim: int | None = None, *, depth: int | None = None) -> None:
         super().__init__()
         self.config, self.depth = config, config.depth if depth is None else depth
-        self.position: nn.Module | None = None
-        if config.position == "learned":
-            self.position = Learned(config.max_positions, config.dim)
-        elif config.position == "sinusoidal":
-            self.position = Sinusoidal(config.dim)
+        self.position = additive_position(config)
         for index in range(self.depth):  # named "0", "1", ...: a map is called decoder.3.self
             self.add_module(str(index), Layer(config, memory_dim))
-        self.norm: nn.Module = nn.Identity()
-        if config.norm_first:
-            self.norm = make_norm(config.norm, config.dim, bias=config.bias, epsilon=config.epsilon)
+        self.norm = final_norm(config)
 
     def forward(
         self,
@@ -178,21 +204,15 @@ class Transformer(nn.Module):
         count: Tensor | None = None,
         states: list[Tensor] | None = None,
     ) -> Tensor:
-        """`count` (B,): number of real tokens per row, where the rows of a cached call have different lengths.
+        """Apply all layers to x (B, T, D).
 
+        `count` (B,): number of real tokens per row, where the rows of a cached call have different lengths.
         `states` is filled with the input of the first layer and the output of each, the last one after the norm.
         """
-        start = cache.start if cache else 0
         tokens = x.shape[1]
         if self.position is not None:
-            x = x + self.position(start, tokens, x.device).to(x.dtype)
-        mask = combine(mask, Window(self.config.window) if self.config.window else None)
-        keys = tokens + (cache.longest if cache else 0)
-        # KernelMask once here; every layer shares the result.
-        lowered = mask.lower(tokens, keys, start, x.device) if mask else None
-        lowered_memory = None
-        if memory_mask is not None and memory is not None:
-            lowered_memory = memory_mask.lower(tokens, memory.shape[1], start, x.device)
+            x = x + self.position(cache.start if cache else 0, tokens, x.device).to(x.dtype)
+        lowered, lowered_memory = lower_masks(x, memory, mask, memory_mask, cache, self.config.window)
         for index in range(self.depth):
             if states is not None:
                 states.append(x)

@@ -1,4 +1,4 @@
-"""Universal Transformer: one layer applied repeatedly, with a number of steps that each token decides.
+"""Universal Transformer: one layer applied repeatedly, with an adaptive number of steps per token.
 
 Adaptive computation time (https://arxiv.org/abs/1603.08983) as in Universal Transformers
 (https://arxiv.org/abs/1807.03819). Shapes: B rows, T tokens, S memory tokens, D width.
@@ -12,10 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from saccade.nn.cache import KVCache
-from saccade.nn.layers import make_norm
-from saccade.nn.masks import Mask, Window, combine
-from saccade.nn.positions import Learned, Sinusoidal
-from saccade.nn.transformer import Layer, TransformerConfig
+from saccade.nn.masks import Mask
+from saccade.nn.positions import Sinusoidal
+from saccade.nn.transformer import Layer, TransformerConfig, additive_position, final_norm, lower_masks
 
 STEP_SCALE = 0.1  # scale of the step encoding relative to a token
 
@@ -29,10 +28,10 @@ class Halting:
 
 
 class Universal(nn.Module):
-    """At most `steps` applications of one layer. The output of a token is the mean of its states, weighted by halting.
+    """At most `steps` applications of one layer; the output of a token is the halting-weighted mean of its states.
 
     A token that has halted keeps its state, and others still attend to it. All steps are always computed: a later
-    token may need the keys of every step, and so cached and uncached decoding agree.
+    token may need the keys of every step, so that cached and uncached decoding agree.
     """
 
     def __init__(
@@ -42,16 +41,10 @@ class Universal(nn.Module):
         self.steps, self.threshold = steps, threshold
         self.layer = Layer(config, memory_dim)
         self.window = config.window
-        self.position: Sinusoidal | Learned | None = None
-        if config.position == "sinusoidal":
-            self.position = Sinusoidal(config.dim)
-        elif config.position == "learned":
-            self.position = Learned(config.max_positions, config.dim)
+        self.position = additive_position(config)
         self.step_encoding = Sinusoidal(config.dim)  # not learned: steps cost no parameters
         self.halt = nn.Linear(config.dim, 1)
-        self.norm: nn.Module = nn.Identity()
-        if config.norm_first:
-            self.norm = make_norm(config.norm, config.dim, bias=config.bias, epsilon=config.epsilon)
+        self.norm = final_norm(config)
 
     def forward(
         self,
@@ -63,29 +56,24 @@ class Universal(nn.Module):
         cache: KVCache | None = None,
     ) -> tuple[Tensor, Halting]:
         start, tokens = cache.start if cache else 0, x.shape[1]
-        keys = tokens + (cache.longest if cache else 0)
-        mask = combine(mask, Window(self.window) if self.window else None)
-        lowered = mask.lower(tokens, keys, start, x.device) if mask else None
-        lowered_memory = None
-        if memory_mask is not None and memory is not None:
-            lowered_memory = memory_mask.lower(tokens, memory.shape[1], start, x.device)
+        lowered, lowered_memory = lower_masks(x, memory, mask, memory_mask, cache, self.window)
         out = torch.zeros_like(x)
-        spent = x.new_zeros(x.shape[:2])  # (B, T): halting probability used up
-        remainder, count = torch.zeros_like(spent), torch.zeros_like(spent)
+        cumulative = x.new_zeros(x.shape[:2])  # (B, T): sum of the halting probabilities so far
+        remainder, count = torch.zeros_like(cumulative), torch.zeros_like(cumulative)
         for step in range(self.steps):
             state = x + STEP_SCALE * self.step_encoding(step, 1, x.device).to(x.dtype)
             if self.position is not None:
                 state = state + self.position(start, tokens, x.device).to(x.dtype)
-            running = (spent < self.threshold).to(x.dtype)  # (B, T)
+            running = (cumulative < self.threshold).to(x.dtype)  # (B, T)
             halting = torch.sigmoid(self.halt(state)[..., 0])
-            last = running * ((spent + halting > self.threshold) | (step == self.steps - 1)).to(x.dtype)
-            weight = torch.where(last > 0, 1 - spent, halting) * running
-            remainder = remainder + last * (1 - spent)
+            last = running * ((cumulative + halting > self.threshold) | (step == self.steps - 1)).to(x.dtype)
+            weight = torch.where(last > 0, 1 - cumulative, halting) * running
+            remainder = remainder + last * (1 - cumulative)
             count = count + running
             new = self.layer(state, memory, lowered, lowered_memory, cache, f"step{step}")
             x = torch.where(running[..., None] > 0, new, x)
             out = out + weight[..., None] * x
-            spent = torch.where(last > 0, torch.ones_like(spent), spent + halting * running)
+            cumulative = torch.where(last > 0, torch.ones_like(cumulative), cumulative + halting * running)
         if cache is not None:
             cache.advance(tokens)
         return self.norm(out), Halting(count, count + remainder)

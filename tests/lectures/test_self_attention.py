@@ -39,7 +39,7 @@ def test_t10_rows_times_matrix_is_the_transpose_of_matrix_times_columns():
     attention = Attention(6, 2, bias=False)
     x = torch.randn(4, 6)
     torch.testing.assert_close(attention.qkv(x), (attention.qkv.weight @ x.T).T)
-    with pytest.raises(ValueError, match="a memory goes with memory_dim"):
+    with pytest.raises(ValueError, match="memory must be None for a layer without memory_dim"):
         attention(x[None], x[None])
 
 

@@ -286,15 +286,15 @@ def test_width_and_heads_that_do_not_divide_are_named():
         Attention(32, 4, kv_heads=3)
 
 
-def test_a_memory_goes_with_its_width():
-    x, rule = torch.randn(1, 2, 8), "a memory goes with memory_dim, and memory_dim with a memory"
-    with pytest.raises(ValueError, match=rule):
+def test_a_memory_requires_memory_dim():
+    x = torch.randn(1, 2, 8)
+    with pytest.raises(ValueError, match="memory must be None for a layer without memory_dim"):
         Attention(8, 2)(x, x)
-    with pytest.raises(ValueError, match=rule):
+    with pytest.raises(ValueError, match="memory must be given for a layer with memory_dim"):
         Attention(8, 2, memory_dim=8)(x)
 
 
-def test_turned_queries_to_a_memory_are_the_same_with_a_cache():
+def test_rotated_queries_to_a_memory_are_the_same_with_a_cache():
     attention = Attention(8, 2, memory_dim=6, rotate=Rotary(4)).double().eval()
     x, memory, cache = torch.randn(2, 5, 8).double(), torch.randn(2, 3, 6).double(), KVCache(5)
     parts = []

@@ -14,8 +14,8 @@ from saccade.nn.layers import (
     FeedForward,
     Residual,
     RMSNorm,
-    initialise_gpt2,
-    initialise_zero_residual,
+    initialize_gpt2,
+    initialize_zero_residual,
     make_norm,
 )
 
@@ -112,7 +112,7 @@ def make_block():
 
 def test_weights_begin_so_that_every_block_is_the_identity():
     model = make_block()
-    initialise_zero_residual(model)
+    initialize_zero_residual(model)
     deviations = {name: module.weight.std().item() for name, module in model.items()}
     expected = {"up": 200**-0.5, "out": 0.0, "down": 0.0, "head": 0.0, "table": 1.0}
     assert deviations == pytest.approx(expected, rel=0.03)
@@ -121,7 +121,7 @@ def test_weights_begin_so_that_every_block_is_the_identity():
 
 def test_weights_begin_as_gpt2_with_outputs_of_blocks_scaled_down_by_depth():
     model = make_block()
-    initialise_gpt2(model, depth=8)
+    initialize_gpt2(model, depth=8)
     deviations = {name: module.weight.std().item() for name, module in model.items()}
     expected = {"up": 0.02, "out": 0.005, "down": 0.005, "head": 0.02, "table": 0.02}
     assert deviations == pytest.approx(expected, rel=0.03)

@@ -1,4 +1,4 @@
-"""Sequence-to-sequence interface: what every architecture that maps a source to a target has in common.
+"""Sequence-to-sequence interface: the base class of all encoder-decoder models, their memory and decoding state.
 
 Shapes: B rows, S source tokens, T target tokens, D width, V vocabulary.
 """
@@ -14,13 +14,13 @@ from torch import Tensor, nn
 
 from saccade.nn.cache import KVCache
 from saccade.nn.kernels import rdrop_loss, token_loss
-from saccade.nn.layers import initialise_xavier, initialise_zero_residual
+from saccade.nn.layers import initialize_xavier, initialize_zero_residual
 from saccade.nn.universal import Halting
 
 
 @dataclass(frozen=True)
 class Memory:
-    """Encoded source: everything that decoding may attend to."""
+    """Encoded source: everything that the decoder may attend to."""
 
     values: Tensor  # (B, S, D)
     keep: Tensor  # (B, S), True for a real token
@@ -98,13 +98,13 @@ class Vocabularies:
 def init_weights(model: nn.Module, init: Literal["zero_residual", "xavier"]) -> None:
     """Initialize the weights of a model."""
     if init == "xavier":
-        initialise_xavier(model)
+        initialize_xavier(model)
     else:
-        initialise_zero_residual(model)
+        initialize_zero_residual(model)
 
 
 class DecoderState:
-    """Targets being generated: a step function for the searches in `decode`, over any model here.
+    """State of incremental decoding with any model here, as the searches in `decode` need it.
 
     Rows are the beams of a sentence, one sentence after the other; the beams of a sentence share its memory.
     """
@@ -120,7 +120,7 @@ class DecoderState:
         return logits
 
     def reorder(self, rows: Tensor, sentences: Tensor | None) -> None:
-        """Continue row rows[i] as row i; keep only these sentences (None: all)."""
+        """Replace row i by row rows[i]; keep only these sentences (None: all)."""
         if sentences is not None:
             self.memory = self.memory.select(sentences)
         self.cache.reorder(rows, sentences, shared=True)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from saccade.nn.ablation import patch_embeddings
 from saccade.nn.kernels import dropout
-from saccade.nn.layers import ACTIVATIONS, initialise_gpt2, initialise_zero_residual, make_norm
+from saccade.nn.layers import ACTIVATIONS, initialize_gpt2, initialize_zero_residual, make_norm
 from saccade.nn.masks import Padding
 from saccade.nn.positions import Learned
 from saccade.nn.transformer import Transformer, TransformerConfig
@@ -33,9 +33,9 @@ class BertConfig(TransformerConfig):
     tie_embeddings: bool = False
     """the output layer of the masked language model shares the embedding's weights"""
     pooler: bool = False
-    """a dense layer with tanh over the first token, as BERT has it for pairs of sentences"""
+    """dense layer with tanh over the first token, as in BERT for next sentence prediction"""
     init: Literal["zero_residual", "normal"] = "zero_residual"
-    """initial weights; zero_residual: every block starts as the identity; normal: deviation 0.02, as published"""
+    """initial weights; zero_residual: every block starts as the identity; normal: std 0.02, as published"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -76,9 +76,10 @@ class Bert(nn.Module):
         *,
         states: list[Tensor] | None = None,
     ) -> Tensor:
-        """Ids (B, T), padding mask `keep` (None: no padding) and segments (None: all the first) -> (B, T, D).
+        """Return the contextual vectors (B, T, D) of ids (B, T).
 
-        `states` is filled with the embeddings and the output of each layer.
+        `keep` is the padding mask (None: no padding), `segments` the token types (None: all 0); `states` is filled
+        with the embeddings and the output of each layer.
         """
         x: Tensor = self.embedding(ids)
         if self.position is not None:
@@ -90,7 +91,7 @@ class Bert(nn.Module):
         return out
 
     def pooled(self, features: Tensor) -> Tensor:
-        """The first token's vector through the pooler, where there is one: (B, T, D) -> (B, D)."""
+        """Return the vector of the first token, through the pooler if there is one: (B, T, D) -> (B, D)."""
         first = features[:, 0]
         return first if self.pooler is None else torch.tanh(self.pooler(first))
 
@@ -106,7 +107,7 @@ class MLMHead(nn.Module):
         self.head = nn.Linear(config.dim, vocabulary)
 
     def forward(self, features: Tensor) -> Tensor:
-        """(..., D) -> logits (..., V)."""
+        """Return logits (..., V) for vectors (..., D)."""
         logits: Tensor = self.head(self.norm(self.activation(self.dense(features))))
         return logits
 
@@ -119,7 +120,7 @@ class PreTrainingLogits(NamedTuple):
 
 
 class BertForPreTraining(nn.Module):
-    """An encoder with the two heads it is pretrained by: masked language model and next sentence prediction."""
+    """An encoder with its two pretraining heads: masked language model and next sentence prediction."""
 
     def __init__(self, config: BertConfig, vocabulary: int, *, mlm: bool = True, next_sentence: bool = False) -> None:
         super().__init__()
@@ -163,7 +164,7 @@ class BertForPreTraining(nn.Module):
         return loss
 
     def next_sentence_logits(self, features: Tensor, inputs: EncoderInputs) -> Tensor:
-        """Logits (B, 2) of whether the second text of each row follows the first, from the encoder's output."""
+        """Return logits (B, 2) of whether the second text of each row follows the first, from the encoder output."""
         assert self.next_sentence is not None and inputs.segments is not None
         if self.config.pooler:
             logits: Tensor = self.next_sentence(self.bert.pooled(features))
@@ -175,9 +176,9 @@ class BertForPreTraining(nn.Module):
 
 
 class NextSentenceHead(nn.Module):
-    """Whether one text follows another, from the mean vectors of both texts and from the tokens they share.
+    """Next sentence prediction from the mean vectors of the two texts and the tokens they share.
 
-    The shared tokens enter as a sum, since each is evidence of its own: a repeated name counts more than a repeated
+    The shared tokens enter as a sum, since each is separate evidence: a repeated name counts more than a repeated
     "the". No gradient flows through the sum: it grows with the length of the row and would dominate the encoder's.
     """
 
@@ -189,7 +190,7 @@ class NextSentenceHead(nn.Module):
         self.classifier = nn.Linear(5 * dim, 2)
 
     def forward(self, features: Tensor, embedded: Tensor, first: Tensor, second: Tensor) -> Tensor:
-        """Features and embedded tokens (B, T, D), masks of the tokens of either text (B, T) -> logits (B, 2)."""
+        """Return logits (B, 2) from features and token embeddings (B, T, D) and the masks of both texts (B, T)."""
         embedded = F.normalize(embedded.detach(), dim=-1)
         across = (first[:, :, None] & second[:, None]) | (second[:, :, None] & first[:, None])  # (B, T, T)
         similarity = (embedded @ embedded.transpose(1, 2)).masked_fill(~across, 0.0).amax(-1)  # (B, T); 0 for padding
@@ -200,7 +201,7 @@ class NextSentenceHead(nn.Module):
 
 
 def pool(features: Tensor, keep: Tensor | None, pooling: Literal["mean", "first"]) -> Tensor:
-    """One vector for each text: the mean of its real tokens, or the first one. (B, T, D) -> (B, D)."""
+    """Return one vector for each text, the mean of its real tokens or the first one: (B, T, D) -> (B, D)."""
     if pooling == "first":
         return features[:, 0]
     if keep is None:
@@ -209,8 +210,8 @@ def pool(features: Tensor, keep: Tensor | None, pooling: Literal["mean", "first"
 
 
 def init_weights(model: nn.Module, config: BertConfig) -> None:
-    """Initialise an encoder, alone or with a head."""
+    """Initialize an encoder, with or without heads."""
     if config.init == "zero_residual":
-        initialise_zero_residual(model)
+        initialize_zero_residual(model)
     else:
-        initialise_gpt2(model)
+        initialize_gpt2(model)

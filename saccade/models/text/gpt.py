@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from saccade.nn.ablation import patch_embeddings
 from saccade.nn.cache import KVCache
-from saccade.nn.layers import RMSNorm, initialise_gpt2, initialise_zero_residual
+from saccade.nn.layers import RMSNorm, initialize_gpt2, initialize_zero_residual
 from saccade.nn.masks import Causal
 from saccade.nn.transformer import Transformer, TransformerConfig
 
@@ -29,7 +29,7 @@ class GPTConfig(TransformerConfig):
 
 
 class GPT(nn.Module):
-    """Predicts the next token at every position."""
+    """Decoder-only Transformer that predicts the next token at every position."""
 
     def __init__(self, config: GPTConfig, vocabulary: int) -> None:
         super().__init__()
@@ -39,9 +39,9 @@ class GPT(nn.Module):
         self.decoder = Transformer(config)
         self.head = nn.Linear(config.dim, vocabulary, bias=False)
         if config.init == "gpt2" or config.tie_embeddings:  # a tied output layer must start small
-            initialise_gpt2(self, config.depth)
+            initialize_gpt2(self, config.depth)
         else:
-            initialise_zero_residual(self)
+            initialize_zero_residual(self)
         if config.tie_embeddings:
             self.head.weight = self.embedding.weight
 
@@ -55,7 +55,7 @@ class GPT(nn.Module):
     ) -> Tensor:
         """Return logits (B, T, V), or with labels (B, T; -1 ignored) the mean loss.
 
-        `count` (B,) is the number of real tokens of each row in this call, where rows of a cache differ in length.
+        `count` (B,) is the number of real tokens of each row in this call, where cached rows differ in length.
         """
         x = patch_embeddings(self.norm(self.embedding(ids)))  # (B, T, D)
         x = self.decoder(x, mask=Causal(), cache=cache, count=count)
