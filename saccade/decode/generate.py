@@ -26,7 +26,7 @@ class CausalModel(Protocol):
 
 @dataclass(frozen=True)
 class Request:
-    """A prompt to continue, and how."""
+    """A prompt to continue, with its settings."""
 
     ids: Sequence[int]
     sampling: Sampling = field(default_factory=Sampling)
@@ -67,7 +67,7 @@ class Generation:
     """Requests that are generated together; they join and leave between steps.
 
     Every row has its own sampling settings, random generator, limit and stop ids, so its tokens do not depend on the
-    rows beside it. When a row has filled the context its older half is dropped and the remainder is read again.
+    other rows. When a row has filled the context its older half is dropped and the remainder is read again.
     """
 
     def __init__(self, model: CausalModel, context: int) -> None:
@@ -91,7 +91,7 @@ class Generation:
         return row.number
 
     def remove(self, row_id: int) -> None:
-        """Drop a row; one that has ended already is gone and ignored."""
+        """Drop a row; a row that has already ended is ignored."""
         self._unread = [row for row in self._unread if row.number != row_id]
         self._keep([row for row in self._rows if row.number != row_id])
 
@@ -119,12 +119,12 @@ class Generation:
         return [(row, row.choose(logits[at : at + 1])) for at, row in enumerate(self._rows)]
 
     def _read(self) -> list[tuple[_Row, int]]:
-        """Read the prompt of every row without a cache, one by one, and let it join the others."""
+        """Read the prompt of every row without a cache, one by one, and add its cache to that of the others."""
         tokens = []
         for row in self._unread:
-            kept = self.context if not row.generated else max(1, self.context // 2)
-            ids, left = row.ids[:, -kept:], row.request.max_new_tokens - row.generated
-            cache = KVCache(min(self.context, ids.shape[1] + left))
+            limit = self.context if not row.generated else max(1, self.context // 2)
+            ids, remaining = row.ids[:, -limit:], row.request.max_new_tokens - row.generated
+            cache = KVCache(min(self.context, ids.shape[1] + remaining))
             logits = self.model(ids, cache=cache)[:, -1]
             row.length = ids.shape[1]
             tokens.append((row, row.choose(logits)))

@@ -20,9 +20,9 @@ class Sampling:
     top_p: float = 1.0
     """sample from the smallest set of tokens with at least this total probability (nucleus sampling)"""
     min_p: float = 0.0
-    """leave out tokens less probable than this times the most probable one"""
+    """exclude tokens less probable than this times the most probable one"""
     repetition_penalty: float = 1.0
-    """>1 makes tokens that occurred already less probable"""
+    """>1 makes tokens that have already occurred less probable"""
 
     def __post_init__(self) -> None:
         if self.temperature < 0:
@@ -40,7 +40,7 @@ class Sampling:
 def choose(logits: Tensor, used: Tensor, sampling: Sampling, generator: torch.Generator) -> Tensor:
     """Choose the next token of each row: logits (B, V), tokens so far (B, T) -> (B,)."""
     if sampling.repetition_penalty != 1:
-        logits = penalise(logits, used, sampling.repetition_penalty)
+        logits = penalize(logits, used, sampling.repetition_penalty)
     if sampling.temperature < 1e-5:  # practically 0, and logits divided by it would overflow
         return logits.argmax(-1)
     probs = distribution(logits, sampling)
@@ -63,7 +63,7 @@ def distribution(logits: Tensor, sampling: Sampling) -> Tensor:
     return kept / kept.sum(-1, keepdim=True)
 
 
-def penalise(logits: Tensor, used: Tensor, penalty: float) -> Tensor:
+def penalize(logits: Tensor, used: Tensor, penalty: float) -> Tensor:
     """Divide the positive logits of used tokens by the penalty, multiply the others (https://arxiv.org/abs/1909.05858)."""
     values = logits.gather(-1, used)
     return logits.scatter(-1, used, torch.where(values > 0, values / penalty, values * penalty))

@@ -1,4 +1,4 @@
-"""Beam search over any incremental decoder: many sentences at once, each with its best partial hypotheses.
+"""Beam search over any incremental decoder, for many sentences at once.
 
 Shapes: B sentences, N beams, R = B N rows, V vocabulary, T tokens so far.
 """
@@ -21,7 +21,7 @@ class IncrementalDecoder(Protocol):
         """Feed the next ids (R, T) of every row; returns the logits (R, V) after the last one."""
 
     def reorder(self, rows: Tensor, sentences: Tensor | None) -> None:
-        """Continue row rows[i] as row i; keep only these sentences (None: all)."""
+        """Replace row i by row rows[i]; keep only these sentences (None: all)."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def search(
     settings: Search,
     prefixes: Sequence[Sequence[int]] = (),
 ) -> list[list[Hypothesis]]:
-    """Return the best targets of each sentence, best first; `max_length` and `prefixes` are per sentence."""
+    """Return the best hypotheses of each sentence, best first; `max_length` and `prefixes` are per sentence."""
     beams = Beams(max_length, end_id, settings, prefixes or [()] * len(max_length))
     ids = torch.full((len(max_length), 1), start_id)
     while beams.open:
@@ -191,7 +191,7 @@ class Beams:
         return logits
 
     def _done(self, index: int, length: int) -> bool:
-        """Whether a sentence has its hypotheses; one that has reached its maximum length is cut off there."""
+        """Whether a sentence is finished; at the maximum length its live hypotheses are cut off."""
         number = self.open[index]
         finished = self.finished[number]
         live = float(self.scores[index].max())

@@ -1,4 +1,4 @@
-"""Tags: the best sequence of tags whose transitions are all allowed (Viterbi algorithm).
+"""Viterbi decoding: the best sequence of tags with allowed transitions.
 
 Shapes: T words, N tags.
 """

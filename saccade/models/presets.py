@@ -68,7 +68,7 @@ _PUBLISHED: dict[str, Any] = {
 
 
 def _published(dim: int, depth: int, heads: int, hidden: int, dropout: float) -> dict[str, Any]:
-    """Encoder and decoder of equal depth, as in Attention Is All You Need."""
+    """Return the settings of an encoder and decoder of equal depth, as in Attention Is All You Need."""
     shape = {"dim": dim, "depth": depth, "decoder_depth": depth, "heads": heads, "hidden": hidden}
     return {"model": {"transformer": {**shape, "dropout": dropout, "embedding_dropout": dropout, **_PUBLISHED}}}
 
@@ -90,7 +90,7 @@ TRANSLATION: dict[str, dict[str, Any]] = {
         "batch_tokens": 2000,
         "label_smoothing": 0.0,
     },
-    "long": {  # for an hour and more on some ten thousand pairs
+    "long": {  # for at least an hour on tens of thousands of pairs
         "model": {"transformer": {"depth": 4, "decoder_depth": 3, "hidden": 512, "dropout": 0.2}},
         "consistency": 3.0,
         "batch_tokens": 2500,

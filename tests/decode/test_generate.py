@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from saccade.decode.generate import Generation, Request, _Row, generate
-from saccade.decode.sampling import Sampling, choose, penalise
+from saccade.decode.sampling import Sampling, choose, penalize
 from saccade.models.text.gpt import GPT, GPTConfig
 from saccade.nn.cache import KVCache
 
@@ -231,7 +231,7 @@ def test_a_penalty_applies_to_the_prompt_and_to_generated_tokens(model: GPT) -> 
     for _ in range(8):
         with torch.no_grad():
             logits = model(used)[:, -1]
-        used = torch.cat((used, penalise(logits, used, 3.0).argmax(-1, keepdim=True)), dim=1)
+        used = torch.cat((used, penalize(logits, used, 3.0).argmax(-1, keepdim=True)), dim=1)
     assert found == used[0, 2:].tolist()
     assert found != generated(model, [1, 2], 8, GREEDY)
 

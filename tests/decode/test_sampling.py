@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from saccade.decode.sampling import Sampling, choose, distribution, penalise
+from saccade.decode.sampling import Sampling, choose, distribution, penalize
 
 NOTHING = torch.zeros(1, 0, dtype=torch.long)
 logits_of = st.lists(st.integers(-64, 64), min_size=2, max_size=20, unique=True).map(
@@ -95,7 +95,7 @@ def test_draws_follow_the_distribution_and_the_seed() -> None:
 @given(logits_of, st.floats(1.01, 5))
 def test_a_penalty_lowers_what_was_used_and_nothing_else(logits: Tensor, penalty: float) -> None:
     used = torch.tensor([[0, 1, 0]])  # twice is not worse than once
-    found = penalise(logits, used, penalty)
+    found = penalize(logits, used, penalty)
     assert torch.equal(found[:, 2:], logits[:, 2:])
     for index in (0, 1):
         value = float(logits[0, index])

@@ -28,7 +28,7 @@ class Seq2SeqConfig:
 
 
 def build(config: Seq2SeqConfig, sizes: Vocabularies) -> Seq2Seq:
-    """Return a freshly initialized model of the configured architecture."""
+    """Return a newly initialized model of the configured architecture."""
     if config.architecture == "transformer":
         return Translator(config.transformer, sizes)
     if config.architecture == "universal":
@@ -37,4 +37,4 @@ def build(config: Seq2SeqConfig, sizes: Vocabularies) -> Seq2Seq:
         return ConvolutionTranslator(config.convolution, sizes)
     if config.architecture == "decoder":
         return DecoderOnly(config.decoder, sizes)
-    return RecurrentTranslator(config.rnn, sizes, attends=config.architecture == "rnn+attention")
+    return RecurrentTranslator(config.rnn, sizes, attention=config.architecture == "rnn+attention")

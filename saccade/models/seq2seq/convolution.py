@@ -56,10 +56,10 @@ class DecoderLayer(nn.Module):
         self.dropout = config.dropout
 
     def forward(self, x: Tensor, memory: Tensor, mask: Padding, cache: KVCache | None, name: str) -> Tensor:
-        own = cache.layer(f"{name}.convolution") if cache else None
-        fixed = cache.layer(f"{name}.cross") if cache else None
-        y: Tensor = self.convolution(dropout(x, self.dropout, self.training), cache=own)
-        y = (y + self.cross(y, memory, mask=mask, cache=fixed)) * math.sqrt(0.5)
+        convolution_cache = cache.layer(f"{name}.convolution") if cache else None
+        cross_cache = cache.layer(f"{name}.cross") if cache else None
+        y: Tensor = self.convolution(dropout(x, self.dropout, self.training), cache=convolution_cache)
+        y = (y + self.cross(y, memory, mask=mask, cache=cross_cache)) * math.sqrt(0.5)
         return (x + y) * math.sqrt(0.5)
 
 

@@ -21,9 +21,9 @@ class DecoderConfig(EmbeddedConfig):
     """Shape of the stack: layers with local attention and with memory-compressed attention alternate."""
 
     depth: int = 4
-    """layers: local attention, compressed attention over the whole past, and so on in turn"""
+    """layers, alternating between local attention and compressed attention over all previous tokens"""
     window_size: int = 128
-    """previous tokens visible to a layer with local attention"""
+    """tokens visible to a query in a layer with local attention, itself included"""
     stride: int = 3
     """tokens that are compressed into one in the other layers"""
 
@@ -75,7 +75,7 @@ class DecoderOnly(Embedded):
         return at_target
 
     def source_weights(self, name: str, weights: Tensor, tokens: int) -> Tensor:
-        """Return the part (H, T, S) of the weights (H, T, keys) of an attention that is on the source tokens.
+        """Return the weights (H, T, S) on the source tokens, from all weights (H, T, keys) of an attention layer.
 
         The weight of a compressed key is divided evenly among the tokens it covers.
         """

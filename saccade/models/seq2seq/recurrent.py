@@ -53,7 +53,7 @@ SCORES: dict[str, Callable[[int], Score]] = {"additive": Additive, "dot": lambda
 class RecurrentTranslator(Seq2Seq):
     """The decoder reads one vector of the source, c = h_T, or with attention a weighted mean of all h_i per step."""
 
-    def __init__(self, config: RecurrentConfig, sizes: Vocabularies, *, attends: bool) -> None:
+    def __init__(self, config: RecurrentConfig, sizes: Vocabularies, *, attention: bool) -> None:
         super().__init__()
         self.config = config
         width = config.hidden * (2 if config.bidirectional else 1)
@@ -64,9 +64,9 @@ class RecurrentTranslator(Seq2Seq):
         )
         self.bridge = nn.Linear(width, config.depth * config.hidden)
         self.attention: Attention | None = None
-        if attends:
+        if attention:
             self.attention = Attention(config.hidden, 1, memory_dim=width, score=SCORES[config.score](config.hidden))
-        context = config.hidden if attends else width
+        context = config.hidden if attention else width
         self.decoder = Recurrent(config.cell, config.dim + context, config.hidden, depth=config.depth)
         self.merge = nn.Linear(config.hidden + context + config.dim, config.dim)
         self.norm = RMSNorm(config.dim, gain=False)

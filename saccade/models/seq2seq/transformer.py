@@ -62,7 +62,7 @@ class TranslatorConfig(EmbeddedConfig):
 
 
 class Embedded(Seq2Seq):
-    """Source and target embeddings and the output layer, tied or not, around one or two stacks."""
+    """Source and target embeddings and the output layer, tied or not, for one or two stacks."""
 
     def __init__(self, config: EmbeddedConfig, sizes: Vocabularies) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Universal Transformer: one block, repeated, each token as often as it needs (https://arxiv.org/abs/1807.03819).
+"""Universal Transformer: one repeated block, with adaptive steps per token (https://arxiv.org/abs/1807.03819).
 
 Shapes: B rows, S source tokens, T target tokens, D width.
 """

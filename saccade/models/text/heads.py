@@ -17,11 +17,11 @@ from saccade.models.text.bert import Bert, BertConfig, EncoderInputs, pool
 from saccade.nn.kernels import dropout
 
 Pooling = Literal["mean", "first"]
-MASKED_LOGIT = -1e4  # of a position that cannot hold an answer
+MASKED_LOGIT = -1e4  # of a position that cannot be in the answer
 
 
 class BertWithHead(nn.Module):
-    """An encoder with one linear output layer, initialised to 0."""
+    """An encoder with one linear output layer, initialized to 0."""
 
     def __init__(self, config: BertConfig, vocabulary: int, outputs: int) -> None:
         super().__init__()
@@ -31,7 +31,7 @@ class BertWithHead(nn.Module):
         nn.init.zeros_(self.head.bias)
 
     def logits(self, features: Tensor) -> Tensor:
-        """Vectors of the encoder (..., D) -> (..., C)."""
+        """Return the outputs (..., C) for vectors (..., D) of the encoder."""
         out: Tensor = self.head(dropout(features, self.bert.config.dropout, self.training))
         return out
 
@@ -58,16 +58,16 @@ class BertForClassification(BertWithHead):
         return logits if targets is None else self.loss(logits, targets)
 
     def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Cross-entropy of one label, binary cross-entropy of several."""
+        """Return the cross-entropy of one label, or the binary cross-entropy of several."""
         weights = torch.tensor(self.class_weights, device=logits.device) if self.class_weights else None
         if self.multi_label:
             return F.binary_cross_entropy_with_logits(logits, targets, pos_weight=weights)
         loss = F.cross_entropy(logits, targets, weight=weights, reduction="sum")
-        return loss / len(targets)  # by rows, not by their weights, so that micro-batches add up to the whole batch
+        return loss / len(targets)  # by rows, not by their weights, so that micro-batches add up to the batch
 
 
 class BertForRegression(BertWithHead):
-    """One standardised number for each row."""
+    """One standardized number for each row."""
 
     def __init__(self, config: BertConfig, vocabulary: int, *, pooling: Pooling = "mean") -> None:
         super().__init__(config, vocabulary, 1)
@@ -100,7 +100,7 @@ class BertForQuestionAnswering(BertWithHead):
     def forward(self, inputs: EncoderInputs, targets: Tensor | None = None, allowed: Tensor | None = None) -> Tensor:
         """Return logits (B, T, 2), or the cross-entropy over positions with the first and last one (B, 2).
 
-        `allowed` (B, T) are the positions that can hold an answer; None: all.
+        `allowed` (B, T) are the positions that can be in an answer; None: all.
         """
         logits = self.logits(self.bert(*inputs))
         if targets is None:
@@ -112,16 +112,16 @@ class BertForQuestionAnswering(BertWithHead):
 
 @dataclass(frozen=True)
 class SimilarityLoss:
-    """How the vectors of pairs of texts are trained."""
+    """Settings of the loss for pairs of texts."""
 
     scale: float = 20.0
     """factor of cosines in the contrastive loss (an inverse temperature)"""
     contrast: float = 0.0
-    """pairs with a target of at least this much also enter the contrastive loss; 0: none"""
+    """pairs with at least this target also enter the contrastive loss; 0: none"""
 
 
 class SentenceEncoder(nn.Module):
-    """An encoder that gives one vector for each text, trained on pairs by their cosine similarity."""
+    """An encoder that returns one vector for each text, trained on pairs by their cosine similarity."""
 
     def __init__(
         self,
@@ -159,10 +159,10 @@ class SentenceEncoder(nn.Module):
             similarity, partner = scale * a @ b.t(), torch.arange(len(a), device=a.device)  # (B, B)
             return (F.cross_entropy(similarity, partner) + F.cross_entropy(similarity.t(), partner)) / 2
         loss = F.mse_loss((a * b).sum(-1), targets)
-        near = targets >= self.loss.contrast
-        if self.loss.contrast and bool(near.any()):
-            similarity = scale * a[near] @ b.t()  # (N, B)
-            loss = loss + F.cross_entropy(similarity, near.nonzero()[:, 0])
+        positive = targets >= self.loss.contrast
+        if self.loss.contrast and bool(positive.any()):
+            similarity = scale * a[positive] @ b.t()  # (N, B)
+            loss = loss + F.cross_entropy(similarity, positive.nonzero()[:, 0])
         return loss
 
     def _vectors(self, inputs: EncoderInputs) -> Tensor:
