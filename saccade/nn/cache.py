@@ -85,7 +85,7 @@ class LayerCache:
         self.followers = []
 
     def _select(self, buffer: Tensor, rows: Tensor) -> Tensor:
-        """Return some rows of a buffer, in the spare buffer of their shape if there is one; the old one becomes spare."""
+        """Return rows of a buffer, in the spare buffer of their shape if there is one; the old one becomes spare."""
         shape = torch.Size((len(rows), *buffer.shape[1:]))
         target = self.owner.spare.pop(shape, None)
         if target is None or target.dtype != buffer.dtype:
