@@ -15,7 +15,7 @@ Indices = NDArray[np.uint64]
 
 
 def mix(values: Indices, key: int) -> Indices:
-    """Return a 64-bit hash of each value (the finaliser of SplitMix64)."""
+    """Return a 64-bit hash of each value (the finalizer of SplitMix64)."""
     with np.errstate(over="ignore"):
         x = values + np.uint64(key * 0x9E3779B97F4A7C15 & 0xFFFFFFFFFFFFFFFF)
         x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -84,7 +84,7 @@ class Buckets:
         self._keys = (np.where(target % 2 == 0, coarse, -coarse), target)
         order = np.lexsort(self._keys)
         self._cuts = self._cut((coarse[order] + 1) * self.GRAIN, target[order])
-        self._epoch = (-1, order, order)  # number, order of the rows, order of the batches; replaced as a whole
+        self._epoch = (-1, order, order)  # number, order of the rows, order of the batches; replaced in one assignment
 
     def _cut(self, source: NDArray[np.int64], target: NDArray[np.int64]) -> list[int]:
         """Return where batches start, such that rows x (longest source + longest target) stays within the budget."""

@@ -29,7 +29,7 @@ FORMAT_VERSION = 2
 RECORD = "entry.json"
 STALE = 24 * 3600.0  # seconds after which the temporary folder of a killed builder is removed
 UNUSED = 60 * 24 * 3600.0  # seconds after which an entry that nobody opened is removed
-SETTLED = 2.0  # seconds after which a file that changes again has another time of modification
+SETTLED = 2.0  # seconds after which a further change is sure to change the modification time
 DTYPES = ("uint8", "uint16", "uint32", "uint64", "int32", "int64")
 
 Array = NDArray[Any]
@@ -45,20 +45,20 @@ class Entry:
     arrays: Mapping[str, Array]
     record: Record
     notes: tuple[str, ...] = ()
-    """what happened to the entry, for people"""
+    """messages for the user about the entry"""
 
 
 class DamagedEntry(Exception):
-    """An entry of the cache is not what was written; it is built again, so nobody meets this."""
+    """An entry of the cache is not what was written; it is built again, so callers never see this."""
 
 
 def default_cache() -> Path:
-    """Return the cache folder: SACCADE_CACHE, or the one of the user."""
-    chosen = os.environ.get("SACCADE_CACHE")
-    if chosen:
-        return Path(chosen)
-    general = os.environ.get("XDG_CACHE_HOME")
-    return (Path(general) if general else Path.home() / ".cache") / "saccade"
+    """Return the cache folder: SACCADE_CACHE, or saccade in the user's cache folder."""
+    folder = os.environ.get("SACCADE_CACHE")
+    if folder:
+        return Path(folder)
+    user_cache = os.environ.get("XDG_CACHE_HOME")
+    return (Path(user_cache) if user_cache else Path.home() / ".cache") / "saccade"
 
 
 def digest(parts: object) -> str:
@@ -73,14 +73,14 @@ def hash_file(path: Path) -> str:
     """Return the hash of the content of a file; a file that has not changed is read once per process."""
     try:
         state = path.stat()
-        known = (str(path.resolve()), state.st_ino, state.st_size, state.st_mtime_ns)
-        if known not in _hashes:
+        version = (str(path.resolve()), state.st_ino, state.st_size, state.st_mtime_ns)
+        if version not in _hashes:
             with path.open("rb") as stream:
                 content = hashlib.file_digest(stream, "sha256").hexdigest()
             if time.time() - state.st_mtime < SETTLED:  # it may change again within the resolution of the clock
                 return content
-            _hashes[known] = content
-        return _hashes[known]
+            _hashes[version] = content
+        return _hashes[version]
     except OSError as error:
         raise explain(path, error) from error
 
@@ -111,7 +111,7 @@ class ArrayWriter:
         self.size += len(data) // self._dtype.itemsize
 
     def finish(self) -> dict[str, int | str]:
-        """Close the file and return what the record keeps of it."""
+        """Close the file and return its entry in the record."""
         self.close()
         return {"dtype": self._dtype.name, "size": self.size, "sha256": self._digest.hexdigest()}
 
@@ -144,7 +144,7 @@ class EntryWriter:
 
 
 def cached(kind: str, parts: object, build: Callable[[EntryWriter], Record]) -> Entry:
-    """Return the entry for a kind of data and all that it depends on, built now if the cache does not have it.
+    """Return the entry for a kind of data and everything it depends on; build it if it is not in the cache.
 
     `build` writes the arrays and returns the record; if it raises, nothing is kept.
     """
@@ -173,8 +173,10 @@ def cached(kind: str, parts: object, build: Callable[[EntryWriter], Record]) -> 
         raise _cache_error(folder, error) from error
     try:
         return open_entry(path, key, notes)
-    except DamagedEntry as error:  # another process has removed it at this very moment
-        raise ResourceError(f"the cached data must stay in place, but {error}: {path}; run it again") from error
+    except DamagedEntry as error:  # another process has just removed it
+        raise ResourceError(
+            f"the cached data must not change while they are in use, but did ({error}): {path}; run the command again"
+        ) from error
 
 
 def open_entry(path: Path, key: str = "", notes: tuple[str, ...] = ()) -> Entry:
@@ -200,12 +202,12 @@ def _open_array(path: Path, array: Mapping[str, Any]) -> Array:
         raise DamagedEntry(f"{path.name} has {actual:,} bytes, expected {expected:,}")
     with path.open("rb") as stream:
         if hashlib.file_digest(stream, "sha256").hexdigest() != array["sha256"]:
-            raise DamagedEntry(f"{path.name} has another checksum")
+            raise DamagedEntry(f"{path.name} has a different checksum")
     return np.memmap(path, dtype=dtype, mode="r") if expected else np.zeros(0, dtype)
 
 
 def _publish(temporary: Path, path: Path) -> None:
-    """Give a complete entry its name in one step; if another process was faster, its entry is as good."""
+    """Give a complete entry its name in one step; if another process was faster, its entry is equivalent."""
     try:
         temporary.rename(path)
     except OSError as error:
@@ -218,14 +220,12 @@ def _sweep(folder: Path) -> None:
     for path in folder.iterdir():
         try:
             age = time.time() - path.stat().st_mtime
-        except FileNotFoundError:  # another process sweeps too
+        except FileNotFoundError:  # removed by another process
             continue
         if age > (STALE if path.name.startswith(".building-") else UNUSED):
             shutil.rmtree(path, ignore_errors=True)
 
 
 def _cache_error(folder: Path, error: OSError) -> ResourceError:
-    reason = "there is no room left" if error.errno == errno.ENOSPC else f"it cannot be written ({error.strerror})"
-    return ResourceError(
-        f"the cache folder must take the data, but {reason}: {folder}; set SACCADE_CACHE to another one"
-    )
+    reason = "there is no space left" if error.errno == errno.ENOSPC else f"it cannot be written ({error.strerror})"
+    return ResourceError(f"the cache folder must be writable, but {reason}: {folder}; set SACCADE_CACHE to another one")

@@ -8,13 +8,13 @@ from typing import Protocol
 
 
 class Fingerprinted(Protocol):
-    """A part of a data set that can be hashed."""
+    """A part of a dataset that can be hashed."""
 
     def fingerprint(self) -> str: ...
 
 
 def fingerprint(parts: Iterable[Fingerprinted]) -> str:
-    """Return one hash for the parts of a data set, validation data included."""
+    """Return one hash for the parts of a dataset, validation data included."""
     return hash_lines(part.fingerprint() for part in parts)
 
 

@@ -1,4 +1,4 @@
-"""Lengths: how long the sources and targets of a file are, beside data sets with published results."""
+"""Lengths: how long the sources and targets of a file are, compared with published datasets."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class LengthSummary:
 
 
 def length_table(lengths: ArrayLike) -> list[str]:
-    """Return lines for people on the lengths (N, 2) of sources and targets, above the published data sets."""
+    """Return a table of the lengths (N, 2) of sources and targets for the user, followed by published datasets."""
     values = np.asarray(lengths)
     source, target = LengthSummary.of(values[:, 0]), LengthSummary.of(values[:, 1])
     measured = [
@@ -54,12 +54,12 @@ def length_table(lengths: ArrayLike) -> list[str]:
 
 
 def save_max_target_length(targets: Sequence[int] | ArrayLike, assets: Path) -> None:
-    """Keep how long a generated target may be: 1.5 x the 90th percentile + 10 tokens."""
+    """Save the maximum length of a generated target: 1.5 x the 90th percentile + 10 tokens."""
     atomic_io.write_json(assets / "lengths.json", {"target": LengthSummary.of(targets).percentile_90 * 3 // 2 + 10})
 
 
 def load_max_target_length(assets: Path) -> int:
-    """Return the most tokens of a target, as `save_max_target_length` kept it."""
+    """Return the maximum length of a generated target, as `save_max_target_length` stored it."""
     return int(atomic_io.read_json(assets / "lengths.json")["target"])
 
 

@@ -30,12 +30,12 @@ class Example:
 
 
 class Examples:
-    """Rows of consecutive sentences; every sentence starts one row an epoch, in another order each time."""
+    """Rows of consecutive sentences; every sentence starts one row per epoch, in a different order each time."""
 
     def __init__(self, sentences: Sentences, template: InputTemplate, seed: int, *, pairs: bool) -> None:
         self.sentences, self.template, self.seed, self.pairs = sentences, template, seed, pairs
         self.room = template.max_length - 2 - (len(template.separators) if pairs else 0)
-        # As many rows an epoch as there are tokens for.
+        # As many rows per epoch as the tokens fill.
         self.per_epoch = max(1, sentences.tokens // max(1, self.room))
 
     def at(self, position: int) -> Example:
@@ -44,18 +44,18 @@ class Examples:
         start = int(shuffle(np.array([within], dtype=np.uint64), len(self.sentences), key(self.seed, epoch))[0])
         generator = np.random.default_rng(key(self.seed, epoch, within))
         if not self.pairs:
-            ids, second = self.template.build(self._run(start, self.room)[0])
+            ids, second = self.template.build(self._take(start, self.room)[0])
             return Example(ids, second, True, start)
-        first, after = self._run(start, int(generator.integers(self.room // 4, 3 * self.room // 4 + 1)))
+        first, after = self._take(start, int(generator.integers(self.room // 4, 3 * self.room // 4 + 1)))
         room = self.room - len(first)
         follows = bool(generator.random() < 0.5) and self._same_document(start, after)
         if not follows:
-            after = self._elsewhere(start, generator)
-        ids, second = self.template.build(first, self._run(after, room)[0])
+            after = self._random_start(start, generator)
+        ids, second = self.template.build(first, self._take(after, room)[0])
         return Example(ids, second, follows, start)
 
-    def _run(self, start: int, room: int) -> tuple[list[int], int]:
-        """Return whole sentences of one document from `start` on, as many as fit but at least one; and what is next."""
+    def _take(self, start: int, room: int) -> tuple[list[int], int]:
+        """Return complete sentences of one document from `start`, as many as fit but at least one, and the next row."""
         ids: list[int] = []
         row = start
         while row < len(self.sentences) and self._same_document(start, row):
@@ -70,8 +70,8 @@ class Examples:
         document = self.sentences.document
         return second < len(document) and bool(document[first] == document[second])
 
-    def _elsewhere(self, start: int, generator: np.random.Generator) -> int:
-        """Return a sentence of another document; a distant one, where there is only one document."""
+    def _random_start(self, start: int, generator: np.random.Generator) -> int:
+        """Return a sentence of another document, or a distant sentence if there is only one document."""
         count = len(self.sentences)
         for _ in range(20):
             row = int(generator.integers(count))
@@ -90,7 +90,7 @@ class Masker:
     masking: Masking
     """80_10_10: of the chosen tokens 80% become [MASK], 10% a random token, 10% stay; mask_only: all become [MASK]"""
     inside_word: NDArray[np.bool_] | None
-    """by token, whether it continues a word: words are then masked whole"""
+    """by token, whether it continues a word: whole-word masking; None: tokens are masked one by one"""
     special_ids: frozenset[int]
 
     def mask(self, ids: Sequence[int], seed: int) -> tuple[list[int], list[int]]:

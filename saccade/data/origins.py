@@ -1,4 +1,4 @@
-"""Origins: the file and line that each row of a data set comes from."""
+"""Origins: the file and line that each row of a dataset comes from."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class RowOrigins:
         return self.files[int(self.file_numbers[row])]
 
     def describe(self, row: int) -> str:
-        """Return the origin of a row for people: reviews.csv:12."""
+        """Return the origin of a row for the user: reviews.csv:12."""
         return f"{self.file(row).name}:{int(self.lines[row])}"
 
     def take(self, rows: Sequence[int] | NDArray[np.int64]) -> RowOrigins:

@@ -1,4 +1,4 @@
-"""Shards: running text as one long sequence of tokens for training and one for validation, mapped into memory."""
+"""Shards: running text as one long sequence of tokens for training and one for validation, memory-mapped."""
 
 from __future__ import annotations
 

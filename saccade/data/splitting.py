@@ -14,7 +14,7 @@ from saccade.errors import DataError
 Part = Literal["train", "valid"]
 PARTS: tuple[Part, Part] = ("train", "valid")
 
-SHORTEST_LINE = 20  # characters; shorter lines repeat by chance
+MIN_LINE = 20  # characters; shorter lines repeat by chance
 
 
 @dataclass(frozen=True)
@@ -52,14 +52,14 @@ def hold_out(
     for key, stratum in zip(keys, strata, strict=True):
         stratum_of[key] = min(stratum, stratum_of.get(key, stratum))
     if len(stratum_of) < 2:
-        message = f"{file}: {len(stratum_of)} {unit} that differs from others, expected at least 2 to hold one out"
+        message = f"{file}: {len(stratum_of)} distinct {unit}, expected at least 2 to hold one out"
         raise DataError(f"{message}; add {unit}s or name a file for validation")
 
     def order(key: str) -> tuple[int, str, int, str]:
         stratum = stratum_of[key]
         return content_hash(f"{settings.seed}\n{stratum}"), stratum, content_hash(f"{settings.seed}\n{key}"), key
 
-    # Every n-th key in an order that keeps strata together takes the fraction of each, also of very small ones.
+    # Every n-th key in an order that keeps strata together takes the fraction of each stratum, even of very small ones.
     count = min(max(round(len(stratum_of) * settings.fraction), 1), len(stratum_of) - 1)
     chosen = {
         key
@@ -80,7 +80,7 @@ class Overlap:
     unit: str = "documents"
 
     def notes(self) -> tuple[str, ...]:
-        """Return lines for people, if anything is repeated: validation text that was trained on flatters the score."""
+        """Return lines for the user if anything is repeated: validation text that was trained on inflates the score."""
         notes = []
         if self.duplicates_in_train:
             notes.append(f"{self.duplicates_in_train:,} of {self.train_total:,} training {self.unit} are duplicates")
@@ -91,7 +91,7 @@ class Overlap:
 
 
 class OverlapCounter:
-    """Counts duplicates while documents stream by, holding eight bytes for each."""
+    """Counts duplicates in a stream of documents, in eight bytes per document or line."""
 
     def __init__(self, *, by_line: bool) -> None:
         self.by_line = by_line
@@ -105,7 +105,7 @@ class OverlapCounter:
             return
         for line in text.split("\n"):
             line = line.strip()
-            if len(line) >= SHORTEST_LINE:
+            if len(line) >= MIN_LINE:
                 hashes.append(content_hash(line))
 
     def result(self) -> Overlap:
@@ -118,7 +118,7 @@ class OverlapCounter:
             valid_total=len(valid),
             duplicates_in_train=len(train) - len(distinct),
             valid_also_in_train=int(np.isin(valid, distinct).sum()),
-            unit=f"lines of {SHORTEST_LINE} characters or more" if self.by_line else "documents",
+            unit=f"lines of {MIN_LINE} characters or more" if self.by_line else "documents",
         )
 
 

@@ -1,4 +1,4 @@
-"""Texts: a column of texts in one array of UTF-8 bytes, possibly a mapped file, decoded one by one when asked for."""
+"""Texts: a column of texts in one array of UTF-8 bytes, possibly memory-mapped, decoded on demand."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Rows = Sequence[int] | NDArray[np.int64]
 
 
 class TextColumn:
-    """All texts of a column: text i is data[offsets[i] : offsets[i + 1]]; `key` names the content, empty: in memory."""
+    """All texts of a column: text i is data[offsets[i] : offsets[i + 1]]; `key` is empty for texts in memory."""
 
     def __init__(self, data: NDArray[np.uint8], offsets: NDArray[np.int64], key: str = "") -> None:
         self.data, self.offsets, self.key = data.data, offsets, key
@@ -44,7 +44,7 @@ class Texts(Sequence[str]):
 
     @classmethod
     def of(cls, texts: Iterable[str]) -> Texts:
-        """Keep texts in memory."""
+        """Build a column in memory."""
         encoded = [text.encode("utf-8", "surrogatepass") for text in texts]
         offsets = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
         return cls(TextColumn(np.frombuffer(b"".join(encoded), dtype=np.uint8), offsets))
@@ -108,14 +108,14 @@ class TextWriter:
             self.flush()
 
     def flush(self) -> None:
-        """Write what is pending; to be called at the end."""
+        """Write the buffer; must be called at the end."""
         self._data.write_bytes(bytes(self._pending))
         self._offsets.write_bytes(self._ends.tobytes())
         self._pending, self._ends = bytearray(), array("q")
 
 
 class NumberWriter:
-    """Writes a column of whole numbers into an entry of the cache."""
+    """Writes a column of integers into an entry of the cache."""
 
     def __init__(self, writer: EntryWriter, name: str, dtype: str = "int64") -> None:
         self._array = writer.array(name, dtype)
@@ -128,6 +128,6 @@ class NumberWriter:
             self.flush()
 
     def flush(self) -> None:
-        """Write what is pending; to be called at the end."""
+        """Write the buffer; must be called at the end."""
         self._array.write_bytes(self._pending.tobytes())
         self._pending = array(self._pending.typecode)

@@ -1,4 +1,4 @@
-"""Token rows: many short sequences of tokens in one flat array, possibly a file that is mapped into memory."""
+"""Token rows: many short sequences of tokens in one flat array, possibly memory-mapped."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class TokenRows:
 
     @classmethod
     def of_offsets(cls, ids: TokenArray, offsets: NDArray[np.int64]) -> TokenRows:
-        """Rows that follow each other in `ids`: row i ends where row i + 1 starts."""
+        """Return the rows that follow each other in `ids`: row i ends where row i + 1 starts."""
         return cls(ids, offsets[:-1], offsets[1:])
 
     def __len__(self) -> int:
@@ -53,7 +53,7 @@ class TokenRows:
         return TokenRows(self.ids, self.starts[chosen], self.ends[chosen])
 
     def truncate(self, max_length: int) -> TokenRows:
-        """Return all rows without what exceeds `max_length` tokens; the tokens are not copied."""
+        """Return all rows, each truncated to `max_length` tokens; the tokens are not copied."""
         return TokenRows(self.ids, self.starts, np.minimum(self.ends, self.starts + max_length))
 
     def fingerprint(self) -> str:

@@ -46,7 +46,7 @@ def token_dtype(tokenizer: Tokenizer) -> str:
 def tokenize(
     texts: Texts, tokenizer: Tokenizer, *, spaced: bool = False, progress: Progress = ignore_progress
 ) -> TokenRows:
-    """Return the tokens of some texts of a column; `spaced`: as if each stood after a space."""
+    """Return the tokens of some texts of a column; `spaced`: as if each followed a space."""
     column, name = texts.column, ("ids", tokenizer.sha256, spaced)
     if name not in column.tokenized:
         if column.key:
@@ -86,7 +86,7 @@ def tokenize_with_offsets(
 
             def build(writer: EntryWriter) -> Record:
                 tokens, spans = TokenWriter(writer, tokenizer), writer.array("spans", "int32")
-                for row, covered in _located(column, tokenizer, progress):
+                for row, covered in _encoded_with_offsets(column, tokenizer, progress):
                     tokens.add([row])
                     spans.write(covered)
                 return {}
@@ -94,15 +94,15 @@ def tokenize_with_offsets(
             entry = cached("spans", [column.key, tokenizer.sha256], build)
             rows, spans = open_tokens(entry), np.asarray(entry.arrays["spans"])
         else:
-            located = list(_located(column, tokenizer, progress))
-            rows = TokenRows.of(row for row, _ in located)
-            spans = np.array([span for _, covered in located for span in covered], dtype=np.int32)
+            tokenized = list(_encoded_with_offsets(column, tokenizer, progress))
+            rows = TokenRows.of(row for row, _ in tokenized)
+            spans = np.array([span for _, covered in tokenized for span in covered], dtype=np.int32)
         column.tokenized[name] = rows, spans.reshape(-1, 2)
-    tokens, every_span = column.tokenized[name]
-    return tokens if texts.rows is None else tokens.take(texts.rows), every_span
+    tokens, all_spans = column.tokenized[name]
+    return tokens if texts.rows is None else tokens.take(texts.rows), all_spans
 
 
-def _located(
+def _encoded_with_offsets(
     column: TextColumn, tokenizer: Tokenizer, progress: Progress
 ) -> Iterator[tuple[list[int], Sequence[tuple[int, int]]]]:
     """Yield the tokens of all texts of a column with the characters they cover."""

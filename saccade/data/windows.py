@@ -28,16 +28,18 @@ class Window:
 
 def cut_windows(questions: Questions, tokenizer: Tokenizer, template: InputTemplate, stride: int) -> list[Window]:
     """Return all rows of all questions, in order; neighbours share `stride` tokens of the context, at most half."""
-    contexts, every_span = tokenize_with_offsets(questions.contexts, tokenizer)
+    contexts, all_spans = tokenize_with_offsets(questions.contexts, tokenizer)
     heads = tokenize(questions.texts, tokenizer)
     windows: list[Window] = []
     for number, question in enumerate(questions):
         row = int(questions.numbers[number, 0])
         ids = contexts[row].tolist()
-        spans = [(first, last) for first, last in every_span[contexts.starts[row] : contexts.ends[row]].tolist()]
+        spans = [(first, last) for first, last in all_spans[contexts.starts[row] : contexts.ends[row]].tolist()]
         head = heads[number][: template.max_length // 3].tolist()  # room for the context
         room = template.max_length - 2 - len(template.separators) - len(head)
-        overlap = min(stride, room // 2)  # a base with few positions leaves less room than the settings ask for
+        overlap = min(
+            stride, room // 2
+        )  # an encoder with few positions may not have room for the stride of the settings
         for first in range(0, max(1, len(ids) - overlap), room - overlap):
             row_ids, second = template.build(head, ids[first : first + room])
             covered = spans[first : first + room]

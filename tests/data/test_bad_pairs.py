@@ -92,7 +92,7 @@ BAD_TABLES = [
     (
         "t.tsv",
         "source\ttarget\n\tb\na\t\n",
-        "t.tsv:1: an empty side in every pair, expected at least one whole pair; "
+        "t.tsv:1: an empty side in every pair, expected at least one complete pair; "
         "fill in the sides, or name another file",
     ),
     (
@@ -149,13 +149,13 @@ BAD_LINES: list[tuple[str | bytes, str | bytes, str]] = [
         "1\n2\n3\n",
         "1\n2\n",
         "a.en:3: no line 3 in a.de: a.en has 3 lines and a.de 2, expected as many in both; "
-        "look for a line that is missing, or broken in two",
+        "look for a line that is missing, or split in two",
     ),
     (
         "1\n",
         "1\n2\n3\n4",
         "a.de:2: no line 2 in a.en: a.en has 1 lines and a.de 4, expected as many in both; "
-        "look for a line that is missing, or broken in two",
+        "look for a line that is missing, or split in two",
     ),
     (
         "1\n2\n",
@@ -176,7 +176,7 @@ BAD_LINES: list[tuple[str | bytes, str | bytes, str]] = [
     (
         " \n\n",
         "1\n2\n",
-        "a.en:1: an empty side in every pair, expected at least one whole pair; "
+        "a.en:1: an empty side in every pair, expected at least one complete pair; "
         "fill in the sides, or name another file",
     ),
     ("1\n", "", "a.de:1: an empty file, expected text, csv, tsv or jsonl; name a file with data in it"),

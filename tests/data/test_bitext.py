@@ -139,21 +139,21 @@ def test_a_tenth_is_held_out_and_no_source_is_in_both_parts(tmp_path: Path) -> N
 
 
 def test_at_most_two_thousand_are_held_out_and_the_others_are_trained_on(tmp_path: Path, monkeypatch: Any) -> None:
-    assert bitext.MOST_HELD_OUT == 2000
+    assert bitext.MAX_HELD_OUT == 2000
     rows = spellings(1500)
     for most in (7, 30, 90):
-        monkeypatch.setattr(bitext, "MOST_HELD_OUT", most)
+        monkeypatch.setattr(bitext, "MAX_HELD_OUT", most)
         _, train, valid = split(tmp_path, rows)
         assert most * 0.8 <= len(valid) <= most
         assert len(train) + len(valid) == len(rows)
         assert not {source for source, _ in valid.texts} & {rows[line - 1][0] for line in train.lines}
-    monkeypatch.setattr(bitext, "MOST_HELD_OUT", 2000)
+    monkeypatch.setattr(bitext, "MAX_HELD_OUT", 2000)
     _, _, every = split(tmp_path, rows)
     assert {source for source, _ in valid.texts} < {source for source, _ in every.texts}
 
 
 def test_a_fraction_is_kept_whatever_its_size(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(bitext, "MOST_HELD_OUT", 10)
+    monkeypatch.setattr(bitext, "MAX_HELD_OUT", 10)
     rows = spellings(1000)
     _, train, valid = split(tmp_path, rows, valid_fraction=0.5)
     assert 430 < len(valid) < 570 and len(train) + len(valid) == 1000

@@ -206,7 +206,7 @@ def test_pieces_join_to_exactly_the_text_and_know_their_lines(tmp_path: Path, mo
 
 def test_a_text_without_line_ends_does_not_fill_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(documents_module, "PIECE", 1000)
-    monkeypatch.setattr(documents_module, "LONGEST_LINE", 4000)
+    monkeypatch.setattr(documents_module, "MAX_LINE", 4000)
     monkeypatch.setattr("saccade.data.tables.encodings.BLOCK", 1000)
     text = "x" * 20_500
     pieces = [piece.text for piece in documents(sniff(write(tmp_path, "a.txt", text)))]
@@ -297,7 +297,7 @@ def test_a_caller_adds_problems_of_its_own(tmp_path: Path) -> None:
 
 
 def test_over_long_fields_are_refused_where_they_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows_module, "LONGEST_FIELD", 1000)
+    monkeypatch.setattr(rows_module, "MAX_FIELD", 1000)
     found = sniff(write(tmp_path, "t.csv", 'text,label\nfine,1\nx,"' + "y\n" * 2000))
     with pytest.raises(BadRows, match=r"t.csv:3:3: the quote that opens here is not closed within 1,000 characters"):
         list(documents(found))

@@ -291,7 +291,7 @@ def test_labels_of_validation_rows_are_those_of_the_training_rows(tmp_path):
     with pytest.raises(DataError) as caught:
         read_labelled(two, label_set=train.label_set)
     assert str(caught.value) == (
-        f"{tmp_path / 'two.csv'}:3: 2 labels (ham, spam), expected one as in the training rows; leave one of them"
+        f"{tmp_path / 'two.csv'}:3: 2 labels (ham, spam), expected one as in the training rows; keep one of them"
     )
 
 
@@ -401,7 +401,7 @@ def test_one_text_cannot_be_split(tmp_path):
     with pytest.raises(DataError) as caught:
         rows.split(SplitSettings())
     assert str(caught.value) == (
-        f"{tmp_path / 't.csv'}: 1 row that differs from others, expected at least 2 to hold one out; add rows or "
+        f"{tmp_path / 't.csv'}: 1 distinct row, expected at least 2 to hold one out; add rows or "
         "name a file for validation"
     )
 

@@ -96,7 +96,7 @@ def flip(entry: Path) -> None:
     ("damage", "reason"),
     [
         (shorten, r"train.bin has [\d,]+ bytes, expected"),
-        (flip, "valid.bin has another checksum"),
+        (flip, "valid.bin has a different checksum"),
         (lambda entry: (entry / "valid.bin").unlink(), "FileNotFoundError"),
         (lambda entry: (entry / "entry.json").write_text("{"), "JSONDecodeError"),
         (lambda entry: (entry / "entry.json").write_text('{"version": 99}'), "version 99"),
@@ -175,7 +175,7 @@ def test_a_cache_that_cannot_be_written_is_named(
 ) -> None:
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("SACCADE_CACHE", str(tmp_path / "file" / "cache"))
-    with pytest.raises(ResourceError, match=r"the cache folder must take the data, .*set SACCADE_CACHE"):
+    with pytest.raises(ResourceError, match=r"the cache folder must be writable, .*set SACCADE_CACHE"):
         shards(source, tokenizer)
 
 

@@ -108,7 +108,7 @@ SHAPE = '{"data": [{"title": ..., "paragraphs": [{"context": ..., "qas": [...]}]
         ),
         (
             document(question(is_impossible=True)),
-            f"{Q1}is_impossible is true beside 1 answer, expected no answers; move them to "
+            f"{Q1}is_impossible is true with 1 answer, expected no answers; move them to "
             "'plausible_answers', or write false",
         ),
         (
@@ -230,7 +230,7 @@ def test_every_bad_question_of_every_article_is_named(tmp_path):
 
 
 def test_a_file_that_is_too_large_is_not_read_to_its_end(tmp_path, monkeypatch):
-    monkeypatch.setattr(squad, "MOST_CHARACTERS", 1000)
+    monkeypatch.setattr(squad, "MAX_CHARACTERS", 1000)
     (tmp_path / "bomb.json.gz").write_bytes(gzip.compress(b" " * 5_000_000))
     assert failure(tmp_path / "bomb.json.gz") == (
         "bomb.json.gz: more than 1.0 kB of text, expected a smaller file; divide it by articles into several files"
@@ -263,7 +263,7 @@ def test_articles_are_held_out_whole(tmp_path):
     with pytest.raises(DataError) as caught:
         one.split(SplitSettings())
     assert str(caught.value) == (
-        f"{tmp_path / 't.json'}: 1 article that differs from others, expected at least 2 to hold one out; add "
+        f"{tmp_path / 't.json'}: 1 distinct article, expected at least 2 to hold one out; add "
         "articles or name a file for validation"
     )
 

@@ -149,7 +149,7 @@ def test_every_way_to_cut_words_brings_any_text_back(cut, tmp_path):
 BAD = {
     "no files": ({}, "must hold tokenizer.json, vocab.txt, or vocab.json with merges.txt, but does not"),
     "merges alone": ({"merges.txt": "a b\n"}, "must hold tokenizer.json"),
-    "empty": ({"vocab.txt": ""}, "must have a token a line, but is empty"),
+    "empty": ({"vocab.txt": ""}, "must have one token per line, but is empty"),
     "twice": (
         {"vocab.txt": "[UNK]\n[CLS]\n[SEP]\nx\nx\n"},
         "vocab.txt:5: tokens must be unique, but 'x' is in line 4",

@@ -310,5 +310,5 @@ def test_other_rows_must_be_like_the_training_rows(ready, pairs, animals, tmp_pa
 def test_a_file_with_nothing_to_hold_back_is_refused(ready, tmp_path):
     path = tmp_path / "few.tsv"
     path.write_text("text\tlabel\n" + "the same cat\tyes\nthe same cat\tno\n" * 4)
-    with pytest.raises(DataError, match=rf"^{path}: 1 row that differs from others, expected at least 2"):
+    with pytest.raises(DataError, match=rf"^{path}: 1 distinct row, expected at least 2"):
         ready("text_classification", path)

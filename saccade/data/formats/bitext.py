@@ -27,9 +27,9 @@ from saccade.data.tokenization import tokenize
 from saccade.errors import DataError, UsageError
 
 HELD_OUT = 0.1  # at most this fraction is held out,
-MOST_HELD_OUT = 2000  # and so many pairs, where no fraction is given
+MAX_HELD_OUT = 2000  # and at most this many pairs, if no fraction is given
 SAMPLE = 20_000  # pairs that decide how to tokenize
-FEW_WORDS = 300  # different ones: phonemes, tags, labels
+FEW_WORDS = 300  # distinct ones: phonemes, tags, labels
 FEW_CHARACTERS = 512
 
 
@@ -63,16 +63,16 @@ class PairSettings:
     def __post_init__(self) -> None:
         if not 0 <= self.valid_fraction < 1:
             raise ValueError(f"valid_fraction must be at least 0 and below 1, but is {self.valid_fraction}")
-        for name, least in (("vocabulary_size", 0), ("max_length", 1)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} must be at least {least}, but is {getattr(self, name)}")
+        for name, minimum in (("vocabulary_size", 0), ("max_length", 1)):
+            if getattr(self, name) < minimum:
+                raise ValueError(f"{name} must be at least {minimum}, but is {getattr(self, name)}")
         for name in ("valid", "target", "alignments"):  # a run can be resumed from anywhere
             path = getattr(self, name)
             if path and (name != "target" or Path(path).is_file()):
                 object.__setattr__(self, name, str(Path(path).resolve()))
 
     def find(self, data: Path, target: str = "") -> PairFiles:
-        """Return the files of pairs; `target` where it has another name than for the training file."""
+        """Return the files of pairs; `target` if its name differs from that for the training file."""
         return find_pairs(data, source=self.source, target=target or self.target, encoding=self.encoding or None)
 
 
@@ -206,7 +206,7 @@ class PairReader:
         return self.source is self.target
 
     def notes(self) -> list[str]:
-        """Return what was skipped or truncated, for people."""
+        """Return notes for the user on what was skipped or truncated."""
         limit = f"of more than {self.settings.max_length} tokens"
         long = f"with a target {limit}" if self.settings.truncate else limit
         return [
@@ -224,17 +224,17 @@ class PairReader:
         source = self._truncate(pairs, source)
         fits = np.maximum(source.lengths, target.lengths) <= settings.max_length
         self._long = self._count(self._long, pairs, ~fits)
-        every = Bitext(source, target, pairs.origins.lines, PairTexts(pairs.sources, pairs.targets))
+        bitext = Bitext(source, target, pairs.origins.lines, PairTexts(pairs.sources, pairs.targets))
         if settings.valid:
-            return _take(every, np.flatnonzero(fits)), self.read_all(Path(settings.valid), progress)
+            return _take(bitext, np.flatnonzero(fits)), self.read_all(Path(settings.valid), progress)
         held_out = _held_out(pairs, settings.valid_fraction or HELD_OUT)
         train, valid = np.flatnonzero(fits & ~held_out), np.flatnonzero(fits & held_out)
-        if not settings.valid_fraction and len(valid) > MOST_HELD_OUT:
-            # Where a tenth is more than is needed, train on the pairs with the largest hashes too.
+        if not settings.valid_fraction and len(valid) > MAX_HELD_OUT:
+            # If a tenth is more than needed, the pairs with the largest hashes are trained on.
             hashes = pairs.source_hashes[valid]
-            needed = hashes < np.sort(hashes)[MOST_HELD_OUT]
+            needed = hashes < np.sort(hashes)[MAX_HELD_OUT]
             train, valid = np.concatenate([train, valid[~needed]]), valid[needed]
-        return _take(every, train), _take(every, valid)
+        return _take(bitext, train), _take(bitext, valid)
 
     def read_all(self, data: Path, progress: Progress = ignore_progress) -> Bitext:
         """Return all pairs of another file, laid out like the training file."""
@@ -244,9 +244,9 @@ class PairReader:
         )
 
     def encode(self, sources: Sequence[str]) -> list[list[int]]:
-        """Return the tokens of some sources, as the model may read them."""
-        most = self.settings.max_length if self.settings.truncate else None
-        return [ids[:most] for ids in self.source.encode_batch(sources)]
+        """Return the tokens of some sources, truncated if the settings ask for it."""
+        max_length = self.settings.max_length if self.settings.truncate else None
+        return [ids[:max_length] for ids in self.source.encode_batch(sources)]
 
     def target_lengths(self, data: Path) -> NDArray[np.int64]:
         """Return the number of tokens of every target of a file."""
@@ -263,7 +263,7 @@ class PairReader:
         return pairs, source, target
 
     def _truncate(self, pairs: Pairs, source: TokenRows) -> TokenRows:
-        """Return the sources, truncated where the settings say so."""
+        """Return the sources, truncated if the settings ask for it."""
         if not self.settings.truncate:
             return source
         self._truncated = self._count(self._truncated, pairs, source.lengths > self.settings.max_length)
@@ -291,7 +291,7 @@ def _target_rule(settings: PairSettings, data: Path) -> str:
         return settings.target
     try:
         return swap_rule(data, settings.target)
-    except DataError:  # names that have nothing in common: other data must name both sides themselves
+    except DataError:  # names with nothing in common: other data must name both files
         return ""
 
 
@@ -322,9 +322,9 @@ def _size(sides: Iterable[Texts]) -> int:
 
 def _train(kind: str, texts: Iterator[str], size: int) -> Tokenizer:
     specials = (BEGIN, END) if kind == "bpe" else (BEGIN, END, UNKNOWN)
-    least = 256 + len(specials)
-    if kind == "bpe" and size < least:
-        raise UsageError(f"data.vocabulary_size must be at least {least} for bpe (all bytes), but is {size}")
+    min_size = 256 + len(specials)
+    if kind == "bpe" and size < min_size:
+        raise UsageError(f"data.vocabulary_size must be at least {min_size} for bpe (all bytes), but is {size}")
     return train_tokenizer(kind, texts, size if kind == "bpe" else 1 << 16, specials, add_prefix_space=True)
 
 

@@ -20,7 +20,7 @@ from saccade.data.texts import NumberWriter, Texts, TextWriter
 
 @dataclass(frozen=True)
 class Documents:
-    """The documents of some files, read from the cache one by one when asked for."""
+    """The documents of some files, read from the cache on demand."""
 
     texts: Texts
     lines: NDArray[np.int64]
@@ -49,7 +49,7 @@ class Documents:
 def read_documents(
     files: Sequence[DataFile], *, column: str | None = None, progress: Progress = ignore_progress
 ) -> Documents:
-    """Return the documents of some files; they are parsed once, later calls open what the cache kept."""
+    """Return the documents of some files; they are parsed once, later calls read the cache."""
 
     def build(writer: EntryWriter) -> Record:
         texts, lines = TextWriter(writer, "texts"), NumberWriter(writer, "lines")
@@ -75,7 +75,7 @@ def read_documents(
 
 @dataclass(frozen=True)
 class PartDocument:
-    """A document, or the end or start of one that the split cuts in two, with its part."""
+    """A document with its part; the split may cut a document of running text in two."""
 
     part: Part
     document: Document
@@ -98,7 +98,7 @@ class Corpus:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What happened to the cached documents, for people."""
+        """Messages for the user about the cached documents."""
         return (*self.train.notes, *(self.valid.notes if self.valid is not None else ()))
 
     def texts(self, part: Part | None = None) -> Iterator[str]:
@@ -126,7 +126,7 @@ class Corpus:
                 yield PartDocument("valid", Document(document.text[before:], line, document.file), False)
 
     def _cut(self) -> int:
-        """Return how many characters of running text are to train on."""
+        """Return the number of characters of running text in the training part."""
         running = np.array([file.format == "text" for file in self.train.files], dtype=bool)
         total = int(self.train.characters[running[self.train.file_numbers]].sum())
         return int(total * (1.0 - self.settings.fraction))
@@ -139,7 +139,7 @@ def read_corpus(
     *,
     progress: Progress = ignore_progress,
 ) -> Corpus:
-    """Read the documents to train on and, where there are files of them, those to evaluate on."""
+    """Read the training documents, and the validation documents if they have files of their own."""
     train = read_documents(files, column=settings.column, progress=progress)
     held_out = None if valid is None else read_documents(valid, column=settings.column, progress=progress)
     return Corpus(train, held_out, settings)

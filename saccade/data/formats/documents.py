@@ -7,7 +7,7 @@ from pathlib import Path
 from saccade.data.tables.encodings import Position, text_blocks
 from saccade.data.tables.problems import BadRows, Problem, Problems
 from saccade.data.tables.progress import BytesRead
-from saccade.data.tables.rows import FORBIDDEN, LONGEST_LINE, forbidden_problem, rows
+from saccade.data.tables.rows import FORBIDDEN, MAX_LINE, forbidden_problem, rows
 from saccade.data.tables.sniffing import DataFile
 
 PIECE = 1 << 20  # characters
@@ -45,7 +45,7 @@ def documents(
 
 
 def text_column(file: DataFile) -> str | None:
-    """Return the column of the text where none is given: a usual name, or the only one (None: it has no name)."""
+    """Return the default text column: one with a usual name, or the only one (None: it has no name)."""
     by_name = {name.lower(): name for name in reversed(file.columns)}
     usual = next((by_name[name] for name in TEXT_COLUMNS if name in by_name), None)
     if usual is not None:
@@ -72,10 +72,10 @@ def _width(file: DataFile) -> int:
 
 
 def _pieces(file: DataFile, collected: Problems, on_bytes: BytesRead | None) -> Iterator[Document]:
-    """Yield a text file in pieces of whole lines of about a megabyte."""
+    """Yield a text file in pieces of about a megabyte that end at line ends."""
     pending, line, has_text = "", 1, False
     position = Position()
-    blocks = text_blocks(file.path, packed=file.gzip, encoding=file.encoding, on_bytes=on_bytes)
+    blocks = text_blocks(file.path, compressed=file.gzip, encoding=file.encoding, on_bytes=on_bytes)
     try:
         for block in blocks:
             _note_forbidden(file, block, position, collected)
@@ -109,7 +109,7 @@ def safe_cut(text: str) -> int:
     """Return where to end a piece: after the last single newline between two words, so that the tokens stay the same.
 
     A run of white space is one token to many tokenizers; without such a newline, after the last newline; inside a line
-    only when it is too long to hold. 0 means: read on.
+    only when it is too long to hold. 0: read more first.
     """
     last = text.rfind("\n")
     position = last
@@ -119,4 +119,4 @@ def safe_cut(text: str) -> int:
         position = text.rfind("\n", 0, position)
     if last >= 0:
         return last + 1
-    return len(text) if len(text) > LONGEST_LINE else 0
+    return len(text) if len(text) > MAX_LINE else 0

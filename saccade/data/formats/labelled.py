@@ -22,16 +22,15 @@ from saccade.data.splitting import SplitSettings, hold_out
 from saccade.data.tables.columns import split_labels
 from saccade.data.tables.encodings import Position
 from saccade.data.tables.numbers import is_number
-from saccade.data.tables.problems import BadRows, ControlCharacters, Problem, Problems
+from saccade.data.tables.problems import BadRows, ControlCharacters, Problem, Problems, did_you_mean
 from saccade.data.tables.progress import BytesRead, FileProgress
 from saccade.data.tables.rows import FORBIDDEN, Lines, Row, forbidden_problem, rows
 from saccade.data.texts import NumberWriter, Texts, TextWriter
-from saccade.errors import suggest
 
 Value = TypeVar("Value")
 
 LISTED = 20  # labels named in a message
-STRATA = 10  # ranges of numbers that each give a fraction to the held-out rows
+STRATA = 10  # quantiles of the numbers, a fraction of each is held out
 
 
 @dataclass(frozen=True)
@@ -48,9 +47,9 @@ class Labelled:
 
     texts: Texts
     seconds: Texts
-    """second text of each row, or nothing at all"""
+    """second text of each row, or empty"""
     labels: tuple[tuple[str, ...], ...]
-    """labels of each row: one, or any number of them where `multi_label`; nothing at all where there are numbers"""
+    """labels of each row: one, or any number of them where `multi_label`; empty if the rows have numbers"""
     numbers: tuple[float, ...]
     label_set: LabelSet
     """every label there is, sorted"""
@@ -63,7 +62,7 @@ class Labelled:
         return len(self.texts)
 
     def notes(self) -> list[str]:
-        """Return what was done to the rows, for people."""
+        """Return notes for the user on how the rows were read."""
         return [*self.cache_notes, *self.replaced.notes()]
 
     def fingerprint(self) -> str:
@@ -106,8 +105,8 @@ def read_labelled(
 ) -> Labelled:
     """Return all rows, without white space around texts and labels; bad rows are raised together.
 
-    With `label_set`, that of the training rows, every label must be in it. The files are parsed once; later calls open
-    what the cache kept.
+    With `label_set`, that of the training rows, every label must be in it. The files are parsed once; later calls
+    read the cache.
     """
     entry = _parsed(files, progress)
     paths = tuple(file.path for file in files.files)
@@ -116,21 +115,22 @@ def read_labelled(
     parsed = [tuple(split_labels(cell)) for cell in cells]
     multi_label = any(len(labels) > 1 for labels in parsed) if label_set is None else label_set.multi_label
     problems, numbers = Problems(), list[float]()
-    known = None if label_set is None else LabelSet(label_set.names, multi_label)
     for row, labels in enumerate(parsed):
         origin = (origins.file(row), int(origins.lines[row]))
         if files.numbers:
             problem = _number_problem(*origin, cells[row])
         else:
-            problem = _label_problem(*origin, labels, multi_label, known)
+            problem = _label_problem(*origin, labels, multi_label, label_set)
         if problem is not None:
             problems.add(problem)
         elif files.numbers:
             numbers.append(float(cells[row]))
     problems.check()
-    names = tuple(sort_labels({label for labels in parsed for label in labels})) if known is None else known.names
+    names = (
+        tuple(sort_labels({label for labels in parsed for label in labels})) if label_set is None else label_set.names
+    )
     if not files.numbers and label_set is None:
-        _check_variety(origins.file(0), len(parsed), names, multi_label)
+        _check_label_count(origins.file(0), len(parsed), names, multi_label)
     count, number, line = entry.record["replaced"]
     return Labelled(
         texts=Texts.open(entry, "texts"),
@@ -173,7 +173,7 @@ def _parsed(files: LabelledFiles, progress: Progress) -> Entry:
         return {"replaced": [replaced.count, first, replaced.line]}
 
     columns = None if files.columns is None else [files.columns.text, files.columns.label, files.columns.second]
-    key = [[file_key(file) for file in files.files], columns, list(files.file_labels), files.whole_files]
+    key = [[file_key(file) for file in files.files], columns, list(files.file_labels), files.one_text_per_file]
     return cached("labelled", key, build)
 
 
@@ -188,8 +188,8 @@ def parse_labelled(
         yield from rows(file, names, lists=lists, problems=problems, on_bytes=on_bytes, replaced=replaced)
         return
     lines = Lines(file, on_bytes, replaced=replaced)
-    if files.whole_files:
-        text = _whole_text(lines, problems)
+    if files.one_text_per_file:
+        text = _file_text(lines, problems)
         yield from [] if text is None else [Row((text, files.file_labels[number]), 1)]
         return
     try:
@@ -199,13 +199,13 @@ def parse_labelled(
             if bad is not None:
                 problems.add(forbidden_problem(file.path, lines.number, bad.start() + 1, bad.group()))
             elif line.strip():
-                cells = (line, files.file_labels[number]) if files.file_labels else _cut_labels(line)
+                cells = (line, files.file_labels[number]) if files.file_labels else _parse_fasttext_line(line)
                 yield Row(cells, lines.number)
     except BadRows as fatal:
         raise problems.fail(fatal) from fatal
 
 
-def _whole_text(lines: Lines, problems: Problems) -> str | None:
+def _file_text(lines: Lines, problems: Problems) -> str | None:
     """Return all lines of a file as one text, or None if it has a forbidden character."""
     text = "".join(lines)
     bad = FORBIDDEN.search(text)
@@ -217,8 +217,8 @@ def _whole_text(lines: Lines, problems: Problems) -> str | None:
     return None
 
 
-def _cut_labels(line: str) -> tuple[str, str]:
-    """Return the text behind the labels that a line starts with, and these labels."""
+def _parse_fasttext_line(line: str) -> tuple[str, str]:
+    """Return the text of a line after its leading labels, and these labels."""
     labels = []
     while line.startswith(LABEL_PREFIX):
         word, _, line = line.partition(" ")
@@ -226,7 +226,7 @@ def _cut_labels(line: str) -> tuple[str, str]:
     return line, "|".join(labels)
 
 
-def _check_variety(path: Path, count: int, names: Sequence[str], multi_label: bool) -> None:
+def _check_label_count(path: Path, count: int, names: Sequence[str], multi_label: bool) -> None:
     """Refuse labels from which nothing can be learned: only one, or nearly as many as rows."""
     if len(names) < 2 and not multi_label:
         step = "add rows with another label, or name its column with data.label_column=NAME"
@@ -264,20 +264,18 @@ def _number_problem(path: Path, line: int, value: str) -> Problem | None:
 
 
 def _label_problem(
-    path: Path, line: int, labels: Sequence[str], multi_label: bool, known: LabelSet | None
+    path: Path, line: int, labels: Sequence[str], multi_label: bool, label_set: LabelSet | None
 ) -> Problem | None:
     if not labels and not multi_label:
         return Problem(path, line, None, "no label", "a label in every row", "fill it in or delete the row")
     if len(labels) > 1 and not multi_label:
         what = f"{len(labels)} labels ({', '.join(labels)})"
-        return Problem(path, line, None, what, "one as in the training rows", "leave one of them")
-    unknown = next((label for label in labels if known is not None and label not in known.names), None)
-    if unknown is None or known is None:
+        return Problem(path, line, None, what, "one as in the training rows", "keep one of them")
+    unknown = next((label for label in labels if label_set is not None and label not in label_set.names), None)
+    if unknown is None or label_set is None:
         return None
-    names = sort_labels(set(known.names))
-    suggestion = suggest(unknown, names)
+    names = sort_labels(set(label_set.names))
     more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
-    hint = suggestion if "did you mean" in suggestion else ""
     step = "correct it, or add rows with this label to the training data"
-    expected = f"one of the training rows: {', '.join(names[:LISTED])}{more}{hint}"
+    expected = f"one of the training rows: {', '.join(names[:LISTED])}{more}{did_you_mean(unknown, names)}"
     return Problem(path, line, None, f"label '{unknown}'", expected, step)

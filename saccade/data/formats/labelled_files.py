@@ -14,7 +14,7 @@ from saccade.data.tables.rows import Lines
 from saccade.data.tables.sniffing import FORMATS, DataFile, sniff
 from saccade.errors import DataError
 
-SHOWN = 3  # files described to people
+SHOWN = 3  # files described to the user
 LABEL_PREFIX = "__label__"  # starts each label of a line, as in files of fastText
 SPLIT_NAMES = {"train", "training", "valid", "validation", "val", "dev", "test"}
 
@@ -27,18 +27,18 @@ class LabelledFiles:
     columns: Columns | None = None
     file_labels: tuple[str, ...] = ()
     """label of each file, where its name or folder is the label"""
-    whole_files: bool = False
-    """whether each file is one text, in a folder named as its label"""
+    one_text_per_file: bool = False
+    """whether each file is one text, in a folder named after its label"""
     numbers: bool = False
     """whether the labels are numbers to be predicted"""
 
     def notes(self) -> list[str]:
-        """Describe the files for people."""
+        """Describe the files for the user."""
         notes = [file.describe() for file in self.files[:SHOWN]]
         notes += [f"... {len(self.files)} files in total"] if len(self.files) > SHOWN else []
         if self.columns is not None:
             return notes + self.columns.notes()
-        if self.whole_files:
+        if self.one_text_per_file:
             counts = Counter(self.file_labels)
             return [*notes, "labels by folder: " + ", ".join(f"{label} ({count:,})" for label, count in counts.items())]
         if self.file_labels:
@@ -92,19 +92,19 @@ def _files(path: Path) -> list[Path]:
         plain = [entry for entry in entries if entry.is_file() and not entry.name.startswith(".")]
     except OSError as error:
         raise explain(path, error) from error
-    known = any(Path(entry.name.removesuffix(".gz")).suffix.lower() in FORMATS for entry in plain)
-    return plain if plain and not known else find(path)
+    has_extension = any(Path(entry.name.removesuffix(".gz")).suffix.lower() in FORMATS for entry in plain)
+    return plain if plain and not has_extension else find(path)
 
 
 def _find_lines(path: Path, files: Sequence[DataFile], numbers: bool) -> LabelledFiles:
-    """Plain text: lines that start with their labels, or one file of lines for each label."""
+    """Return plain text files: lines that start with their labels, or one file or folder per label."""
     if numbers:
         raise DataError(f"{path}: plain text, expected a table with a column of numbers; name a csv, tsv or jsonl file")
     if all(next((line for line in Lines(file) if line.strip()), "").startswith(LABEL_PREFIX) for file in files):
         return LabelledFiles(tuple(files))
     folders = [file.path.parent.name for file in files]
     if len(set(folders)) > 1 and not set(folders) <= SPLIT_NAMES:
-        return LabelledFiles(tuple(files), file_labels=tuple(folders), whole_files=True)
+        return LabelledFiles(tuple(files), file_labels=tuple(folders), one_text_per_file=True)
     labels = _labels_by_name([file.path.name for file in files])
     if len(files) > 1 and len(set(folders)) == 1 and not set(labels) <= SPLIT_NAMES:
         return LabelledFiles(tuple(files), file_labels=tuple(labels))
@@ -118,7 +118,7 @@ def _find_lines(path: Path, files: Sequence[DataFile], numbers: bool) -> Labelle
 
 
 def _uneven_row(file: DataFile) -> Problem | None:
-    """Return the row because of which a table of tabs looked like plain text, if this is one."""
+    """Return the row because of which a table of tabs looked like plain text, if it is one."""
     first: int | None = None
     for number, line in enumerate(Lines(file), 1):
         tabs = line.count("\t")

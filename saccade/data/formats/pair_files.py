@@ -13,7 +13,7 @@ from saccade.data.tables.rows import Lines, pick_columns, rows
 from saccade.data.tables.sniffing import DataFile, sniff
 from saccade.errors import DataError, UsageError
 
-SHOWN = 3  # files described to people
+SHOWN = 3  # files described to the user
 # Usual names of the two columns, in lower case; the first pair that a table has is read.
 COLUMN_NAMES = (
     ("source", "target"),
@@ -47,7 +47,7 @@ class PairFiles:
     """columns that hold lists of strings"""
 
     def notes(self) -> list[str]:
-        """Describe the files for people, and which columns or lines make a pair."""
+        """Describe the files for the user, and which columns or lines make a pair."""
         files = [file for pair in zip_longest(self.sources, self.targets) for file in pair if file is not None]
         notes = [file.describe() for file in files[:SHOWN]]
         notes += [f"... {len(files)} files in total"] if len(files) > SHOWN else []
@@ -74,7 +74,7 @@ def find_pairs(path: Path, *, source: str = "", target: str = "", encoding: str 
     files = [sniff(file, encoding=encoding) for file in find(path)]
     formats = sorted({file.format for file in files})
     if len(formats) > 1:
-        examples = ", ".join(f"{file.path.name} is {file.format}" for file in _one_of_each_format(files))
+        examples = ", ".join(f"{file.path.name} is {file.format}" for file in _first_of_each_format(files))
         raise DataError(f"{path}: {examples}, expected files of one format; name the file you mean")
     if formats == ["text"]:
         return _find_lines(files, Path(path).is_dir(), source, target, encoding)
@@ -87,7 +87,7 @@ def find_pairs(path: Path, *, source: str = "", target: str = "", encoding: str 
     return replace(tables[0], sources=tuple(table.sources[0] for table in tables))
 
 
-def _one_of_each_format(files: Sequence[DataFile]) -> list[DataFile]:
+def _first_of_each_format(files: Sequence[DataFile]) -> list[DataFile]:
     return list({file.format: file for file in reversed(files)}.values())
 
 

@@ -48,7 +48,7 @@ class Skipped:
         return replace(self, count=self.count + count)
 
     def note(self, noun: str, what: str) -> list[str]:
-        """Return one line for people, if anything was skipped."""
+        """Return a note for the user if anything was skipped."""
         if self.file is None:
             return []
         return [f"{self.count:,} {noun}{'' if self.count == 1 else 's'} {what} (first: {self.file.name}:{self.line})"]
@@ -56,7 +56,7 @@ class Skipped:
 
 @dataclass(frozen=True, eq=False)
 class Pairs(Sequence[Pair]):
-    """Pairs of files, read from the cache one by one when asked for."""
+    """Pairs of files, read from the cache on demand."""
 
     sources: Texts
     targets: Texts
@@ -92,14 +92,14 @@ class Pairs(Sequence[Pair]):
 
 
 def empty_note(empty: Skipped) -> list[str]:
-    """Return one line for people on pairs with an empty side."""
+    """Return a note for the user on pairs with an empty side."""
     return empty.note("pair", "with an empty side skipped")
 
 
 def read_pairs(files: PairFiles, *, progress: Progress = ignore_progress) -> Pairs:
     """Return all pairs without white space around the sides; bad rows are raised together.
 
-    The files are parsed once; later calls open what the cache kept.
+    The files are parsed once; later calls read the cache.
     """
 
     def build(writer: EntryWriter) -> Record:
@@ -137,7 +137,7 @@ def read_pairs(files: PairFiles, *, progress: Progress = ignore_progress) -> Pai
 def parse_pairs(files: PairFiles, progress: Progress = ignore_progress) -> Iterator[tuple[int, Pair]]:
     """Yield the number of the file and every pair, those with an empty side too; bad rows are raised at the end."""
     problems, total = Problems(), FileProgress([*files.sources, *files.targets], progress)
-    whole = 0
+    complete = 0
     for number, source in enumerate(files.sources):
         if files.targets:
             reports = (total.of(number), total.of(len(files.sources) + number))
@@ -145,12 +145,14 @@ def parse_pairs(files: PairFiles, progress: Progress = ignore_progress) -> Itera
         else:
             pairs = _table_pairs(source, files.columns, problems, total.of(number))
         for pair in pairs:
-            whole += bool(pair.source and pair.target)
+            complete += bool(pair.source and pair.target)
             yield number, pair
-    if not whole and not problems.count:
+    if not complete and not problems.count:
         file = files.sources[0].path
         what = "an empty side in every pair"
-        problems.add(Problem(file, 1, None, what, "at least one whole pair", "fill in the sides, or name another file"))
+        problems.add(
+            Problem(file, 1, None, what, "at least one complete pair", "fill in the sides, or name another file")
+        )
     problems.check()
 
 
@@ -169,7 +171,7 @@ def _line_pairs(
     source: DataFile, target: DataFile, problems: Problems, on_bytes: tuple[BytesRead, BytesRead]
 ) -> Iterator[Pair]:
     """Yield line n of one file with line n of the other."""
-    # A lone return inside a line must not move the lines behind it; it ends lines only where nothing else does.
+    # A lone carriage return inside a line must not shift the following lines; it ends lines only if nothing else does.
     left, right = (
         Lines(file, report, translate=file.newline == "\r")
         for file, report in zip((source, target), on_bytes, strict=True)
@@ -178,7 +180,7 @@ def _line_pairs(
         for source_line, target_line in zip_longest(left, right):
             left.recent.clear()
             right.recent.clear()
-            if source_line is None or target_line is None:  # read on to count the lines
+            if source_line is None or target_line is None:  # keep reading to count the lines
                 continue
             if _is_clean(left, source_line, problems) and _is_clean(right, target_line, problems):
                 yield Pair(source_line.strip(), target_line.strip(), left.number, source.path)
@@ -187,7 +189,7 @@ def _line_pairs(
     if left.number != right.number:
         short, long = sorted((left, right), key=lambda lines: lines.number)
         counts = f"{left.path.name} has {left.number:,} lines and {right.path.name} {right.number:,}"
-        step = "look for a line that is missing, or broken in two"
+        step = "look for a line that is missing, or split in two"
         what = f"no line {short.number + 1:,} in {short.path.name}: {counts}"
         problems.add(Problem(long.path, short.number + 1, None, what, "as many in both", step))
 

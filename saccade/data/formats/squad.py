@@ -19,13 +19,13 @@ from saccade.data.splitting import SplitSettings, hold_out
 from saccade.data.tables.encodings import explain, marked_encoding, text_blocks
 from saccade.data.tables.files import find
 from saccade.data.tables.problems import BadRows, Problem, Problems
-from saccade.data.tables.sniffing import people_size
+from saccade.data.tables.sniffing import format_size
 from saccade.data.texts import NumberWriter, Texts, TextWriter
 from saccade.errors import DataError
 
-MOST_CHARACTERS = 1 << 28  # of a whole file, unpacked; ten times the largest SQuAD
-LONGEST_CONTEXT = 1 << 20  # characters
-LONGEST_QUESTION = 1 << 14
+MAX_CHARACTERS = 1 << 28  # of a decompressed file; ten times the largest SQuAD
+MAX_CONTEXT = 1 << 20  # characters
+MAX_QUESTION = 1 << 14
 DAMAGED = re.compile("[\x00\ud800-\udfff]")
 SHAPE = '{"data": [{"title": ..., "paragraphs": [{"context": ..., "qas": [...]}]}]}'
 
@@ -74,18 +74,18 @@ class Questions(Sequence[Question]):
 
     @classmethod
     def of(cls, questions: Iterable[Question]) -> Questions:
-        """Keep questions in memory."""
-        every = list(questions)
-        contexts = list(dict.fromkeys(question.context for question in every))
-        titles = list(dict.fromkeys(question.title for question in every))
-        answers = [answer for question in every for answer in question.answers]
+        """Build the columns in memory."""
+        items = list(questions)
+        contexts = list(dict.fromkeys(question.context for question in items))
+        titles = list(dict.fromkeys(question.title for question in items))
+        answers = [answer for question in items for answer in question.answers]
         return cls(
-            Texts.of(question.id for question in every),
-            Texts.of(question.question for question in every),
+            Texts.of(question.id for question in items),
+            Texts.of(question.question for question in items),
             Texts.of(contexts),
             Texts.of(titles),
             Texts.of(answer.text for answer in answers),
-            np.array(list(_numbers(every, contexts, titles)), dtype=np.int64).reshape(-1, 5),
+            np.array(list(_numbers(items, contexts, titles)), dtype=np.int64).reshape(-1, 5),
             np.array([answer.start for answer in answers], dtype=np.int64),
         )
 
@@ -132,7 +132,7 @@ class Squad:
         return len(self.questions)
 
     def notes(self) -> list[str]:
-        """Describe the questions for people."""
+        """Describe the questions for the user."""
         articles = len(np.unique(self.questions.numbers[:, 2]))
         answered = int((self.questions.numbers[:, 4] > self.questions.numbers[:, 3]).sum())
         counts = f"{len(self):,} questions about {articles:,} article{'' if articles == 1 else 's'}"
@@ -157,9 +157,9 @@ class Squad:
 
 
 def read_squad(path: Path, *, encoding: str = "utf-8", progress: Progress = ignore_progress) -> Squad:
-    """Return all questions of a file; what breaks a rule is raised together, with article and question.
+    """Return all questions of a file; bad questions are raised together, with article and id.
 
-    The file is parsed once; later calls open what the cache kept.
+    The file is parsed once; later calls read the cache.
     """
     path = Path(path)
     if path.is_dir():
@@ -167,25 +167,25 @@ def read_squad(path: Path, *, encoding: str = "utf-8", progress: Progress = igno
     (path,) = find(path)
 
     def build(writer: EntryWriter) -> Record:
-        every = parse_squad(path, encoding)
+        items = parse_squad(path, encoding)
         progress(0.5)
-        contexts = list(dict.fromkeys(question.context for question in every))
-        titles = list(dict.fromkeys(question.title for question in every))
+        contexts = list(dict.fromkeys(question.context for question in items))
+        titles = list(dict.fromkeys(question.title for question in items))
         columns: dict[str, Iterable[str]] = {
-            "ids": (question.id for question in every),
-            "texts": (question.question for question in every),
+            "ids": (question.id for question in items),
+            "texts": (question.question for question in items),
             "contexts": contexts,
             "titles": titles,
-            "answers": (answer.text for question in every for answer in question.answers),
+            "answers": (answer.text for question in items for answer in question.answers),
         }
         for name, texts in columns.items():
             column = TextWriter(writer, name)
             for text in texts:
                 column.add(text)
             column.flush()
-        writer.array("numbers", "int64").write(list(_numbers(every, contexts, titles)))
+        writer.array("numbers", "int64").write(list(_numbers(items, contexts, titles)))
         starts = NumberWriter(writer, "starts")
-        for question in every:
+        for question in items:
             for answer in question.answers:
                 starts.add(answer.start)
         starts.flush()
@@ -212,13 +212,13 @@ def parse_squad(path: Path, encoding: str) -> list[Question]:
 
 
 def is_squad(path: Path) -> bool:
-    """Whether a file is called .json and starts as SQuAD files do."""
+    """Whether a file is named .json and starts like a SQuAD file."""
     if not path.name.lower().removesuffix(".gz").endswith(".json"):
         return False
     try:
         with path.open("rb") as stream:
             head = stream.read(4)
-        blocks = text_blocks(path, packed=head[:2] == b"\x1f\x8b", encoding=marked_encoding(head) or "utf-8")
+        blocks = text_blocks(path, compressed=head[:2] == b"\x1f\x8b", encoding=marked_encoding(head) or "utf-8")
         text = next(iter(blocks), "")
     except (OSError, DataError):  # reading it reports what is wrong
         return False
@@ -226,7 +226,7 @@ def is_squad(path: Path) -> bool:
 
 
 def _load(path: Path, encoding: str) -> object:
-    """Return the JSON of a file of at most `MOST_CHARACTERS`."""
+    """Return the JSON of a file of at most `MAX_CHARACTERS`."""
     try:
         with path.open("rb") as stream:
             head = stream.read(4)
@@ -234,11 +234,11 @@ def _load(path: Path, encoding: str) -> object:
         raise explain(path, error) from error
     parts: list[str] = []
     size = 0
-    for block in text_blocks(path, packed=head[:2] == b"\x1f\x8b", encoding=marked_encoding(head) or encoding):
+    for block in text_blocks(path, compressed=head[:2] == b"\x1f\x8b", encoding=marked_encoding(head) or encoding):
         parts.append(block)
         size += len(block)
-        if size > MOST_CHARACTERS:
-            what, expected = f"more than {people_size(MOST_CHARACTERS)} of text", "a smaller file"
+        if size > MAX_CHARACTERS:
+            what, expected = f"more than {format_size(MAX_CHARACTERS)} of text", "a smaller file"
             raise BadRows([Problem(path, None, None, what, expected, "divide it by articles into several files")])
     try:
         return json.loads("".join(parts))
@@ -269,7 +269,7 @@ class _Reader:
             self._context = f"article {number}: "
             title = article.get("title", "")
             for paragraph in self._objects(article, "paragraphs"):
-                context = self._text(paragraph, "context", LONGEST_CONTEXT)
+                context = self._text(paragraph, "context", MAX_CONTEXT)
                 for item in self._objects(paragraph, "qas") if context else ():
                     question = self._question(item, context, title if isinstance(title, str) else "", number)
                     if question is not None:
@@ -277,7 +277,7 @@ class _Reader:
         self._context = ""
 
     def _objects(self, owner: object, key: str) -> Iterator[Json]:
-        """Yield the objects in the list under a key; problems between them are those of their owner."""
+        """Yield the objects in the list under a key; problems between them are reported for their owner."""
         context = self._context
         items = owner.get(key) if isinstance(owner, dict) else None
         if not isinstance(items, list):
@@ -288,13 +288,13 @@ class _Reader:
             if isinstance(item, dict):
                 yield item
             else:
-                self.add(f"item {number} of '{key}' is {_shown(item)}", "an object", f"write it as {SHAPE}")
+                self.add(f"item {number} of '{key}' is {_preview(item)}", "an object", f"write it as {SHAPE}")
 
     def _text(self, owner: Json, key: str, max_length: int) -> str:
         """Return the text under a key; empty if there is a problem with it."""
         text = owner.get(key)
         if not isinstance(text, str) or not text.strip():
-            what = f"'{key}' is {_shown(text)}" if key in owner else f"no '{key}'"
+            what = f"'{key}' is {_preview(text)}" if key in owner else f"no '{key}'"
             self.add(what, "some text", "fill it in or delete the entry")
             return ""
         if len(text) > max_length:
@@ -318,13 +318,13 @@ class _Reader:
         elif key in self._ids:
             self.add("an id that another question has", "an id of its own for every question", "change one of them")
         self._ids.add(key)
-        question = self._text(item, "question", LONGEST_QUESTION)
+        question = self._text(item, "question", MAX_QUESTION)
         answers = [self._answer(answer, context) for answer in self._objects(item, "answers")]
         impossible = item.get("is_impossible", not answers)
         if impossible is not True and impossible is not False:
-            self.add(f"'is_impossible' is {_shown(impossible)}", "true or false", "correct it or leave it out")
+            self.add(f"'is_impossible' is {_preview(impossible)}", "true or false", "correct it or leave it out")
         elif impossible is True and answers:
-            what = f"is_impossible is true beside {len(answers)} answer{'' if len(answers) == 1 else 's'}"
+            what = f"is_impossible is true with {len(answers)} answer{'' if len(answers) == 1 else 's'}"
             self.add(what, "no answers", "move them to 'plausible_answers', or write false")
         elif impossible is False and not answers:
             self.add("no answers", "at least one", 'add one, or write "is_impossible": true')
@@ -335,27 +335,27 @@ class _Reader:
 
     def _answer(self, answer: Json, context: str) -> Answer | None:
         """Return one answer that is in the context at its start."""
-        text = self._text(answer, "text", LONGEST_CONTEXT)
+        text = self._text(answer, "text", MAX_CONTEXT)
         start = answer.get("answer_start")
         if not text:
             return None
         if not isinstance(start, int) or isinstance(start, bool):
-            self.add(f"'answer_start' is {_shown(start)}", "a whole number", "count characters from 0")
+            self.add(f"'answer_start' is {_preview(start)}", "a whole number", "count characters from 0")
             return None
         if start >= 0 and context.startswith(text, start):
             return Answer(text, start)
         positions = [match.start() for match in re.finditer(re.escape(text), context)]
         near = min(positions, key=lambda position: abs(position - start), default=None)
-        what = f"at character {start} is {_shown(context[start : start + len(text)])}"
+        what = f"at character {start} is {_preview(context[start : start + len(text)])}"
         if not 0 <= start < len(context):
             what = f"'answer_start' is {start} in a context of {len(context):,} characters"
         step = "correct answer_start" if positions else "correct the answer or the context, which does not hold it"
         hint = f" (it is at {near})" if near is not None else ""
-        self.add(what, f"the answer {_shown(text)}{hint}", step)
+        self.add(what, f"the answer {_preview(text)}{hint}", step)
         return None
 
 
-def _shown(value: object) -> str:
+def _preview(value: object) -> str:
     """Return a value as JSON, shortened."""
     text = f"'{value}'" if isinstance(value, str) else json.dumps(value)
     return text if len(text) <= 60 else text[:57] + "..."

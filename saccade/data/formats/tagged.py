@@ -18,7 +18,7 @@ from saccade.data.fingerprints import hash_lines
 from saccade.data.splitting import SplitSettings, hold_out
 from saccade.data.tables.encodings import explain
 from saccade.data.tables.files import find
-from saccade.data.tables.problems import ControlCharacters, Problem, Problems
+from saccade.data.tables.problems import ControlCharacters, Problem, Problems, did_you_mean
 from saccade.data.tables.progress import BytesRead, FileProgress
 from saccade.data.tables.rows import FORBIDDEN, Lines, forbidden_problem
 from saccade.data.tables.sniffing import DataFile, sniff
@@ -26,9 +26,9 @@ from saccade.data.text.tokenizers import Tokenizer
 from saccade.data.texts import NumberWriter, Texts, TextWriter
 from saccade.data.token_rows import TokenArray
 from saccade.data.tokenization import tokenize
-from saccade.errors import DataError, suggest
+from saccade.errors import DataError
 
-CONLL_SUFFIXES = (".conll", ".conll03", ".iob", ".iob2", ".bio")  # names of files that can hold nothing else
+CONLL_SUFFIXES = (".conll", ".conll03", ".iob", ".iob2", ".bio")  # used for CoNLL files only
 SUFFIXES = (*CONLL_SUFFIXES, ".tsv", ".txt")
 OUTSIDE = "O"
 DOCUMENT = "-DOCSTART-"
@@ -82,7 +82,7 @@ class Sentences(Sequence[Sentence]):
     def tokenize(
         self, tokenizer: Tokenizer, *, spaced: bool = False, progress: Progress = ignore_progress
     ) -> list[list[TokenArray]]:
-        """Return the tokens of each word of each sentence; `spaced`: as if each word stood after a space."""
+        """Return the tokens of each word of each sentence; `spaced`: as if each word followed a space."""
         tokens = tokenize(self.words, tokenizer, spaced=spaced, progress=progress)
         bounds = zip(self.starts.tolist(), self.ends.tolist(), strict=True)
         return [[tokens[word] for word in range(start, end)] for start, end in bounds]
@@ -105,7 +105,7 @@ class Tagged:
         return len(self.sentences)
 
     def notes(self) -> list[str]:
-        """Describe the sentences for people."""
+        """Describe the sentences for the user."""
         count = int((self.sentences.ends - self.sentences.starts).sum())
         notes = [f"{len(self):,} sentences, {count:,} words, tags: {_listed(self.names)}"]
         if self.wordless:
@@ -151,7 +151,7 @@ def read_tagged(
     """Return all sentences of a file or of the files in a folder; bad lines are raised together.
 
     With `tags`, those of the training sentences, every tag must be among them. The files are parsed once; later calls
-    open what the cache kept.
+    read the cache.
     """
     files = [sniff(file, encoding=encoding) for file in _files(Path(path))]
     table = next((file for file in files if file.format in ("csv", "jsonl")), None)
@@ -181,7 +181,7 @@ def _build(writer: EntryWriter, files: Sequence[DataFile], tags: Sequence[str] |
     lines, ends, numbers = (NumberWriter(writer, name) for name in ("lines", "ends", "files"))
     problems, replaced = Problems(), ControlCharacters()
     parsed = list(parse_tagged(files, problems, replaced, progress))
-    if tags is not None:  # all that is wrong with a file is reported together
+    if tags is not None:  # all problems of a file are reported together
         _check_tags([sentence for _, sentence, _ in parsed], tags, problems)
     count = 0
     for number, sentence, _ in parsed:
@@ -215,7 +215,7 @@ def parse_tagged(
 
 
 def is_tagged(path: Path) -> bool:
-    """Whether a file, or one in a folder, has a name that only files of tagged words have."""
+    """Whether a file, or one in a folder, has the suffix of a CoNLL file."""
     names = [entry.name for entry in path.glob("*")] if path.is_dir() else [path.name]
     return any(name.lower().removesuffix(".gz").endswith(CONLL_SUFFIXES) for name in names)
 
@@ -270,7 +270,7 @@ def _shape(blocks: Sequence[Sequence[_Line]]) -> tuple[_Line | None, set[str]]:
 def _sentence(
     path: Path, block: Sequence[_Line], first: _Line | None, tags: set[str], problems: Problems
 ) -> tuple[Sentence, int]:
-    """Return a block as a sentence, and how many of its lines have no word; what breaks a rule is a problem."""
+    """Return a block as a sentence, and how many of its lines have no word; bad lines are problems."""
     width = len(first.cells) if first is not None else 2
     kept: list[_Line] = []
     wordless = 0
@@ -303,9 +303,7 @@ def _check_tags(sentences: Sequence[Sentence], names: Sequence[str], problems: P
     for sentence in sentences:
         for tag, line in zip(sentence.tags, sentence.lines, strict=True):
             if tag not in names:
-                suggestion = suggest(tag, list(names))
-                hint = suggestion if "did you mean" in suggestion else ""
-                expected = f"one of the training sentences: {_listed(names)}{hint}"
+                expected = f"one of the training sentences: {_listed(names)}{did_you_mean(tag, names)}"
                 problems.add(Problem(sentence.file, line, None, f"tag '{tag[:40]}'", expected, step))
 
 

@@ -13,9 +13,9 @@ from saccade.data.tables.sniffing import DataFile, sniff
 from saccade.errors import DataError, UsageError
 
 SAMPLE = 1000  # rows
-LEAST = 20  # rows of a table without a header that show whether the values of a column repeat
-MOST_WORDS = 3  # of the name of a class
-FEW = 5  # different numbers that may be classes
+MIN_ROWS = 20  # rows of a table without a header that show whether the values of a column repeat
+MAX_WORDS = 3  # in the name of a class
+MAX_NUMERIC_CLASSES = 5
 # Usual names of columns, in lower case; the first that a table has is read.
 TEXTS = (
     *("text", "sentence", "message", "tweet", "review", "comment", "content", "document", "body", "sms", "post"),
@@ -54,7 +54,7 @@ class Columns:
     second: str = ""
 
     def notes(self) -> list[str]:
-        """Describe the columns for people."""
+        """Describe the columns for the user."""
         second = f", second text: column {self.second}" if self.second else ""
         return [f"text: column {self.text}{second}, label: column {self.label}"]
 
@@ -83,12 +83,12 @@ def find_columns(
     by_content = not text and not second
     text = text or _longest(sample, [name for name in names if name not in (second, label)])
     if not text:
-        raise _undecided(file, sample, "text", "text", "data.text_column", [])
+        raise _ambiguous(file, sample, "text", "text", "data.text_column", [])
     if not label:
         free = [name for name in names if name not in (text, second)]
-        fits = [name for name in free if (_measures if numbers else _classes)(sample[name])]
+        fits = [name for name in free if (_are_measurements if numbers else _are_classes)(sample[name])]
         if len(fits) != 1:
-            raise _undecided(file, sample, "label", "number" if numbers else "label", "data.label_column", fits)
+            raise _ambiguous(file, sample, "label", "number" if numbers else "label", "data.label_column", fits)
         label = fits[0]
     others = [name for name in names if name not in (text, label)]
     if by_content and len(others) == 1 and _is_second_text(sample[text], sample[others[0]]):
@@ -99,7 +99,7 @@ def find_columns(
 def label_kind(
     file: DataFile, *, text: str = "", second: str = "", label: str = ""
 ) -> Literal["classes", "numbers", ""]:
-    """Return the kind of labels of a table: classes, or numbers for pairs of texts; empty where that is not clear."""
+    """Return the kind of labels of a table: classes, or numbers for pairs of texts; empty if ambiguous."""
     for numbers in (True, False):
         try:
             table, columns = find_columns(file, text=text, second=second, label=label, numbers=numbers)
@@ -109,8 +109,13 @@ def label_kind(
         named = bool(label or _by_name([columns.label], NUMBERS if numbers else LABELS))
         if numbers and columns.second and _are_scores(values) and (named or not table.columns):
             return "numbers"
-        short = all(len(value.split()) <= MOST_WORDS for value in values)
-        if not numbers and short and _classes(values) and (named or (not table.columns and len(values) >= LEAST)):
+        short = all(len(value.split()) <= MAX_WORDS for value in values)
+        if (
+            not numbers
+            and short
+            and _are_classes(values)
+            and (named or (not table.columns and len(values) >= MIN_ROWS))
+        ):
             return "classes"
     return ""
 
@@ -119,7 +124,7 @@ def _are_scores(values: Sequence[str]) -> bool:
     """Whether values are numbers that are too many or too fine to be names of classes."""
     if not values or not all(map(is_number, values)):
         return False
-    return len(set(values)) > FEW or any(float(value) % 1 for value in values)
+    return len(set(values)) > MAX_NUMERIC_CLASSES or any(float(value) % 1 for value in values)
 
 
 def _sample(file: DataFile) -> dict[str, list[str]]:
@@ -139,12 +144,12 @@ def _sample(file: DataFile) -> dict[str, list[str]]:
     return columns
 
 
-def _plain(name: str) -> str:
+def _normalized(name: str) -> str:
     return name.strip().lower().replace(" ", "_").replace("-", "_")
 
 
 def _by_name(names: Sequence[str], usual: Sequence[str]) -> str:
-    by_name = {_plain(name): name for name in reversed(names)}
+    by_name = {_normalized(name): name for name in reversed(names)}
     return next((by_name[name] for name in usual if name in by_name), "")
 
 
@@ -152,7 +157,7 @@ def _texts_by_name(names: Sequence[str], text: str, second: str) -> tuple[str, s
     """Return the columns of one text or two with usual names; where one is given, the other of its pair."""
     if text and second:
         return text, second
-    by_name = {_plain(name): name for name in reversed(names)}
+    by_name = {_normalized(name): name for name in reversed(names)}
     for pair in PAIRS:
         first, other = (by_name.get(name, "") for name in pair)
         if first and other and text in ("", first) and second in ("", other):
@@ -170,13 +175,13 @@ def _length(values: Sequence[str]) -> float:
     return sum(map(len, values)) / max(len(values), 1)
 
 
-def _classes(values: Sequence[str]) -> bool:
-    """Whether values repeat as those of a label do."""
+def _are_classes(values: Sequence[str]) -> bool:
+    """Whether values repeat as labels do."""
     different = len({part for value in values for part in split_labels(value)})
     return 1 < different <= max(2, min(len(values) // 2, max(20, len(values) // 10)))
 
 
-def _measures(values: Sequence[str]) -> bool:
+def _are_measurements(values: Sequence[str]) -> bool:
     """Whether values are numbers that measure something, and do not just number the rows."""
     if not values or not all(map(is_number, values)):
         return False
@@ -186,12 +191,12 @@ def _measures(values: Sequence[str]) -> bool:
 
 def _is_second_text(text: Sequence[str], other: Sequence[str]) -> bool:
     """Whether two columns look like the two sides of a pair: text of about the same length."""
-    if all(map(is_number, other)) or _classes(other):
+    if all(map(is_number, other)) or _are_classes(other):
         return False
     return _length(other) > _length(text) / 3
 
 
-def _undecided(
+def _ambiguous(
     file: DataFile, sample: Mapping[str, list[str]], role: str, kind: str, setting: str, fits: list[str]
 ) -> BadRows:
     listed = ", ".join(name or "(no name)" for name in sample) or "none"

@@ -5,7 +5,8 @@ from pathlib import Path
 
 from saccade.data.tables.encodings import explain
 from saccade.data.tables.files import find
-from saccade.errors import DataError, suggest
+from saccade.data.tables.problems import did_you_mean
+from saccade.errors import DataError
 
 LISTED = 10  # names in an error message
 BETWEEN = re.compile(r"([._-])")
@@ -17,7 +18,7 @@ def name_parts(name: str) -> list[str]:
 
 
 def counterpart(path: Path, target: str) -> Path:
-    """Return the counterpart of a file of lines: the file `target`, or the file beside it with that name part."""
+    """Return the counterpart of a file of lines: the file `target`, or the one in its folder with that name part."""
     path = Path(path)
     named = next((file for file in (Path(target), path.parent / target) if is_file(file)), None)
     if named is None and "/" in target:
@@ -28,7 +29,7 @@ def counterpart(path: Path, target: str) -> Path:
         if named.resolve() == path.resolve():
             raise DataError(f"{path}: the source and the target are one file, expected two; name the other one")
         return named
-    candidates = [file for name in _exchanged(path.name, target) if is_file(file := path.parent / name)]
+    candidates = [file for name in _swapped_names(path.name, target) if is_file(file := path.parent / name)]
     if len(candidates) == 1:
         return candidates[0]
     if candidates:
@@ -64,7 +65,7 @@ def is_file(path: Path) -> bool:
         raise explain(path, error) from error
 
 
-def _exchanged(name: str, part: str) -> list[str]:
+def _swapped_names(name: str, part: str) -> list[str]:
     """Return every name that differs from this one only in having `part` instead of one of its parts."""
     names: dict[str, None] = {}
     for pattern in (BETWEEN, re.compile(r"(\.)")):
@@ -77,13 +78,13 @@ def _exchanged(name: str, part: str) -> list[str]:
 def _missing(path: Path, target: str) -> DataError:
     """Return the error for a counterpart that does not exist, with the files that do."""
     try:
-        beside = sorted(file.name for file in path.parent.iterdir() if file.is_file() and file.name != path.name)
+        siblings = sorted(file.name for file in path.parent.iterdir() if file.is_file() and file.name != path.name)
     except OSError as error:
         return explain(path.parent, error)
     own_parts = name_parts(path.name)
-    parts = list(dict.fromkeys(part for name in beside for part in name_parts(name) if part not in own_parts))
-    hint = suggest(target, [*parts, *beside])
-    listed = ", ".join(beside[:LISTED]) + (f" and {len(beside) - LISTED:,} more" if len(beside) > LISTED else "")
+    parts = list(dict.fromkeys(part for name in siblings for part in name_parts(name) if part not in own_parts))
+    hint = did_you_mean(target, [*parts, *siblings])
+    listed = ", ".join(siblings[:LISTED]) + (f" and {len(siblings) - LISTED:,} more" if len(siblings) > LISTED else "")
     message = f"{path}: no file '{target}', and none beside it with '{target}' in place of a part of its name"
-    step = hint if "did you mean" in hint else "; name the file: data.target=FILE"
+    step = hint or "; name the file: data.target=FILE"
     return DataError(f"{message}, expected one of: {listed or '(there is no other file)'}{step}")

@@ -67,16 +67,16 @@ def explain(path: Path, error: OSError) -> DataError:
     return DataError(f"{path}: cannot be read: {error.strerror or error}; copy it to a local disk and try again")
 
 
-def open_bytes(path: Path, packed: bool) -> io.BufferedIOBase:
-    """Open the bytes of a file, unpacked when it is gzip."""
+def open_bytes(path: Path, compressed: bool) -> io.BufferedIOBase:
+    """Open the bytes of a file, decompressed when it is gzip."""
     try:
-        return gzip.GzipFile(path, "rb") if packed else path.open("rb")
+        return gzip.GzipFile(path, "rb") if compressed else path.open("rb")
     except OSError as error:
         raise explain(path, error) from error
 
 
 def byte_blocks(stream: io.BufferedIOBase, path: Path, size: int) -> Iterator[bytes]:
-    """Yield the bytes of a file in blocks; what can be unpacked of a damaged gzip file comes before the error."""
+    """Yield the bytes of a file in blocks; what can be decompressed of a damaged gzip file comes before the error."""
     while True:
         parts: list[bytes] = []
         missing = size
@@ -104,14 +104,19 @@ def damaged(path: Path, position: Position, error: Exception) -> BadRows:
 
 
 def text_blocks(
-    path: Path, *, packed: bool, encoding: str, translate: bool = True, on_bytes: Callable[[int], None] | None = None
+    path: Path,
+    *,
+    compressed: bool,
+    encoding: str,
+    translate: bool = True,
+    on_bytes: Callable[[int], None] | None = None,
 ) -> Iterator[str]:
     """Yield the text of a file in blocks of about a megabyte, with every line ending as a newline character.
 
     Without `translate` the text stays as it is. `on_bytes` gets the bytes of the file on disk read so far.
     """
     decoder = BlockDecoder(path, encoding, translate)
-    with open_bytes(path, packed) as stream:
+    with open_bytes(path, compressed) as stream:
         try:
             for data in byte_blocks(stream, path, BLOCK):
                 yield from decoder.feed(data)
@@ -124,7 +129,7 @@ def text_blocks(
 
 def raw_position(stream: io.BufferedIOBase) -> int:
     """Return how far into the file on disk a stream has read."""
-    return int(getattr(stream, "fileobj", stream).tell())  # a gzip stream itself counts unpacked bytes
+    return int(getattr(stream, "fileobj", stream).tell())  # a gzip stream itself counts decompressed bytes
 
 
 class BlockDecoder:
@@ -144,13 +149,13 @@ class BlockDecoder:
             text = self._decoder.decode(data, final)
         except UnicodeDecodeError as error:
             good = error.object[: error.start].decode(self.encoding, "replace")
-            yield from self._pass(good, final=True)
+            yield from self._emit(good, final=True)
             raise BadRows([self._undecodable(error)]) from error
         except UnicodeError as error:  # such as UTF-16 without the byte order mark that it must start with
             step, position = self._other_encoding(), self.position
             problem = Problem(self.path, position.line, position.column, str(error), f"{self.encoding} text", step)
             raise BadRows([problem]) from error
-        yield from self._pass(text, final=final)
+        yield from self._emit(text, final=final)
 
     @property
     def newline(self) -> str:
@@ -160,7 +165,7 @@ class BlockDecoder:
             return "mixed"
         return seen or ""
 
-    def _pass(self, text: str, *, final: bool) -> Iterator[str]:
+    def _emit(self, text: str, *, final: bool) -> Iterator[str]:
         text = self._newlines.decode(text, final)
         if not self._started and text:
             self._started = True

@@ -5,8 +5,9 @@ from collections import Counter
 from pathlib import Path
 
 from saccade.data.tables.encodings import explain
+from saccade.data.tables.problems import did_you_mean
 from saccade.data.tables.sniffing import FORMATS, Format
-from saccade.errors import DataError, suggest
+from saccade.errors import DataError
 
 
 def find(path: str | Path) -> list[Path]:
@@ -33,8 +34,8 @@ def _near(path: Path) -> str:
     parent = path.parent
     if not parent.is_dir():
         return f"; there is no folder '{parent}' either"
-    hint = suggest(path.name, sorted(entry.name for entry in parent.iterdir()))
-    return hint if "did you mean" in hint else f"; name a file or folder that exists (see: ls '{parent}')"
+    hint = did_you_mean(path.name, sorted(entry.name for entry in parent.iterdir()))
+    return hint or f"; name a file or folder that exists (see: ls '{parent}')"
 
 
 def _format_by_name(name: str) -> Format | None:

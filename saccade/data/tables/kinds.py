@@ -1,4 +1,4 @@
-"""Kinds of files that are not text, recognised by their first bytes, so that the error can name them."""
+"""Kinds of files that are not text, recognized by their first bytes, so that the error can name them."""
 
 from pathlib import Path
 
@@ -6,10 +6,10 @@ from saccade.errors import DataError
 
 # (first bytes, kind, what to do); prefixes are long enough that no text starts with one.
 SIGNATURES: tuple[tuple[bytes, str, str], ...] = (
-    (b"\x89PNG\r\n\x1a\n", "a PNG picture", ""),
-    (b"\xff\xd8\xff", "a JPEG picture", ""),
-    (b"GIF87a", "a GIF picture", ""),
-    (b"GIF89a", "a GIF picture", ""),
+    (b"\x89PNG\r\n\x1a\n", "a PNG image", ""),
+    (b"\xff\xd8\xff", "a JPEG image", ""),
+    (b"GIF87a", "a GIF image", ""),
+    (b"GIF89a", "a GIF image", ""),
     (b"%PDF-", "a PDF document", "extract its text first, for example with pdftotext"),
     (b"\x93NUMPY", "a NumPy array", "write it as csv or jsonl"),
     (b"\x89HDF\r\n\x1a\n", "an HDF5 file", "write it as csv or jsonl"),
@@ -24,11 +24,11 @@ SIGNATURES: tuple[tuple[bytes, str, str], ...] = (
     (b"\x28\xb5\x2f\xfd", "a zstd file", "unpack it with unzstd"),
     (b"7z\xbc\xaf\x27\x1c", "a 7z archive", "unpack it with 7z"),
     (b"Rar!\x1a\x07", "a RAR archive", "unpack it with unrar"),
-    (b"\x7fELF", "a program", ""),
-    (b"OggS\x00", "an Ogg sound file", ""),
-    (b"ID3\x03", "an MP3 sound file", ""),
-    (b"ID3\x04", "an MP3 sound file", ""),
-    (b"fLaC\x00", "a FLAC sound file", ""),
+    (b"\x7fELF", "an executable", ""),
+    (b"OggS\x00", "an Ogg audio file", ""),
+    (b"ID3\x03", "an MP3 audio file", ""),
+    (b"ID3\x04", "an MP3 audio file", ""),
+    (b"fLaC\x00", "a FLAC audio file", ""),
     (b"GGUF\x03", "a GGUF model", ""),
     (
         b"version https://git-lfs.github.com/spec/",
@@ -36,11 +36,11 @@ SIGNATURES: tuple[tuple[bytes, str, str], ...] = (
         "fetch it with git lfs pull",
     ),
 )
-# Only for tables: a page of HTML may be what somebody wants to train a language model on.
+# Only for tables: a language model may well be trained on HTML.
 PAGES = (b"<!doctype html", b"<html", b"<?xml")
 
 
-def foreign_kind(head: bytes) -> tuple[str, str] | None:
+def binary_kind(head: bytes) -> tuple[str, str] | None:
     """Return the kind of a file that is not text and what to do with it, or None for what may be text."""
     for signature, name, step in SIGNATURES:
         if head.startswith(signature):
@@ -68,8 +68,8 @@ def _zip_kind(head: bytes) -> tuple[str, str]:
     return "a zip archive", "unpack it with unzip and name the file or folder"
 
 
-def nul_pattern(head: bytes) -> str | None:
-    """Return the UTF-16 that a file without a byte order mark seems to be, judged by its zero bytes."""
+def guess_utf16(head: bytes) -> str | None:
+    """Return the UTF-16 variant of a file without a byte order mark, guessed from its zero bytes, or None."""
     even, odd = head[0::2].count(0), head[1::2].count(0)
     half = max(len(head) // 2, 1)
     if odd > 0.4 * half and even < 0.05 * half:
@@ -81,13 +81,13 @@ def nul_pattern(head: bytes) -> str | None:
 
 def refuse_binary(path: Path, head: bytes, encoding: str | None) -> None:
     """Raise an error with the kind of a file that is not text."""
-    kind = foreign_kind(head)
+    kind = binary_kind(head)
     if kind is not None:
         name, step = kind
         message = f"{path}:1:1: looks like {name}, expected text, csv, tsv or jsonl"
         raise DataError(f"{message}; {step or 'name another file'}")
     if encoding is None:
-        wide = nul_pattern(head[:4096])
+        wide = guess_utf16(head[:4096])
         if wide is not None:
             message = f"{path}:1:1: looks like {wide} text without a byte order mark, expected utf-8"
             raise DataError(f"{message}; set data.encoding={wide}")

@@ -44,10 +44,10 @@ def sniff_layout(format: str, text: str, complete: bool, header: bool | None) ->
         if delimiter != ",":
             notes.append(f"columns are separated by {DELIMITERS[delimiter]}")
     rows = sample_rows(sample, delimiter, quoted)
-    decided = is_header(rows) if header is None else header
-    columns = tuple(rows[0]) if decided and rows else ()
-    notes.append("the first row is the header" if decided else "no header")
-    return Layout(columns=columns, delimiter=delimiter, quoted=quoted, header=decided, notes=tuple(notes))
+    has_header = is_header(rows) if header is None else header
+    columns = tuple(rows[0]) if has_header and rows else ()
+    notes.append("the first row is the header" if has_header else "no header")
+    return Layout(columns=columns, delimiter=delimiter, quoted=quoted, header=has_header, notes=tuple(notes))
 
 
 def sample_rows(text: str, delimiter: str, quoted: bool) -> list[list[str]]:

@@ -2,7 +2,7 @@
 
 
 def is_number(value: str) -> bool:
-    """Whether a text is a number as people write one."""
+    """Whether a text parses as a float."""
     try:
         float(value)
     except ValueError:

@@ -1,12 +1,12 @@
 """Problems in data files: each names file, line and column; all are reported in one error."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from saccade.errors import DataError
+from saccade.errors import DataError, suggest
 
-SHOWN = 20  # beyond this a person fixes the cause, not the rows
+SHOWN = 20  # beyond this, a user fixes the cause instead of single rows
 
 
 @dataclass(frozen=True)
@@ -68,6 +68,12 @@ class Problems:
             raise BadRows(self.kept, self.count - len(self.kept))
 
 
+def did_you_mean(name: str, names: Sequence[str]) -> str:
+    """Return the similar name as a hint for an error message; empty if no name is similar."""
+    hint = suggest(name, list(names))
+    return hint if "did you mean" in hint else ""
+
+
 @dataclass
 class ControlCharacters:
     """Counts the control characters that are read as spaces, and keeps the line of the first one."""
@@ -83,7 +89,7 @@ class ControlCharacters:
         self.count += count
 
     def notes(self) -> list[str]:
-        """Return one line for people, if there were any."""
+        """Return a note for the user if there were any."""
         if self.file is None:
             return []
         several = f"{self.count:,} control characters read as spaces"

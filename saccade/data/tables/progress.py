@@ -20,7 +20,7 @@ class FileProgress:
         self._progress = progress
 
     def of(self, number: int) -> BytesRead:
-        """Return what the reader of one of the files calls."""
+        """Return the callback for the reader of one of the files."""
 
         def report(position: int) -> None:
             self._done[number] = position

@@ -9,19 +9,18 @@ from pathlib import Path
 from typing import Literal
 
 from saccade.data.tables.encodings import text_blocks
-from saccade.data.tables.problems import BadRows, ControlCharacters, Problem, Problems
+from saccade.data.tables.problems import BadRows, ControlCharacters, Problem, Problems, did_you_mean
 from saccade.data.tables.progress import BytesRead
 from saccade.data.tables.quotes import find_quote_fault
 from saccade.data.tables.sniffing import DataFile
-from saccade.errors import DataError, suggest
+from saccade.errors import DataError
 
-LONGEST_LINE = 1 << 24  # characters; a longer one is a file without line ends, and must not fill the memory
-LONGEST_FIELD = 1 << 24
+MAX_LINE = 1 << 24  # characters; a longer one is a file without line ends, and must not fill the memory
+MAX_FIELD = 1 << 24
 # Control characters except tab, newline, vertical tab, form feed and return; and halves of surrogate pairs.
 FORBIDDEN = re.compile("[\x00-\x08\x0e-\x1f\x7f\ud800-\udfff]")
-CONTROL = re.compile(
-    "[\x01-\x08\x0e-\x1f\x7f]"
-)  # those that occur in text by mistake; a NUL means that the file is damaged
+# Control characters that occur in text by mistake; a NUL means that the file is damaged.
+CONTROL = re.compile("[\x01-\x08\x0e-\x1f\x7f]")
 
 Lists = Mapping[str, Callable[[list[str]], str]]
 
@@ -50,7 +49,7 @@ class Lines:
         self.number = 0
         self.recent: list[str] = []
         self._blocks = text_blocks(
-            file.path, packed=file.gzip, encoding=file.encoding, translate=translate, on_bytes=on_bytes
+            file.path, compressed=file.gzip, encoding=file.encoding, translate=translate, on_bytes=on_bytes
         )
 
     def __iter__(self) -> Iterator[str]:
@@ -60,8 +59,8 @@ class Lines:
             pending = lines.pop()
             for line in lines:
                 yield self._count(line + "\n")
-            if len(pending) > LONGEST_LINE:
-                what = f"a line of more than {LONGEST_LINE:,} characters"
+            if len(pending) > MAX_LINE:
+                what = f"a line of more than {MAX_LINE:,} characters"
                 step = "check that rows end in line ends"
                 raise BadRows([Problem(self.path, self.number + 1, None, what, "shorter rows", step)])
         if pending:
@@ -133,14 +132,14 @@ def pick_columns(path: Path, names: Sequence[str], columns: Sequence[str] | None
     for column in columns or ():
         if column not in names:
             listed = ", ".join(name or "(no name)" for name in names)
-            near = suggest(column, list(names)) if "did you mean" in suggest(column, list(names)) else ""
-            raise BadRows([Problem(path, 1, None, f"no column called '{column}'", f"one of: {listed}{near}")])
+            expected = f"one of: {listed}{did_you_mean(column, names)}"
+            raise BadRows([Problem(path, 1, None, f"no column called '{column}'", expected)])
     return [list(names).index(column) for column in (names if columns is None else columns)]
 
 
 def _records(file: DataFile, lines: Lines, collected: Problems) -> Iterator[tuple[int, list[str]]]:
     """Yield every row of a csv or tsv file with its first line; rows with bad quotes or characters are problems."""
-    csv.field_size_limit(LONGEST_FIELD)
+    csv.field_size_limit(MAX_FIELD)
     quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if file.quoted else csv.QUOTE_NONE
     reader = csv.reader(lines, delimiter=file.delimiter, quoting=quoting, strict=True)
     while True:
@@ -151,7 +150,7 @@ def _records(file: DataFile, lines: Lines, collected: Problems) -> Iterator[tupl
         except StopIteration:
             return
         except csv.Error as error:
-            problem = find_quote_fault(file, start, "".join(lines.recent), LONGEST_FIELD)
+            problem = find_quote_fault(file, start, "".join(lines.recent), MAX_FIELD)
             # After a field without an end the start of the next row is unknown.
             if "field limit" in str(error) or "end of data" in str(error):
                 raise BadRows([problem]) from error
@@ -204,7 +203,7 @@ def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
 def _json_rows(
     file: DataFile, lines: Lines, columns: Sequence[str] | None, numbers: bool, lists: Lists, collected: Problems
 ) -> Iterator[Row]:
-    """Yield the rows of a jsonl file: one object a line, with the same keys in each."""
+    """Yield the rows of a jsonl file: one object per line, with the same keys in each."""
     names = columns
     for line in lines:
         lines.recent.clear()

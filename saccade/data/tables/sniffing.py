@@ -1,4 +1,4 @@
-"""Sniffing: decides from the first bytes of a file how it is packed, encoded and laid out."""
+"""Sniffing: decides from the first bytes of a file how it is compressed, encoded and structured."""
 
 import json
 from dataclasses import dataclass
@@ -46,15 +46,15 @@ class DataFile:
     header: bool = False
 
     def describe(self) -> str:
-        """Return one line for people: 'tinyshakespeare.txt: text, utf-8, 1.1 MB'."""
-        parts = [self.format + (" in gzip" if self.gzip else ""), self.encoding, people_size(self.size)]
+        """Return one line for the user: 'tinyshakespeare.txt: text, utf-8, 1.1 MB'."""
+        parts = [self.format + (" in gzip" if self.gzip else ""), self.encoding, format_size(self.size)]
         if self.columns:
             parts.append(f"columns {', '.join(name or '(no name)' for name in self.columns)}")
         return f"{self.path.name}: {', '.join(parts)}" + "".join(f"; {note}" for note in self.notes)
 
 
-def people_size(size: int) -> str:
-    """Return a number of bytes for people: 999 bytes, 1.1 MB."""
+def format_size(size: int) -> str:
+    """Return a number of bytes with its unit: 999 bytes, 1.1 MB."""
     if size < 1000:
         return f"{size} byte" + ("" if size == 1 else "s")
     amount = float(size)
@@ -69,13 +69,13 @@ def sniff(path: Path, *, encoding: str | None = None, header: bool | None = None
     """Decide from the start of a file how to read it; a given encoding or header is not guessed."""
     path = Path(path)
     given = check_encoding(encoding) if encoding is not None else None
-    head, packed, complete = _read_head(path)
+    head, compressed, complete = _read_head(path)
     marked = marked_encoding(head)
     refuse_binary(path, head, marked or given)
     codec = marked or given or "utf-8"
     decoder = BlockDecoder(path, codec)
     text = "".join(decoder.feed(head, final=complete))
-    format, notes = _judge_format(path, head, text, complete)
+    format, notes = _detect_format(path, head, text, complete)
     if given is not None and marked is not None and given.partition("-")[0] != marked.partition("-")[0]:
         notes.append(f"the byte order mark is that of {marked}, so {given} is not used")
     layout = sniff_layout(format, text, complete, header) if format != "text" else Layout()
@@ -84,7 +84,7 @@ def sniff(path: Path, *, encoding: str | None = None, header: bool | None = None
     return DataFile(
         path=path,
         format=format,
-        gzip=packed,
+        gzip=compressed,
         encoding=codec,
         bom=marked is not None,
         newline=decoder.newline,
@@ -98,14 +98,14 @@ def sniff(path: Path, *, encoding: str | None = None, header: bool | None = None
 
 
 def _read_head(path: Path) -> tuple[bytes, bool, bool]:
-    """Return the first unpacked bytes of a file, whether it is gzip, and whether that is all of it."""
+    """Return the first decompressed bytes of a file, whether it is gzip, and whether that is all of it."""
     try:
         with path.open("rb") as stream:
-            packed = stream.read(2) == b"\x1f\x8b"
+            compressed = stream.read(2) == b"\x1f\x8b"
     except OSError as error:
         raise explain(path, error) from error
-    with open_bytes(path, packed) as unpacked:
-        blocks = byte_blocks(unpacked, path, HEAD)
+    with open_bytes(path, compressed) as decompressed:
+        blocks = byte_blocks(decompressed, path, HEAD)
         try:
             head = next(blocks, b"")
         except DAMAGE as error:
@@ -115,14 +115,14 @@ def _read_head(path: Path) -> tuple[bytes, bool, bool]:
         except DAMAGE:  # reading will report it, with its line
             complete = False
     if not head:
-        what = "the gzip file holds nothing" if packed else "an empty file"
+        what = "the gzip file holds nothing" if compressed else "an empty file"
         raise BadRows([Problem(path, 1, None, what, "text, csv, tsv or jsonl", "name a file with data in it")])
-    if not packed and path.suffix.lower() == ".gz":
+    if not compressed and path.suffix.lower() == ".gz":
         raise DataError(f"{path}:1:1: not gzip data, expected gzip because of its name; rename it without .gz")
-    return head, packed, complete
+    return head, compressed, complete
 
 
-def _judge_format(path: Path, head: bytes, text: str, complete: bool) -> tuple[Format, list[str]]:
+def _detect_format(path: Path, head: bytes, text: str, complete: bool) -> tuple[Format, list[str]]:
     """Return the format by name, corrected by what the lines look like."""
     suffixes = [suffix.lower() for suffix in path.suffixes[-2:]]
     last = suffixes[-2] if len(suffixes) > 1 and suffixes[-1] == ".gz" else (suffixes or [""])[-1]

@@ -1,4 +1,4 @@
-"""Axes of attention maps over text: tokens as people read them, and the words they belong to."""
+"""Axes of attention maps over text: readable tokens, and the words they belong to."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def read_sides(folder: Path) -> tuple[Tokenizer, Tokenizer]:
 def _tokenizer(path: Path, vocabulary: dict[str, Any]) -> Tokenizer:
     """Return the tokenizer with the pieces of a file and the ids of the vocabulary."""
     pieces = read_pieces(path)
-    least = min(pieces.scores.values())  # an unknown character costs ten more than the least, so nothing may be lower
+    lowest = min(pieces.scores.values())  # unknown characters score 10 below the lowest, so no piece may be lower
     names = sorted(vocabulary, key=lambda name: int(vocabulary[name]))
     if [vocabulary[name] for name in names] != list(range(len(names))):
         raise refusal(path.parent / VOCABULARY, "token ids must be 0, 1, 2, ... without a gap, but are not")
@@ -85,7 +85,7 @@ def _tokenizer(path: Path, vocabulary: dict[str, Any]) -> Tokenizer:
                 "type": "Unigram",
                 "unk_id": vocabulary["<unk>"],
                 "vocab": [
-                    [name if name in names_of_side else f"{OTHER}{number}", pieces.scores.get(name, least)]
+                    [name if name in names_of_side else f"{OTHER}{number}", pieces.scores.get(name, lowest)]
                     for number, name in enumerate(names)
                 ],
                 "byte_fallback": False,

@@ -25,7 +25,7 @@ class InputTemplate:
     """ids between two texts"""
     mask_id: int | None
     max_length: int
-    """most tokens of a sequence, special tokens included"""
+    """maximum number of tokens of a sequence, special tokens included"""
 
     @classmethod
     def of(cls, tokenizer: Tokenizer, max_length: int) -> InputTemplate:
@@ -35,13 +35,13 @@ class InputTemplate:
                 sep_id = tokenizer.specials[last]
                 mask_id = tokenizer.specials.get(mask)
                 return cls(tokenizer.specials[first], sep_id, (sep_id,) * count, mask_id, max_length)
-        known = " or ".join(f"{first} and {last}" for first, last, *_ in SPECIAL_TOKENS)
+        supported = " or ".join(f"{first} and {last}" for first, last, *_ in SPECIAL_TOKENS)
         raise ModelFileError(
-            f"the tokenizer must have the special tokens {known}, but has {', '.join(tokenizer.specials)}"
+            f"the tokenizer must have the special tokens {supported}, but has {', '.join(tokenizer.specials)}"
         )
 
     def build(self, first: Sequence[int], second: Sequence[int] | None = None) -> tuple[list[int], int]:
-        """Return the ids for one text or two, and where the second segment starts; what is too long is truncated.
+        """Return the ids for one text or two, and where the second segment starts; long texts are truncated.
 
         Of two texts the longer one is truncated first.
         """

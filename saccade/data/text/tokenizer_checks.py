@@ -1,4 +1,4 @@
-"""Checks of tokenizer files: what comes from elsewhere is validated before the library parses it."""
+"""Checks of tokenizer files: downloaded files are validated before the library parses them."""
 
 import base64
 import json
@@ -108,7 +108,7 @@ def parse_json(path: Path, text: str) -> dict[str, Any]:
 
 
 def check_tokenizer(path: Path, text: str) -> None:
-    """Raise ModelFileError for anything in a tokenizer file that is not on the list of what is allowed."""
+    """Raise ModelFileError for anything in a tokenizer file that is not explicitly allowed."""
     content = parse_json(path, text)
     model = content.get("model")
     kind = model.get("type") if isinstance(model, dict) else None

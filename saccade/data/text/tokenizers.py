@@ -72,7 +72,7 @@ class Tokenizer:
         return call_library(path, lambda: cls(library.Tokenizer.from_str(text), path))
 
     def save(self, path: str | Path) -> None:
-        """Write a tokenizer.json; the same tokenizer always gives the same bytes."""
+        """Write a tokenizer.json; the same tokenizer always produces the same bytes."""
         Path(path).write_bytes(self._saved)
 
     def encode(self, text: str, *, parse_special: bool = False) -> list[int]:
@@ -124,7 +124,7 @@ class Tokenizer:
         return [np.array(encoding.ids, dtype=np.uint32) for encoding in encodings]
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text of some ids; special tokens say nothing, an unknown character shows as U+FFFD."""
+        """Return the text of some ids; special tokens are skipped, an unknown character becomes U+FFFD."""
         numbers = [int(number) for number in ids]
         if self.kind == "characters" or self._byte_level:
             stream = StreamDecoder(self)
@@ -182,7 +182,7 @@ def _kind(inner: library.Tokenizer) -> str:
 def _is_splittable(inner: library.Tokenizer) -> bool:
     """Whether a newline between two words always ends a token, so that a long text can be split over threads.
 
-    Not so with rules that add a space before each text, or that treat a whole text as one word.
+    This is not the case if a space is added before each text, or if a text is treated as one word.
     """
     rule = inner.pre_tokenizer
     return (
@@ -207,13 +207,9 @@ class StreamDecoder:
         tokenizer = self._tokenizer
         token = tokenizer.token(number)
         if tokenizer.kind == "characters":
-            return (
-                "\ufffd"
-                if token == UNKNOWN and token in tokenizer.specials
-                else ""
-                if self._is_special(number)
-                else token
-            )
+            if token == UNKNOWN and self._is_special(number):
+                return "\ufffd"
+            return "" if self._is_special(number) else token
         if self._is_special(number):
             return ""
         if tokenizer._byte_level:
@@ -279,14 +275,14 @@ def _nonempty(texts: Iterable[str]) -> Iterator[str]:
         raise DataError("the text for the tokenizer must not be empty, but is; name a file with data in it")
 
 
-def _check_size(size: int, least: int, reason: str) -> None:
-    if size < least:
-        message = f"the vocabulary size must be at least {least:,} ({reason}), but is {size:,}"
+def _check_size(size: int, minimum: int, reason: str) -> None:
+    if size < minimum:
+        message = f"the vocabulary size must be at least {minimum:,} ({reason}), but is {size:,}"
         raise UsageError(f"{message}; choose a larger one")
 
 
 def _train_characters(texts: Iterable[str], size: int, specials: Sequence[str]) -> Tokenizer:
-    """Every character is a token; if there are too many, the rarest become the unknown token."""
+    """Train a vocabulary of characters; if there are too many, the rarest become the unknown token."""
     _check_size(size, len(specials) + 1, "one character and the special tokens")
     counts: Counter[str] = Counter()
     for text in _nonempty(texts):
@@ -308,7 +304,7 @@ def _train_characters(texts: Iterable[str], size: int, specials: Sequence[str]) 
 
 
 def _train_words(texts: Iterable[str], size: int, specials: Sequence[str]) -> Tokenizer:
-    """Every word between spaces is a token; rare and new words are the unknown token."""
+    """Train a vocabulary of words between spaces; rare and new words become the unknown token."""
     counts: Counter[str] = Counter()
     for text in _nonempty(texts):
         counts.update(text.split())
@@ -323,7 +319,7 @@ def _train_words(texts: Iterable[str], size: int, specials: Sequence[str]) -> To
 
 
 def _train_bytes(texts: Iterable[str], size: int, specials: Sequence[str], add_prefix_space: bool) -> Tokenizer:
-    """Byte pairs (Sennrich 2016) over bytes (Radford 2019): any text can be encoded, nothing is unknown."""
+    """Train byte pairs (Sennrich 2016) over bytes (Radford 2019): any text can be encoded, nothing is unknown."""
     _check_size(size, BYTE_COUNT + len(specials), "all bytes and the special tokens")
     inner = library.Tokenizer(models.BPE())
     inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=add_prefix_space)
@@ -339,15 +335,15 @@ def _train_bytes(texts: Iterable[str], size: int, specials: Sequence[str], add_p
 
 
 def _train_wordpiece(texts: Iterable[str], size: int, specials: Sequence[str], lowercase: bool) -> Tokenizer:
-    """Word pieces as BERT has them (Devlin 2018)."""
+    """Train word pieces as BERT does (Devlin 2018)."""
     normalizer = normalizers.BertNormalizer(lowercase=lowercase)
     with tempfile.TemporaryFile("w+", encoding="utf-8") as spool:
         characters: set[str] = set()
         for text in _nonempty(texts):
             characters.update(normalizer.normalize_str(text))
             spool.write(json.dumps(text) + "\n")
-        # The trainer numbers the inner characters in the order of a hash table, another one in each process, and breaks
-        # ties by number. Numbering them beforehand, as if they were special tokens, makes training deterministic.
+        # The trainer numbers the inner characters in the order of a hash table, which differs between processes, and
+        # breaks ties by number. Numbering them beforehand, like special tokens, makes training deterministic.
         inside = [f"##{character}" for character in sorted(characters) if not character.isspace()]
         _check_size(size, len(specials) + 2 * len(inside), "each character alone and inside a word, and special tokens")
         inner = library.Tokenizer(models.WordPiece(unk_token="[UNK]"))

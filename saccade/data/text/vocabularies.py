@@ -134,7 +134,7 @@ def _config(folder: Path) -> TokenizerConfig:
 
 
 def _word_pieces(path: Path, config: TokenizerConfig) -> Tokenizer:
-    """Read BERT's word pieces: one token a line, numbered from 0."""
+    """Read BERT's word pieces: one token per line, numbered from 0."""
     vocabulary: dict[str, int] = {}
     for number, token in enumerate(_lines(path)):
         if token in vocabulary:
@@ -144,7 +144,7 @@ def _word_pieces(path: Path, config: TokenizerConfig) -> Tokenizer:
             )
         vocabulary[token] = number
     if not vocabulary:
-        raise refusal(path, "must have a token a line, but is empty")
+        raise refusal(path, "must have one token per line, but is empty")
     unknown = config.special("unk_token") or "[UNK]"
     separator, first = config.special("sep_token") or "[SEP]", config.special("cls_token") or "[CLS]"
     vocabulary |= _extra(vocabulary, config)
