@@ -211,7 +211,7 @@ def foreign() -> list[Broken]:
     safetensors = struct.pack("<Q", 40) + b'{"weight":{"dtype":"F32"}}' + bytes(64)
     short = packed(TEXT * 300)[:-40]
     return [
-        Broken("picture.txt", b"\x89PNG\r\n\x1a\n" + bytes(64), ":1:1", "looks like a PNG picture"),
+        Broken("picture.txt", b"\x89PNG\r\n\x1a\n" + bytes(64), ":1:1", "looks like a PNG image"),
         Broken("paper.txt", b"%PDF-1.7\n%\xe2\xe3\n", ":1:1", "looks like a PDF document"),
         Broken("archive.txt", zipped("a.txt"), ":1:1", "looks like a zip archive"),
         Broken("sheet.csv", zipped("xl/workbook.xml"), ":1:1", "looks like an Excel workbook"),
