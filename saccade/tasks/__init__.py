@@ -1,4 +1,4 @@
-"""Tasks: one file each; the folder is the registry, and a dotted name is any importable module."""
+"""Tasks: one file each; the folder is the registry, and a dotted name is an importable module."""
 
 import importlib
 import re
@@ -28,7 +28,7 @@ def task_names() -> list[str]:
 
 
 def load_task(name: str) -> type[Task]:
-    """Return the task of that name, or the class `Task` of any importable module (`mine.task`)."""
+    """Return the built-in task of that name, or the class `Task` of an importable module (`my_package.my_task`)."""
     if name.startswith(".") or ("." not in name and name not in task_names()):
         raise UsageError(f"no task '{name}'{suggest(name, task_names())}")
     path = name if "." in name else f"saccade.tasks.{name}"
@@ -47,7 +47,7 @@ def load_task(name: str) -> type[Task]:
 
 
 def guess_task(data: Path, overrides: Sequence[str] = ()) -> str:
-    """Choose a task for data by the names of the files, their columns and their contents, and by the overrides."""
+    """Return the name of a task that suits the data, by file names, columns, contents and overrides."""
     if any(override.startswith("data.target=") for override in overrides):
         return "translation"
     if is_tagged(data):
@@ -70,7 +70,7 @@ def guess_task(data: Path, overrides: Sequence[str] = ()) -> str:
 
 
 def _is_parallel(data: Path, file: DataFile) -> bool:
-    """Whether a table has two text columns by the usual names, or consists of two text columns."""
+    """Whether a table has two text columns with common names, or consists of two text columns."""
     try:
         columns = find_pairs(data).columns
     except DataError:

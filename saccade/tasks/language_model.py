@@ -48,8 +48,8 @@ from saccade.tasks._language_model.generation import Continuation, GenerationOpt
 from saccade.tasks._pretrained import cannot_run
 
 CHARACTERS_BELOW = 5_000_000  # bytes; a smaller text is tokenized into characters
-QUICK = 16_384  # tokens of a quick evaluation
-SNAPSHOT = 40  # tokens of validation text whose attention is kept during training
+QUICK_TOKENS = 16_384  # of a quick evaluation
+SNAPSHOT_TOKENS = 40  # of validation text whose attention is saved during training
 METRICS = {
     metric.name: metric
     for metric in (
@@ -96,7 +96,7 @@ class TextConfig:
 
 @dataclass(frozen=True)
 class TextOptions(GenerationOptions):
-    """How a text is continued."""
+    """Options of a prediction."""
 
     attention: bool = False
     """keep the attention of every layer and head"""
@@ -131,13 +131,13 @@ class Trace:
 
     ids: list[int]
     prompt: int
-    """number of ids that were given"""
+    """number of ids of the prompt"""
     start: int
     end: int
 
 
 class Task(CoreTask):
-    """GPT on running text."""
+    """GPT on plain text."""
 
     Config = TextConfig
     Options = TextOptions
@@ -150,7 +150,7 @@ class Task(CoreTask):
     def __init__(
         self, config: TextConfig, processor: TextProcessor, model: GPT | None = None, family: Any = None
     ) -> None:
-        """With a new network or a given one."""
+        """Use the network `model`, or initialize a new one."""
         self.config, self.processor, self.family = config, processor, family
         self.tokenizer: Tokenizer = processor.tokenizer
         self.model: GPT = GPT(config.model, self.tokenizer.size) if model is None else model
@@ -165,18 +165,19 @@ class Task(CoreTask):
         if base is not None:
             raise UsageError("a language model cannot be fine-tuned from a pretrained model yet")
         files, valid = config.data.find(data)
-        every, kind = [*files, *(valid or ())], config.data.tokenizer
+        all_files, kind = [*files, *(valid or ())], config.data.tokenizer
         corpus = read_corpus(files, valid, config.data.split(), progress=progress)
         if kind == "auto":
-            small = sum(file.size for file in every) < CHARACTERS_BELOW
+            small = sum(file.size for file in all_files) < CHARACTERS_BELOW
             kind = "characters" if small and _small_alphabet(corpus.texts()) else "bpe"
-        if kind == "characters":  # an alphabet, nothing learned: the validation data may have characters of their own
+        if kind == "characters":  # an alphabet, nothing learned: the validation data may have other characters
             tokenizer = train_tokenizer(kind, corpus.texts(), 1 << 16)
         else:
             tokenizer = train_tokenizer(kind, corpus.texts("train"), config.data.vocabulary_size, (END,))
         tokenizer.save(assets / "tokenizer.json")
-        notes = [file.describe() for file in every[:3]] + ([f"… {len(every)} files in all"] if len(every) > 3 else [])
-        notes += [note for file in every for note in file.notes]
+        notes = [file.describe() for file in all_files[:3]]
+        notes += [f"… {len(all_files)} files in all"] if len(all_files) > 3 else []
+        notes += [note for file in all_files for note in file.notes]
         return [*notes, f"vocabulary: {tokenizer.size:,} {'characters' if kind == 'characters' else f'{kind} tokens'}"]
 
     @classmethod
@@ -186,8 +187,8 @@ class Task(CoreTask):
     def load_data(self, data: Path, *, eval_only: bool = False, progress: Progress = ignore_progress) -> list[str]:
         files, valid = self.config.data.find(data)
         corpus = read_corpus(files, files if eval_only else valid, self.config.data.split())
-        train, held_out = build_shards(corpus, self.tokenizer, progress=progress)
-        self.shards = {Split.TRAIN: train, Split.VALID: held_out}
+        train, valid_shard = build_shards(corpus, self.tokenizer, progress=progress)
+        self.shards = {Split.TRAIN: train, Split.VALID: valid_shard}
         self.fingerprint = corpus.key[:16]
         needed = self.config.model.max_positions + 2
         for split, shard in self.shards.items():
@@ -197,7 +198,7 @@ class Task(CoreTask):
                     f"{self.config.model.max_positions}, but has {shard.size}; "
                     "give more text, or set model.max_positions lower"
                 )
-        return [f"tokens: {train.size:,} for training, {held_out.size:,} for validation", *train.notes]
+        return [f"tokens: {train.size:,} for training, {valid_shard.size:,} for validation", *train.notes]
 
     def source(self, split: Split, seed: int) -> WindowBatches:
         shard, config, width = self.shards[split], self.config, self.config.model.max_positions
@@ -228,7 +229,7 @@ class Task(CoreTask):
             progress(fraction)
         loss = total / count
         values = {"loss": loss, "perplexity": math.exp(min(loss, 700))}
-        if self.tokenizer.kind != "wordpiece":  # which loses spaces, so that its bits do not reproduce the text
+        if self.tokenizer.kind != "wordpiece":  # which drops spaces, so that its bits do not encode the text
             values["bits_per_byte"] = loss / math.log(2) * shard.size / shard.bytes
         return Evaluation({**values, "tokens": count}, complete=count == shard.size - 1)
 
@@ -242,7 +243,7 @@ class Task(CoreTask):
         self, example: Mapping[str, Any], prompt: list[int], continuation: Continuation, options: TextOptions
     ) -> Prediction:
         ids, count = [*prompt, *continuation.ids], len(continuation.ids)
-        # A last token that reached the limit was not read again; one that ends a text is not among the ids.
+        # The last token is not read if it reached the limit; a stop token is not among the ids.
         end = len(ids) - 1 if count and count == options.max_new_tokens else len(ids)
         trace = Trace(ids, len(prompt), self._generator.visible_start(len(prompt), end), end)
         maps = AttentionMaps()
@@ -268,7 +269,8 @@ class Task(CoreTask):
         )
 
     def attention_snapshot(self) -> list[Prediction]:
-        ids = self.shards[Split.VALID].ids[: min(SNAPSHOT, self.config.model.max_positions)].astype(np.int64).tolist()
+        count = min(SNAPSHOT_TOKENS, self.config.model.max_positions)
+        ids = self.shards[Split.VALID].ids[:count].astype(np.int64).tolist()
         text = {"prompt": self.tokenizer.decode(ids)}
         return [Prediction(text, TextOutput(""), attention=self._attention(ids))]
 
@@ -297,14 +299,14 @@ class Task(CoreTask):
         return TextGenerator(self.model, self.tokenizer, self.config.model.max_positions, self.eos_ids)
 
     def _encode(self, prompt: str) -> list[int]:
-        """Return the ids of a prompt; of an empty one, what precedes the start of a text."""
+        """Return the ids of a prompt; for an empty one, the token that precedes a text."""
         bos = self.processor.bos_id
         ids = [*([] if bos is None else [bos]), *self.tokenizer.encode(prompt)]
         return ids or ([self.eos_ids[0]] if self.eos_ids else separator(self.tokenizer) or [0])
 
     @torch.no_grad()
     def _attention(self, ids: list[int]) -> AttentionMaps:
-        """Return the attention of every layer over some tokens."""
+        """Return the attention maps of every layer for some tokens."""
         with record(self.model) as recorder:
             self.model(torch.tensor([ids], device=self.device()))
         axis = token_axis(Role.TEXT, self.tokenizer, ids)
@@ -314,24 +316,24 @@ class Task(CoreTask):
 
 
 def _windows(shard: Shard, width: int, quick: bool) -> Iterator[tuple[float, Any]]:
-    """Yield groups of windows (rows, width + 1) that cover a shard, its tail included, with the fraction done so far.
+    """Yield the completed fraction and a group of windows (rows, width + 1); together they cover a shard.
 
-    Quick: an even sample of them.
+    Quick: an even sample of the windows.
     """
-    whole, rows = (shard.size - 1) // width, max(1, 4096 // width)
-    starts = np.arange(whole) * width
+    count, rows = (shard.size - 1) // width, max(1, 4096 // width)
+    starts = np.arange(count) * width
     if quick:
-        starts = starts[:: -(-whole * width // QUICK)]
+        starts = starts[:: -(-count * width // QUICK_TOKENS)]
     for first in range(0, len(starts), rows):
         fraction = min(1.0, (first + rows) / len(starts))
         yield fraction, shard.ids[starts[first : first + rows, None] + np.arange(width + 1)]
-    tail = shard.ids[whole * width :]
-    if len(tail) > 1 and (not quick or len(starts) == whole):
+    tail = shard.ids[count * width :]
+    if len(tail) > 1 and (not quick or len(starts) == count):
         yield 1.0, tail[None]
 
 
 def _small_alphabet(texts: Iterator[str]) -> bool:
-    """Whether the characters are few enough to be tokens."""
+    """Whether the texts have few enough characters for a character tokenizer."""
     characters: set[str] = set()
     for text in texts:
         characters.update(text)

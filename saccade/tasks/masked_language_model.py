@@ -1,4 +1,4 @@
-"""Masked language model: predict masked tokens, and whether one text follows another (BERT pretraining)."""
+"""Masked language model: masked token and next sentence prediction (BERT pretraining)."""
 
 from __future__ import annotations
 
@@ -40,25 +40,25 @@ from saccade.data.text.tokenizers import Tokenizer
 from saccade.errors import DataError, UsageError
 from saccade.models import presets
 from saccade.models.text.bert import BertConfig, BertForPreTraining, EncoderInputs, PreTrainingLogits
-from saccade.tasks._encoder.inputs import EncodedText, count_tokens, pad_texts, to_device
+from saccade.tasks._encoder.inputs import EncodedText, EncoderBatch, count_tokens, pad_texts
 from saccade.tasks._encoder.parallel import parallel_map
 from saccade.tasks._encoder.task import EncoderConfig, EncoderTask
 
-QUICK_ROWS, MAX_ROWS = 256, 2000  # of a quick and of a full evaluation, at most
-EVALUATED_TOGETHER = 32  # rows of a batch of the evaluation
+QUICK_ROWS, MAX_ROWS = 256, 2000  # maximum number of rows of a quick and of a full evaluation
+EVAL_BATCH_SIZE = 32
 
 
 @dataclass(frozen=True)
 class MaskedLanguageModelConfig(EncoderConfig):
-    """All settings of a masked language model but those of the training loop."""
+    """All settings of a masked language model except those of the training loop."""
 
     data: TextSettings = field(default_factory=TextSettings)
     batch_tokens: int = 4000
-    """positions of one step, padding included"""
+    """positions per step, padding included"""
     mask_probability: float = 0.15
     """probability that a token is masked"""
     masking: Masking = "80_10_10"
-    """80_10_10: of the masked tokens 80% become [MASK], 10% a random token, 10% stay; mask_only: all become [MASK]"""
+    """80_10_10: 80% of the masked tokens become [MASK], 10% a random token, 10% stay; mask_only: all become [MASK]"""
     whole_words: bool = False
     """mask all tokens of a word together"""
     next_sentence: bool = True
@@ -72,10 +72,10 @@ class MaskedLanguageModelConfig(EncoderConfig):
 
 @dataclass(frozen=True)
 class MaskedLanguageModelOptions:
-    """How masked tokens are filled in."""
+    """Options of a prediction."""
 
     n_best: int = 5
-    """candidates for each [MASK]"""
+    """number of candidates for each [MASK]"""
     attention: bool = False
     """keep the attention of every layer and head"""
 
@@ -85,35 +85,19 @@ class MaskedLanguageModelOptions:
 
 
 @dataclass(frozen=True)
-class MaskedBatch:
+class MaskedBatch(EncoderBatch):
     """Rows with masked tokens."""
 
     inputs: EncoderInputs
     labels: Tensor  # (B, T), the original token where one is masked, -1 elsewhere
     next_labels: Tensor  # (B,), 0 where the second text follows the first
-    starts: tuple[int, ...]
-    count: int
-    units: int
     next_weight: Tensor
-    """masked tokens per row of the whole step by those of this micro-batch: makes micro-batches add up to the step"""
-
-    @property
-    def rows(self) -> list[str]:
-        return [f"sentence {start}" for start in self.starts]
-
-    def to(self, device: Any) -> MaskedBatch:
-        return replace(
-            self,
-            inputs=to_device(self.inputs, device),
-            labels=self.labels.to(device),
-            next_labels=self.next_labels.to(device),
-            next_weight=self.next_weight.to(device),
-        )
+    """masked tokens per row of the step over those of this micro-batch, so that micro-batches add up to the step"""
 
 
 @dataclass(frozen=True)
 class MaskedBatches(Source):
-    """Rows of a split, masked anew each time."""
+    """Rows of a split with dynamic masking: each step masks other tokens."""
 
     examples: Examples
     masker: Masker
@@ -128,27 +112,25 @@ class MaskedBatches(Source):
     def at(self, step: int) -> list[MaskedBatch]:
         first, size = step * self.batch_size, self.batch_size
         examples = [self.examples.at(position) for position in range(first, first + size)]
-        parts = np.array_split(np.arange(size), min(self.micro_batches, size))
-        batches = [self.collate([examples[row] for row in part], first + int(part[0])) for part in parts]
+        groups = np.array_split(np.arange(size), min(self.micro_batches, size))
+        batches = [self.collate([examples[row] for row in rows], first + int(rows[0])) for rows in groups]
         per_row = sum(batch.count for batch in batches) / size
-        return [
-            replace(batch, next_weight=torch.tensor(per_row * len(batch.starts) / batch.count)) for batch in batches
-        ]
+        return [replace(batch, next_weight=torch.tensor(per_row * len(batch.rows) / batch.count)) for batch in batches]
 
     def collate(self, examples: Sequence[Example], first: int) -> MaskedBatch:
-        """Mask examples whose positions in the stream start at `first`; the masked tokens depend on the position."""
+        """Mask examples from position `first` of the stream; the masked tokens depend on the position."""
         masked = [self.masker.mask(example.ids, key(self.seed, 1, first + row)) for row, example in enumerate(examples)]
         inputs = pad_texts([EncodedText(ids, row.second) for (ids, _), row in zip(masked, examples, strict=True)])
         labels = torch.full_like(inputs.ids, -1)
         for row, (_, original) in enumerate(masked):
             labels[row, : len(original)] = torch.tensor(original)
         return MaskedBatch(
-            inputs,
-            labels,
-            next_labels=torch.tensor([0 if example.follows else 1 for example in examples]),
-            starts=tuple(example.start for example in examples),
+            rows=[f"sentence {example.start}" for example in examples],
             count=int((labels >= 0).sum()),
             units=count_tokens(inputs),
+            inputs=inputs,
+            labels=labels,
+            next_labels=torch.tensor([0 if example.follows else 1 for example in examples]),
             next_weight=torch.tensor(1.0),
         )
 
@@ -159,9 +141,9 @@ class _Sums:
 
     loss: float
     correct: int
-    frequent: int
+    most_frequent: int
     tokens: int
-    follows: int
+    next_sentence: int
 
 
 class Task(EncoderTask):
@@ -203,24 +185,12 @@ class Task(EncoderTask):
 
     @classmethod
     def prepare(
-        cls,
-        config: MaskedLanguageModelConfig,
-        data: Path,
-        assets: Path,
-        *,
-        base: Base = None,
-        progress: Progress = ignore_progress,
+        cls, config: Any, data: Path, assets: Path, *, base: Base = None, progress: Progress = ignore_progress
     ) -> list[str]:
         files, valid = config.data.find(data)
         corpus = read_corpus(files, valid, config.data.split(), progress=progress)
         notes = cls.write_encoder(config, corpus.texts("train"), assets, base)
         return [*(file.describe() for file in files[:3]), *notes]
-
-    @classmethod
-    def open(cls, config: MaskedLanguageModelConfig, assets: Path) -> Task:
-        task = cls(config, *cls.read_encoder(assets))
-        task.load_base(assets)
-        return task
 
     def load_data(self, data: Path, *, eval_only: bool = False, progress: Progress = ignore_progress) -> list[str]:
         files, valid = self.config.data.find(data)
@@ -228,53 +198,53 @@ class Task(EncoderTask):
         sentences = build_sentences(corpus, self.tokenizer, progress=progress)
         splits = [Split.VALID] if eval_only else [Split.TRAIN, Split.VALID]
         self.splits = {split: sentences[split.value] for split in splits}
-        for split, part in self.splits.items():
-            if len(part) < 2:
+        for split, rows in self.splits.items():
+            if len(rows) < 2:
                 raise DataError(
-                    f"{data}: the {split} split must have at least 2 sentences, but has {len(part)}; "
+                    f"{data}: the {split} split must have at least 2 sentences, but has {len(rows)}; "
                     "give more text, or data.valid=FILE"
                 )
         self.fingerprint = fingerprint(self.splits.values())
-        held_out = self.splits[Split.VALID]
+        valid_rows = self.splits[Split.VALID]
         if eval_only:
-            return [f"sentences: {len(held_out):,} ({held_out.tokens:,} tokens)"]
+            return [f"sentences: {len(valid_rows):,} ({valid_rows.tokens:,} tokens)"]
         train = self.splits[Split.TRAIN]
-        return [f"sentences: {len(train):,} ({train.tokens:,} tokens) for training, {len(held_out):,} for validation"]
+        return [f"sentences: {len(train):,} ({train.tokens:,} tokens) for training, {len(valid_rows):,} for validation"]
 
     def source(self, split: Split, seed: int) -> MaskedBatches:
         examples = Examples(self.splits[split], self.template, seed, pairs=self.config.next_sentence)
         batch_size = max(1, self.config.batch_tokens // self.template.max_length)
         return MaskedBatches(examples, self.masker, batch_size, self.config.micro_batches, seed)
 
-    # Training and using
+    # Training and inference
 
     def losses(self, batch: MaskedBatch, networks: Mapping[str, nn.Module]) -> Iterator[tuple[str, Tensor]]:
         yield "model", networks["model"](batch.inputs, batch.labels, batch.next_labels, batch.next_weight)
 
     def evaluate(self, split: Split, *, quick: bool = False, progress: Progress = ignore_progress) -> Evaluation:
-        """Evaluate on rows that are the same each time, beside always predicting the most frequent token."""
+        """Evaluate on a fixed set of rows, compared with always predicting the most frequent token."""
         source, device = self.source(split, 0), self.device()
         count = min(QUICK_ROWS if quick else MAX_ROWS, source.examples.per_epoch)
         most_frequent = int(np.bincount(self.splits[split].rows.ids).argmax())
 
         @torch.no_grad()
         def evaluate_from(first: int) -> _Sums:
-            last = min(first + EVALUATED_TOGETHER, count)
+            last = min(first + EVAL_BATCH_SIZE, count)
             batch = source.collate([source.examples.at(position) for position in range(first, last)], first).to(device)
             logits: PreTrainingLogits = self.model(batch.inputs, selected=batch.labels >= 0)
             labels = batch.labels[batch.labels >= 0]
-            follows = 0
+            next_correct = 0
             if logits.next_sentence is not None:
-                follows = int((logits.next_sentence.argmax(-1) == batch.next_labels).sum())
+                next_correct = int((logits.next_sentence.argmax(-1) == batch.next_labels).sum())
             return _Sums(
                 loss=F.cross_entropy(logits.tokens.float(), labels, reduction="sum").item(),
                 correct=int((logits.tokens.argmax(-1) == labels).sum()),
-                frequent=int((labels == most_frequent).sum()),
+                most_frequent=int((labels == most_frequent).sum()),
                 tokens=len(labels),
-                follows=follows,
+                next_sentence=next_correct,
             )
 
-        firsts = range(0, count, EVALUATED_TOGETHER)
+        firsts = range(0, count, EVAL_BATCH_SIZE)
         sums = []
         for batch_sums in parallel_map(evaluate_from, firsts) if device.type == "cpu" else map(evaluate_from, firsts):
             sums.append(batch_sums)
@@ -283,9 +253,9 @@ class Task(EncoderTask):
         loss = sum(batch.loss for batch in sums) / tokens
         values = {"loss": loss, "perplexity": math.exp(min(loss, 700))}
         values["accuracy"] = 100 * sum(batch.correct for batch in sums) / tokens
-        values["most_frequent"] = 100 * sum(batch.frequent for batch in sums) / tokens
+        values["most_frequent"] = 100 * sum(batch.most_frequent for batch in sums) / tokens
         if self.config.next_sentence:
-            values["next_sentence"] = 100 * sum(batch.follows for batch in sums) / count
+            values["next_sentence"] = 100 * sum(batch.next_sentence for batch in sums) / count
         complete = count == min(MAX_ROWS, source.examples.per_epoch)
         return Evaluation({**values, "masked_tokens": tokens, "rows": count}, complete=complete)
 
@@ -296,7 +266,7 @@ class Task(EncoderTask):
     def predict_rows(
         self, inputs: Sequence[Mapping[str, Any]], options: MaskedLanguageModelOptions
     ) -> Iterable[Prediction]:
-        """Return the most likely tokens for each [MASK], and with a second text whether it follows."""
+        """Return the most likely tokens for each [MASK], and the probability that a second text follows the first."""
         texts = [self.encode(example["text"], example.get("second") or None, parse_special=True) for example in inputs]
         for example, text in zip(inputs, texts, strict=True):
             self._check_input(text, bool(example.get("second")))
@@ -361,7 +331,7 @@ class Task(EncoderTask):
         config = MaskedLanguageModelConfig(
             max_length=pretrained.config.max_positions, next_sentence=network.next_sentence is not None
         )
-        with torch.device("meta"):  # the network is there already
+        with torch.device("meta"):  # the network exists already
             task = cls(config, pretrained.processor.tokenizer, pretrained.config)
         task.model = network
         task.family = pretrained.family
@@ -369,7 +339,7 @@ class Task(EncoderTask):
 
 
 def continues_word(tokenizer: Tokenizer, token: int) -> bool:
-    """Whether a token continues the word before it: ##ing, or among byte pairs letters without a space."""
+    """Whether a token continues the previous word: ##ing, or with byte-level BPE letters without a space."""
     if tokenizer.kind == "wordpiece":
         return tokenizer.token(token).startswith("##")
     raw = tokenizer.raw([token])[0]

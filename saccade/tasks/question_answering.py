@@ -1,4 +1,4 @@
-"""Question answering: the span of a context that answers a question, or that there is none (SQuAD)."""
+"""Question answering: the span of a context that answers a question, or no answer (SQuAD)."""
 
 from __future__ import annotations
 
@@ -37,27 +37,27 @@ from saccade.errors import UsageError
 from saccade.metrics import qa
 from saccade.models.text.bert import BertConfig, EncoderInputs
 from saccade.models.text.heads import BertForQuestionAnswering
-from saccade.tasks._encoder.inputs import EncodedText, Lengths, count_tokens, pad_texts, to_device
+from saccade.tasks._encoder.inputs import EncodedText, EncoderBatch, Lengths, count_tokens, pad_texts
 from saccade.tasks._encoder.task import EncoderConfig, EncoderTask
 
-QUICK_QUESTIONS = 300  # of a quick evaluation
+QUICK_QUESTIONS = 300  # number of questions of a quick evaluation
 MAX_ANSWER_TOKENS = 30
 
 
 @dataclass(frozen=True)
 class QuestionSettings(ValidationSplit):
-    """Questions as JSON in the form of SQuAD 1.1 or 2.0."""
+    """Questions as JSON in the format of SQuAD 1.1 or 2.0."""
 
 
 @dataclass(frozen=True)
 class QuestionAnsweringConfig(EncoderConfig):
-    """All settings of question answering but those of the training loop."""
+    """All settings of question answering except those of the training loop."""
 
     data: QuestionSettings = field(default_factory=QuestionSettings)
     max_length: int = 256
-    """most tokens of a row: the question and a window of its context"""
+    """maximum number of tokens of a row: the question and a window of its context"""
     batch_tokens: int = 3000
-    """positions of one step, padding included"""
+    """positions per step, padding included"""
     stride: int = 64
     """tokens by which neighbouring windows of a long context overlap"""
 
@@ -69,33 +69,19 @@ class QuestionAnsweringConfig(EncoderConfig):
 
 @dataclass(frozen=True)
 class QuestionAnsweringOptions:
-    """How a question is answered."""
+    """Options of a prediction."""
 
     attention: bool = False
     """keep the attention of every layer and head, for the window with the answer"""
 
 
 @dataclass(frozen=True)
-class AnswerBatch:
-    """Windows with the first and last position (B, 2) of their answers, and the positions (B, T) that can hold one."""
+class AnswerBatch(EncoderBatch):
+    """Windows with their answers."""
 
     inputs: EncoderInputs
-    targets: Tensor
-    allowed: Tensor
-    names: tuple[str, ...]
-    units: int
-
-    @property
-    def count(self) -> int:
-        return len(self.names)
-
-    @property
-    def rows(self) -> list[str]:
-        return list(self.names)
-
-    def to(self, device: Any) -> AnswerBatch:
-        inputs, targets = to_device(self.inputs, device), self.targets.to(device)
-        return AnswerBatch(inputs, targets, self.allowed.to(device), self.names, self.units)
+    targets: Tensor  # (B, 2), first and last position of the answer
+    allowed: Tensor  # (B, T), positions that can be in an answer
 
 
 @dataclass(frozen=True)
@@ -106,7 +92,7 @@ class SpanCandidate:
     end: int
     margin: float
     window: int
-    """number of the window that holds it; -1: the context has no tokens"""
+    """index of the window that contains it; -1: the context has no tokens"""
 
     @property
     def probability(self) -> float:
@@ -115,7 +101,7 @@ class SpanCandidate:
 
 
 class Task(EncoderTask):
-    """An encoder that scores each token as first and as last of the answer; [CLS] stands for no answer."""
+    """An encoder that scores each token as first and as last token of the answer; [CLS] means no answer."""
 
     Config: ClassVar[type[Any]] = QuestionAnsweringConfig
     Options: ClassVar[type[Any]] = QuestionAnsweringOptions
@@ -132,24 +118,12 @@ class Task(EncoderTask):
 
     @classmethod
     def prepare(
-        cls,
-        config: QuestionAnsweringConfig,
-        data: Path,
-        assets: Path,
-        *,
-        base: Base = None,
-        progress: Progress = ignore_progress,
+        cls, config: Any, data: Path, assets: Path, *, base: Base = None, progress: Progress = ignore_progress
     ) -> list[str]:
         squad = read_squad(data, progress=progress)
         train = squad if config.data.valid else squad.split(SplitSettings(fraction=config.data.valid_fraction))[0]
         contexts = dict.fromkeys(question.context for question in train.questions)
         return [*squad.notes(), *cls.write_encoder(config, contexts, assets, base)]
-
-    @classmethod
-    def open(cls, config: QuestionAnsweringConfig, assets: Path) -> Task:
-        task = cls(config, *cls.read_encoder(assets))
-        task.load_base(assets)
-        return task
 
     def load_data(self, data: Path, *, eval_only: bool = False, progress: Progress = ignore_progress) -> list[str]:
         settings, squad = self.config.data, read_squad(data, progress=progress)
@@ -161,7 +135,7 @@ class Task(EncoderTask):
             train, valid = squad.split(SplitSettings(fraction=settings.valid_fraction))
             self.splits = {Split.TRAIN: train, Split.VALID: valid}
         self.fingerprint = fingerprint(self.splits.values())
-        counts = [len(part.questions) for part in self.splits.values()]
+        counts = [len(split.questions) for split in self.splits.values()]
         if eval_only:
             return [f"questions: {counts[0]:,}"]
         return [f"questions: {counts[0]:,} for training, {counts[1]:,} for validation"]
@@ -177,9 +151,14 @@ class Task(EncoderTask):
             starts = torch.tensor([window.second for window in chosen])[:, None]
             ends = torch.tensor([window.second + len(window.spans) for window in chosen])[:, None]
             allowed = ((position >= starts) & (position < ends)) | (position == 0)
-            targets = torch.tensor([window.answer for window in chosen])
-            names = tuple(f"question {questions[window.question].id}" for window in chosen)
-            return AnswerBatch(inputs, targets, allowed, names, count_tokens(inputs))
+            return AnswerBatch(
+                rows=[f"question {questions[window.question].id}" for window in chosen],
+                count=len(chosen),
+                units=count_tokens(inputs),
+                inputs=inputs,
+                targets=torch.tensor([window.answer for window in chosen]),
+                allowed=allowed,
+            )
 
         config, lengths = self.config, np.array([len(window.ids) for window in windows], dtype=np.int64)
         return BucketedBatches(
@@ -190,7 +169,7 @@ class Task(EncoderTask):
         """Return the windows of all questions."""
         return cut_windows(questions, self.tokenizer, self.template, self.config.stride)
 
-    # Training and using
+    # Training and inference
 
     def losses(self, batch: AnswerBatch, networks: Mapping[str, nn.Module]) -> Iterator[tuple[str, Tensor]]:
         yield "model", networks["model"](batch.inputs, batch.targets, batch.allowed)
@@ -227,17 +206,17 @@ class Task(EncoderTask):
         best = [SpanCandidate(0, 0, float("-inf"), -1)] * len(questions)
         no_answer = [float("inf")] * len(questions)
         results = self.run_all([encoded_window(window) for window in windows], compute, progress)
-        for row, (window, (none, (score, first, last))) in enumerate(zip(windows, results, strict=True)):
-            number = window.question
-            no_answer[number] = min(no_answer[number], none)
-            if score > best[number].margin:
+        for row, (window, (null_score, (score, first, last))) in enumerate(zip(windows, results, strict=True)):
+            index = window.question
+            no_answer[index] = min(no_answer[index], null_score)
+            if score > best[index].margin:
                 start, end = window.spans[first][0], window.spans[last][1]
-                text = questions[number].context[start:end]
+                text = questions[index].context[start:end]
                 start += len(text) - len(text.lstrip())
-                best[number] = SpanCandidate(start, start + len(text.strip()), score, row)
+                best[index] = SpanCandidate(start, start + len(text.strip()), score, row)
         return [
-            SpanCandidate(span.start, span.end, span.margin - none, span.window)
-            for span, none in zip(best, no_answer, strict=True)
+            SpanCandidate(span.start, span.end, span.margin - null_score, span.window)
+            for span, null_score in zip(best, no_answer, strict=True)
         ]
 
     def attention_snapshot(self) -> list[Prediction]:
@@ -249,7 +228,7 @@ class Task(EncoderTask):
     def predict_rows(
         self, inputs: Sequence[Mapping[str, Any]], options: QuestionAnsweringOptions
     ) -> Iterable[Prediction]:
-        """Return the span of each context that answers the question; an empty one where there is none."""
+        """Return the span of each context that answers the question; an empty one if there is no answer."""
         questions = Questions.of(Question("", "", example["context"], example["question"], (), 1) for example in inputs)
         windows = self.windows(questions)
         for example, span in zip(inputs, self.best_spans(questions, windows), strict=True):
@@ -266,10 +245,10 @@ class Task(EncoderTask):
         window: Window | None = prediction.trace
         if window is None:
             raise UsageError("context must have tokens to be explained, but has none")
-        inside = [0, *range(window.second, window.second + len(window.spans))]
+        allowed = [0, *range(window.second, window.second + len(window.spans))]
 
         def to_logits(features: Tensor) -> Tensor:
-            return self.model.logits(features[inside]).t()  # (first and last, positions)
+            return self.model.logits(features[allowed]).t()  # (first and last, positions)
 
         logits, axis, by_layer = self.trace(encoded_window(window), to_logits, layers=layers)
         chosen = (0, 0)
@@ -277,7 +256,7 @@ class Task(EncoderTask):
             _, first, last = best_span(logits[0, 1:].detach(), logits[1, 1:].detach())
             chosen = (first + 1, last + 1)
         positions = StepAxis(Role.LABEL, ("first", "last"))
-        names = ["no answer", *(axis.labels[position] for position in inside[1:])]
+        names = ["no answer", *(axis.labels[position] for position in allowed[1:])]
         return ForwardTrace(logits, chosen, positions, (axis,), names.__getitem__, by_layer)
 
 

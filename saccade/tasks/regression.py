@@ -33,19 +33,19 @@ from saccade.tasks._encoder.labelled import LabelledConfig, LabelledTask
 
 @dataclass(frozen=True)
 class RegressionConfig(LabelledConfig):
-    """All settings of a regression but those of the training loop."""
+    """All settings of a regression except those of the training loop."""
 
 
 @dataclass(frozen=True)
 class RegressionOptions:
-    """How a number is predicted."""
+    """Options of a prediction."""
 
     attention: bool = False
     """keep the attention of every layer and head"""
 
 
 class Task(LabelledTask):
-    """An encoder with one output, in units of the standard deviation of the training numbers."""
+    """An encoder with one output, standardized by mean and standard deviation of the training numbers."""
 
     Config: ClassVar[type[Any]] = RegressionConfig
     Options: ClassVar[type[Any]] = RegressionOptions

@@ -1,4 +1,4 @@
-"""Sentence vectors: one vector for any text, trained on pairs so that similar texts are near each other."""
+"""Sentence vectors: one vector per text, trained on pairs so that similar texts have similar vectors."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ NEAREST_ROWS = 1000  # rows compared with all others at once
 
 @dataclass(frozen=True)
 class SentenceVectorsConfig(LabelledConfig):
-    """All settings of sentence vectors but those of the training loop."""
+    """All settings of sentence vectors except those of the training loop."""
 
     scale: float = 20.0
     """factor of cosines in the contrastive loss (an inverse temperature)"""
     contrast: float = 0.0
-    """pairs whose number, scaled to 0..1, is at least this also enter the contrastive loss; 0: none do"""
+    """pairs whose number, scaled to 0..1, is at least this also enter the contrastive loss; 0: none"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -64,7 +64,7 @@ class SentenceVectorsConfig(LabelledConfig):
 
 @dataclass(frozen=True)
 class SentenceVectorsOptions:
-    """How a text is encoded."""
+    """Options of a prediction."""
 
     attention: bool = False
     """keep the attention of every layer and head, of the first text"""
@@ -86,7 +86,7 @@ class Task(LabelledTask):
         self.model: SentenceEncoder = SentenceEncoder(
             shape, tokenizer.size, pooling=config.pool, loss=SimilarityLoss(config.scale, config.contrast)
         )
-        self.scored = "minimum" in label_info  # pairs have similarities; otherwise partners are to be retrieved
+        self.scored = "minimum" in label_info  # pairs have similarities; otherwise the task is to retrieve the partner
         self.minimum, self.range = float(label_info.get("minimum", 0)), float(label_info.get("range", 1))
         if not self.scored:
             self.metric = Metric("recall_at_1", True, "%")
@@ -115,7 +115,7 @@ class Task(LabelledTask):
         label_set: LabelSet | None = None,
         progress: Progress = ignore_progress,
     ) -> tuple[Labelled, list[str]]:
-        """Return pairs with their numbers; pairs alone, where there is no column of numbers."""
+        """Return pairs with their numbers, or only pairs if there is no column of numbers."""
         files = None if settings.label_column else cls._find_pairs(settings, path)
         pairs = read_pairs(files, progress=progress) if files is not None else None
         if files is None or pairs is None or all(map(is_number, pairs.targets)):
@@ -133,11 +133,11 @@ class Task(LabelledTask):
 
     @classmethod
     def _find_pairs(cls, settings: LabelledSettings, path: Path) -> PairFiles | None:
-        """Return two columns or two files of lines; of more columns the named ones, if no other holds numbers."""
+        """Return two columns or two files of lines; of more columns the named ones, if no other has numbers."""
         source, target = settings.text_column, settings.second_column
         try:
             files = find_pairs(path, source=source, target=target, encoding=settings.encoding or None)
-        except DataError:  # then it is a table with numbers, or reading it as one reports what is wrong
+        except DataError:  # a table with numbers, or reading it as one reports the error
             return None
         if not files.ignored:
             return files
@@ -152,7 +152,7 @@ class Task(LabelledTask):
             return None
         return (torch.tensor([rows.numbers[row] for row in indices]) - self.minimum) / self.range
 
-    # Using
+    # Inference
 
     def vectors(self, texts: Sequence[EncodedText], progress: Progress = ignore_progress) -> Tensor:
         """Return the vectors (N, D) of encoded texts, in order."""
@@ -185,17 +185,17 @@ class Task(LabelledTask):
         """Return the vector of each text; with a second text the cosine of the two."""
         seconds = [row for row, example in enumerate(inputs) if example.get("second")]
         texts = self._encode([example["first"] for example in inputs])
-        others = dict(zip(seconds, self._encode([inputs[row]["second"] for row in seconds]), strict=True))
-        vectors = self.vectors([*texts, *others.values()])
-        other_vectors = dict(zip(seconds, vectors[len(texts) :], strict=True))
+        second_texts = dict(zip(seconds, self._encode([inputs[row]["second"] for row in seconds]), strict=True))
+        vectors = self.vectors([*texts, *second_texts.values()])
+        second_vectors = dict(zip(seconds, vectors[len(texts) :], strict=True))
         for row, example in enumerate(inputs):
             attention = self.attention(texts[row]) if options.attention else AttentionMaps()
-            if row not in others:
+            if row not in second_texts:
                 yield Prediction(example, VectorOutput(vectors[row].cpu()), attention=attention)
                 continue
-            cosine = float(torch.cosine_similarity(vectors[row], other_vectors[row], dim=-1))
+            cosine = float(torch.cosine_similarity(vectors[row], second_vectors[row], dim=-1))
             output: Output = NumberOutput(cosine, "cosine")
-            yield Prediction(example, output, {"cosine": cosine}, attention, trace=(texts[row], others[row]))
+            yield Prediction(example, output, {"cosine": cosine}, attention, trace=(texts[row], second_texts[row]))
 
     def rerun(self, prediction: Prediction, *, layers: bool = False) -> ForwardTrace:
         if prediction.trace is None:
@@ -216,7 +216,7 @@ class Task(LabelledTask):
         network = cls.check_pretrained(pretrained, mlm=False)
         config = SentenceVectorsConfig(max_length=pretrained.config.max_positions)
         label_info = {"labels": [], "multi_label": False, "pairs": True, "minimum": 0.0, "range": 1.0}
-        with torch.device("meta"):  # the network is there already
+        with torch.device("meta"):  # the network exists already
             task = cls(config, pretrained.processor.tokenizer, pretrained.config, label_info)
         task.model = SentenceEncoder.from_bert(network.bert, config.pool)
         task.family = pretrained.family
@@ -224,7 +224,7 @@ class Task(LabelledTask):
 
 
 def recall_at_1(first: Tensor, second: Tensor, texts: Sequence[str]) -> Evaluation:
-    """Evaluate how often the text nearest to the first of a pair is its second, among the seconds of all pairs."""
+    """Evaluate how often the second text of a pair is the one nearest to the first, among those of all pairs."""
     candidates = F.normalize(second, dim=-1).t()
     blocks = F.normalize(first, dim=-1).split(NEAREST_ROWS)
     nearest = [int(row) for block in blocks for row in (block @ candidates).argmax(-1)]

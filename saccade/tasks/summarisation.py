@@ -19,7 +19,7 @@ from saccade.tasks._pretrained import cannot_run
 from saccade.tasks._seq2seq.settings import METRICS, TranslationConfig, TranslationOptions
 from saccade.tasks._seq2seq.tokenizers import PairTokenizers
 
-MEASURED = 20_000  # pairs whose targets decide the maximum length of a summary
+LENGTH_SAMPLE = 20_000  # pairs whose targets determine the maximum length of a summary
 
 
 @dataclass(frozen=True)
@@ -27,19 +27,19 @@ class DocumentSettings(PairSettings):
     """Which columns or files hold documents and summaries, and how much of a document is read."""
 
     max_length: int = 1024
-    """tokens of a document that are read; pairs with a longer summary are left out"""
+    """maximum number of tokens of a document; pairs with a longer summary are excluded"""
     truncate: bool = True
-    """truncate longer documents; false: leave them out"""
+    """truncate longer documents; false: exclude them"""
 
 
 @dataclass(frozen=True)
 class SummarySearch(Search):
-    """How a summary is searched for."""
+    """Settings of the beam search for a summary."""
 
     beam: int = 4
-    """beam size; 1: greedy"""
+    """beam size; 1 is greedy search"""
     no_repeat_ngram_size: int = 3
-    """never generate the same n-gram of this size twice; 0: allow it"""
+    """no n-gram of this many tokens occurs twice; 0 allows repetition"""
 
 
 @dataclass(frozen=True)
@@ -59,11 +59,11 @@ class SummaryConfig(TranslationConfig):
 
 @dataclass(frozen=True)
 class SummaryOptions(SummarySearch, TranslationOptions):
-    """How a document is summarised."""
+    """Options of a prediction."""
 
 
 class Task(translation.Task):
-    """Documents in, summaries out, by the models of translation."""
+    """The models of translation, on documents and summaries."""
 
     Config: ClassVar[type[Any]] = SummaryConfig
     Options: ClassVar[type[Any]] = SummaryOptions
@@ -79,7 +79,7 @@ class Task(translation.Task):
         cls, config: Any, data: Path, assets: Path, *, base: Base = None, progress: Progress = ignore_progress
     ) -> list[str]:
         notes = super().prepare(config, data, assets, base=base, progress=progress)
-        lengths.save_max_target_length(PairReader(config.data, assets).target_lengths(data)[:MEASURED], assets)
+        lengths.save_max_target_length(PairReader(config.data, assets).target_lengths(data)[:LENGTH_SAMPLE], assets)
         return notes
 
     @classmethod

@@ -38,16 +38,16 @@ from saccade.decode.tags import viterbi
 from saccade.metrics import classification, tagging
 from saccade.models.text.bert import BertConfig, EncoderInputs
 from saccade.models.text.heads import BertForTokenClassification
-from saccade.tasks._encoder.inputs import EncodedText, Lengths, count_tokens, pad_texts, to_device
+from saccade.tasks._encoder.inputs import EncodedText, EncoderBatch, Lengths, count_tokens, pad_texts
 from saccade.tasks._encoder.labelled import LABELS
 from saccade.tasks._encoder.task import EncoderConfig, EncoderTask
 
-QUICK_SENTENCES = 500  # of a quick evaluation
+QUICK_SENTENCES = 500  # number of sentences of a quick evaluation
 
 
 @dataclass(frozen=True)
 class TaggedSettings(ValidationSplit):
-    """Tagged words: one a line, the word first and the tag last, an empty line between sentences."""
+    """Tagged words: one per line, the word first and the tag last, an empty line between sentences."""
 
     encoding: str = ""
     """encoding of the files, if not UTF-8"""
@@ -55,14 +55,14 @@ class TaggedSettings(ValidationSplit):
 
 @dataclass(frozen=True)
 class TaggingConfig(EncoderConfig):
-    """All settings of a tagger but those of the training loop."""
+    """All settings of a tagger except those of the training loop."""
 
     data: TaggedSettings = field(default_factory=TaggedSettings)
 
 
 @dataclass(frozen=True)
 class TaggingOptions:
-    """How a sentence is tagged."""
+    """Options of a prediction."""
 
     attention: bool = False
     """keep the attention of every layer and head"""
@@ -87,28 +87,17 @@ class TaggedWords(NamedTuple):
 
 
 @dataclass(frozen=True)
-class TagBatch:
+class TagBatch(EncoderBatch):
     """Sentences with the tag of each word at its first token, -1 elsewhere."""
 
     inputs: EncoderInputs
     targets: Tensor  # (B, T)
-    names: tuple[str, ...]
-    count: int
-    units: int
-
-    @property
-    def rows(self) -> list[str]:
-        return list(self.names)
-
-    def to(self, device: Any) -> TagBatch:
-        inputs, targets = to_device(self.inputs, device), self.targets.to(device)
-        return TagBatch(inputs, targets, self.names, self.count, self.units)
 
 
 class Task(EncoderTask):
-    """An encoder with one output for each tag, read at the first token of each word.
+    """An encoder with one output for each tag, at the first token of each word.
 
-    Entity tags follow each other as in the training data: no I- without a B- before it.
+    Entity tags follow the scheme of the training data, such as no I- without a B- before it.
     """
 
     Config: ClassVar[type[Any]] = TaggingConfig
@@ -147,11 +136,9 @@ class Task(EncoderTask):
         return [*tagged.notes(), *cls.write_encoder(config, texts, assets, base)]
 
     @classmethod
-    def open(cls, config: TaggingConfig, assets: Path) -> Task:
+    def read_labels(cls, assets: Path) -> tuple[Any, ...]:
         label_info = read_json(assets / LABELS)
-        task = cls(config, *cls.read_encoder(assets), label_info["labels"], label_info["scheme"])
-        task.load_base(assets)
-        return task
+        return label_info["labels"], label_info["scheme"]
 
     def load_data(self, data: Path, *, eval_only: bool = False, progress: Progress = ignore_progress) -> list[str]:
         settings, encoding = self.config.data, self.config.data.encoding or None
@@ -177,7 +164,7 @@ class Task(EncoderTask):
         return notes
 
     def encode_words(self, words: Sequence[str]) -> EncodedWords:
-        """Encode words one by one, each as if after a space where the tokenizer distinguishes that."""
+        """Encode words one by one, each with a space before it if the tokenizer distinguishes that."""
         return self._build(self.tokenizer.encode_batch([f" {word}" if self._spaced else word for word in words]))
 
     @property
@@ -185,7 +172,7 @@ class Task(EncoderTask):
         return self.tokenizer.kind != "wordpiece"
 
     def _build(self, words: Iterable[Sequence[int]]) -> EncodedWords:
-        """Return the tokens of words as one row; words that do not fit are left out."""
+        """Return the tokens of words as one row; words that do not fit are truncated."""
         template = self.template
         ids, positions = [template.cls_id], list[int]()
         for pieces in words:
@@ -200,7 +187,7 @@ class Task(EncoderTask):
         return EncodedWords([*ids, template.sep_id], positions)
 
     def encoded(self, split: Split) -> list[EncodedWords]:
-        """Return all sentences of a split as tokens; they are encoded once."""
+        """Return the encoded sentences of a split; they are encoded once."""
         if split not in self._encoded:
             words = self.splits[split].sentences.tokenize(self.tokenizer, spaced=self._spaced)
             self._encoded[split] = [self._build([ids.tolist() for ids in sentence]) for sentence in words]
@@ -208,23 +195,28 @@ class Task(EncoderTask):
 
     def source(self, split: Split, seed: int) -> BucketedBatches:
         sentences, encoded = self.splits[split].sentences, self.encoded(split)
-        number = {label: at for at, label in enumerate(self.labels)}
+        label_ids = {label: index for index, label in enumerate(self.labels)}
 
         def collate(rows: list[int]) -> TagBatch:
             inputs = pad_texts([encoded[row].text for row in rows])
             targets = torch.full_like(inputs.ids, -1)
-            for at, row in enumerate(rows):
+            for index, row in enumerate(rows):
                 for position, tag in zip(encoded[row].positions, sentences[row].tags, strict=False):
-                    targets[at, position] = number[tag]
-            names = tuple(f"{sentences[row].file.name}:{sentences[row].lines[0]}" for row in rows)
-            return TagBatch(inputs, targets, names, int((targets >= 0).sum()), count_tokens(inputs))
+                    targets[index, position] = label_ids[tag]
+            return TagBatch(
+                rows=[f"{sentences[row].file.name}:{sentences[row].lines[0]}" for row in rows],
+                count=int((targets >= 0).sum()),
+                units=count_tokens(inputs),
+                inputs=inputs,
+                targets=targets,
+            )
 
         config, lengths = self.config, np.array([len(words.ids) for words in encoded], dtype=np.int64)
         return BucketedBatches(
             Lengths(lengths), collate, budget=config.batch_tokens, seed=seed, micro_batches=config.micro_batches
         )
 
-    # Training and using
+    # Training and inference
 
     def losses(self, batch: TagBatch, networks: Mapping[str, nn.Module]) -> Iterator[tuple[str, Tensor]]:
         yield "model", networks["model"](batch.inputs, batch.targets)
@@ -295,7 +287,7 @@ class Task(EncoderTask):
 
 
 def tag_scheme(tagged: Tagged) -> tagging.Scheme | None:
-    """Return the scheme that all sentences follow; None: the tags are no entities, or follow no scheme."""
+    """Return the tagging scheme of all sentences; None: the tags are not entities, or follow no scheme."""
     if not all(map(tagging.is_entity_tag, tagged.names)):
         return None
     scheme = tagging.find_scheme(sentence.tags for sentence in tagged.sentences)

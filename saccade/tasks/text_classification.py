@@ -1,4 +1,4 @@
-"""Text classification: one label, or several, for a text or a pair of texts."""
+"""Text classification: one or several labels for a text or a pair of texts."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ from saccade.models.text.heads import BertForClassification
 from saccade.tasks._encoder.inputs import EncodedText
 from saccade.tasks._encoder.labelled import LabelledConfig, LabelledTask
 
-TABLE_LABELS = 12  # largest confusion matrix that is shown whole, and most mistakes listed
+TABLE_LABELS = 12  # largest complete confusion matrix; with more labels, number of mistakes listed
 
 
 @dataclass(frozen=True)
 class ClassificationConfig(LabelledConfig):
-    """All settings of a classifier but those of the training loop."""
+    """All settings of a classifier except those of the training loop."""
 
     class_weights: Literal["none", "balanced"] = "none"
     """weights of the labels in the loss; balanced: inversely proportional to their frequency"""
     threshold: float = 0.5
-    """where a text can have several labels: the probability from which a label is assigned"""
+    """for texts with several labels: minimum probability of an assigned label"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -52,7 +52,7 @@ class ClassificationConfig(LabelledConfig):
 
 @dataclass(frozen=True)
 class ClassificationOptions:
-    """How a text is classified."""
+    """Options of a prediction."""
 
     attention: bool = False
     """keep the attention of every layer and head"""
@@ -91,12 +91,12 @@ class Task(LabelledTask):
         }
 
     def targets(self, rows: Labelled, indices: Sequence[int]) -> Tensor:
-        number = {label: at for at, label in enumerate(self.labels)}
+        label_ids = {label: index for index, label in enumerate(self.labels)}
         if not self.multi_label:
-            return torch.tensor([number[rows.labels[row][0]] for row in indices])
+            return torch.tensor([label_ids[rows.labels[row][0]] for row in indices])
         targets = torch.zeros(len(indices), len(self.labels))
-        for at, row in enumerate(indices):
-            targets[at, [number[label] for label in rows.labels[row]]] = 1.0
+        for index, row in enumerate(indices):
+            targets[index, [label_ids[label] for label in rows.labels[row]]] = 1.0
         return targets
 
     def evaluate(self, split: Split, *, quick: bool = False, progress: Progress = ignore_progress) -> Evaluation:
@@ -121,7 +121,7 @@ class Task(LabelledTask):
         return Evaluation(values, signatures, tables, complete=len(indices) == len(rows))
 
     def _f1(self, by_label: classification.LabelScores) -> Any:
-        """F1 of the rarer of two labels in the training data, micro average of more labels."""
+        """Return the F1 of the rarer of two labels in the training data, or the micro average of more labels."""
         if len(self.labels) != 2:
             return by_label.micro
         return by_label.of(min(self.labels, key=lambda label: int(self.label_info["counts"][label])))
@@ -156,13 +156,13 @@ class Task(LabelledTask):
             return torch.stack((torch.zeros_like(logits[0]), logits[0]), dim=-1) if self.multi_label else logits
 
         logits, axis, by_layer = self.trace(prediction.trace, to_logits, layers=layers)
-        names = ("no", "yes") if self.multi_label else self.labels  # each of several labels is a decision of its own
+        names = ("no", "yes") if self.multi_label else self.labels  # each of several labels is a binary decision
         positions = StepAxis(Role.LABEL, self.labels if self.multi_label else ("label",))
         return ForwardTrace(logits, tuple(logits.argmax(-1).tolist()), positions, (axis,), names.__getitem__, by_layer)
 
 
 def confusion_table(confusion: classification.Confusion) -> Table:
-    """Return the confusion matrix; of many labels only the most frequent mistakes."""
+    """Return the confusion matrix; for many labels only the most frequent mistakes."""
     names, counts = confusion.labels, confusion.table
     if len(names) <= TABLE_LABELS:
         rows = tuple((name, *map(str, row)) for name, row in zip(names, counts.tolist(), strict=True))

@@ -47,10 +47,10 @@ from saccade.tasks._seq2seq.searching import POSITIONS, ROWS, search_targets, st
 from saccade.tasks._seq2seq.settings import METRICS, TranslationConfig, TranslationOptions
 from saccade.tasks._seq2seq.tokenizers import PairTokenizers, SpecialIds
 
-QUICK = 500  # pairs of a quick evaluation
-ANALYSED = 100  # pairs that decide which head aligns words
-CHUNK = 1024  # inputs searched before the first answers are given
-NEVER = -1e4  # bias of a logit that is never chosen
+QUICK_PAIRS = 500  # of a quick evaluation
+ALIGNMENT_PAIRS = 100  # that determine which head aligns words
+CHUNK = 1024  # inputs searched before the first predictions are yielded
+NEVER = -1e4  # bias of a token that is never generated
 
 
 class Task(CoreTask):
@@ -66,7 +66,7 @@ class Task(CoreTask):
     def __init__(
         self, config: Any, tokenizers: PairTokenizers, reader: PairReader | None = None, model: Seq2Seq | None = None
     ) -> None:
-        """With a new network or a given one; `reader` reads files of pairs, which not every pretrained model can."""
+        """Use the network `model`, or build a new one; `reader` reads files of pairs (None: no data can be loaded)."""
         self.config, self.tokenizers, self.reader = config, tokenizers, reader
         if model is None:
             sizes = Vocabularies(tokenizers.source.size, tokenizers.target.size, tokenizers.joint)
@@ -74,7 +74,7 @@ class Task(CoreTask):
         self.model: Seq2Seq = model
         self.splits: dict[Split, Bitext] = {}
         self.gold: list[set[tuple[int, int]]] = []
-        if tokenizers.target.kind != "bpe":  # spellings, phonemes, dates: all or nothing
+        if tokenizers.target.kind != "bpe":  # spellings, phonemes, dates: exact match
             self.metric = METRICS["exact"]
 
     @classmethod
@@ -137,7 +137,7 @@ class Task(CoreTask):
     def evaluate(self, split: Split, *, quick: bool = False, progress: Progress = ignore_progress) -> Evaluation:
         """Score the outputs of the search; quick: greedy, on an even sample of the pairs."""
         pairs = self.splits[split]
-        rows = np.arange(len(pairs))[:: max(1, -(-len(pairs) // QUICK))] if quick else np.arange(len(pairs))
+        rows = np.arange(len(pairs))[:: max(1, -(-len(pairs) // QUICK_PAIRS)) if quick else 1]
         sources = [pairs.source[row].tolist() for row in rows]
         settings = replace(self.config.search, beam=1, n_best=1) if quick else self.config.search
         hypotheses = self._search(sources, settings, progress=progress)
@@ -151,7 +151,7 @@ class Task(CoreTask):
         )
 
     def _scores(self, outputs: list[str], references: list[str]) -> dict[str, generation.Score]:
-        """Score outputs; for spellings and the like the token error rate replaces BLEU."""
+        """Score outputs; with exact match as the main metric, the token error rate replaces BLEU."""
         exact = generation.exact(outputs, references)
         if self.metric.name == "exact":
             return {"exact": exact, "token_error": generation.token_error(outputs, references)}
@@ -184,8 +184,8 @@ class Task(CoreTask):
                 continue
             hypotheses = self._search(sources, options, prefix)
             for example, source, group in zip(examples, sources, hypotheses, strict=True):
-                first, *others = [self._prediction(example, source, one, options.attention) for one in group]
-                yield replace(first, alternatives=tuple(others))
+                best, *others = [self._prediction(example, source, target, options.attention) for target in group]
+                yield replace(best, alternatives=tuple(others))
 
     def stream(self, inputs: Mapping[str, Any], options: Any) -> Iterator[GeneratedToken]:
         (source,) = self.tokenizers.encode_sources([inputs[self.inputs[0].name]])
@@ -222,7 +222,7 @@ class Task(CoreTask):
     def analyse(self) -> dict[str, Any]:
         """Return the head that aligns words best on the validation pairs."""
         pairs = self.splits[Split.VALID]
-        rows = range(0, len(pairs), max(1, len(pairs) // ANALYSED))
+        rows = range(0, len(pairs), max(1, len(pairs) // ALIGNMENT_PAIRS))
         sentences = []
         for row in rows:
             maps, _ = self._attention(pairs.source[row].tolist(), pairs.target[row].tolist())
@@ -236,7 +236,7 @@ class Task(CoreTask):
         with layer_outputs(self.model.decoder, layers) as states:
             ids = torch.tensor([[special.target_start, *target]], device=self.device())
             logits = self.model(*source_tensors(self.model, tokenizers, source), ids)[0]  # (T, V)
-            # The last positions, since source and target may be one sequence.
+            # Only the last positions, since source and target may be one sequence.
             by_layer = tuple((f"decoder.{at}", self.model.head(x)[0, -len(logits) :]) for at, x in enumerate(states))
         return ForwardTrace(
             logits,
@@ -254,7 +254,7 @@ class Task(CoreTask):
         if not isinstance(network, Seq2Seq):
             raise cannot_run(pretrained, "translation")
         if processor.decoder_start_id is None or not processor.eos_ids:
-            raise UsageError("config.json must have decoder_start_token_id and eos_token_id, but has not both")
+            raise UsageError("config.json must have decoder_start_token_id and eos_token_id, but does not have both")
         end = processor.eos_ids[0]
         special = SpecialIds(end, processor.decoder_start_id, end)
         tokenizers = PairTokenizers(processor.tokenizer, processor.target_tokenizer or processor.tokenizer, special)
@@ -276,7 +276,7 @@ class Task(CoreTask):
         return Pretrained(self.model, shape, processor, None, type(self).__module__.rpartition(".")[2])
 
     def _gold_alignments(self, pairs: Bitext) -> list[set[tuple[int, int]]]:
-        """Return the true alignments of the validation pairs, where a file has them."""
+        """Return the gold alignments of the validation pairs, if there is a file of them."""
         name = self.config.data.alignments
         if not name:
             return []
@@ -320,7 +320,7 @@ class Task(CoreTask):
     def _score_target(
         self, example: Mapping[str, Any], source: list[int], target: list[int], attention: bool
     ) -> Prediction:
-        """Return the most likely token after each prefix of a given translation, and the probability of that one."""
+        """Return the most likely token after each prefix of a given target, and the probability of the target."""
         special = self.tokenizers.special
         ids, keep = source_tensors(self.model, self.tokenizers, source)
         logits = self.model(ids, keep, torch.tensor([[special.target_start, *target]], device=ids.device))

@@ -78,7 +78,7 @@ def test_a_quick_evaluation_is_an_even_sample(task: Task, monkeypatch: pytest.Mo
     shard, width = task.shards[Split.VALID], task.config.model.max_positions
     small = task.evaluate(Split.VALID, quick=True)
     assert small["tokens"] == shard.size - 1 and small.complete  # all of it
-    monkeypatch.setattr(language_model, "QUICK", 3 * width)
+    monkeypatch.setattr(language_model, "QUICK_TOKENS", 3 * width)
     quick = task.evaluate(Split.VALID, quick=True)
     assert quick["tokens"] <= 3 * width and not quick.complete
     assert quick == task.evaluate(Split.VALID, quick=True)

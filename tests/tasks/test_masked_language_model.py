@@ -51,7 +51,7 @@ def shared(model, ids, vectors, second):
 @torch.no_grad()
 def logits_alone(task, alone, batch):
     """For each row of a batch the logits of its hidden tokens and of whether its second text follows."""
-    for row in range(len(batch.starts)):
+    for row in range(len(batch.rows)):
         length = int(batch.inputs.keep[row].sum()) if batch.inputs.keep is not None else batch.inputs.ids.shape[1]
         second = length - int(batch.inputs.segments[row].sum())
         vectors = alone(task, (batch.inputs.ids[row, :length].tolist(), second))
@@ -77,7 +77,7 @@ def test_the_loss_is_over_masked_tokens_and_over_pairs(ready, alone, loss_of, bo
     for row, (words, follows) in enumerate(logits_alone(task, alone, batch)):
         hidden += [nll(logits, label) for logits, label in words]
         pairs += [] if follows is None else [nll(follows.tolist(), int(batch.next_labels[row]))]
-    assert len(hidden) == batch.count and len(pairs) == next_sentence * len(batch.starts)
+    assert len(hidden) == batch.count and len(pairs) == next_sentence * len(batch.rows)
     expected = sum(hidden) / len(hidden) + (sum(pairs) / len(pairs) if next_sentence else 0)
     assert loss_of(task, batch) == pytest.approx(expected, rel=1e-4)
 
@@ -85,7 +85,7 @@ def test_the_loss_is_over_masked_tokens_and_over_pairs(ready, alone, loss_of, bo
 @torch.no_grad()
 def test_micro_batches_add_up_to_the_whole_though_they_mask_unequal_numbers(ready, book, whole_and_parts):
     make = lambda *more: ready("masked_language_model", book, *SMALL, "mask_probability=0.3", *more)  # noqa: E731
-    counts = {part.count / len(part.starts) for part in make("micro_batches=3").source(Split.TRAIN, 1).at(0)}
+    counts = {part.count / len(part.rows) for part in make("micro_batches=3").source(Split.TRAIN, 1).at(0)}
     assert len(counts) > 1
     whole, one, parts, three = whole_and_parts(make)
     assert (one, three) == (1, 3)

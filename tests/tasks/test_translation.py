@@ -443,7 +443,7 @@ def test_a_translator_goes_through_pretrained_and_back(translator: Task) -> None
     with pytest.raises(UsageError, match="cannot be evaluated"):
         again.load_data(Path("pairs.tsv"))
     wrong = dataclasses.replace(pretrained, processor=dataclasses.replace(pretrained.processor, eos_ids=()))
-    with pytest.raises(UsageError, match="must have decoder_start_token_id and eos_token_id, but has not both"):
+    with pytest.raises(UsageError, match="must have decoder_start_token_id and eos_token_id, but does not have both"):
         Task.from_pretrained(wrong)
     other = dataclasses.replace(pretrained, network=torch.nn.Linear(2, 2), task="language_model")
     with pytest.raises(UsageError, match="a language_model cannot run as the task translation; leave out --task, or"):

@@ -1,1 +1,1 @@
-"""What the tasks with an encoder have in common; the tasks themselves are in `tasks`."""
+"""Shared code of the tasks with an encoder; the tasks themselves are in `tasks`."""

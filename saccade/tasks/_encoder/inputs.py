@@ -1,4 +1,4 @@
-"""Encoder inputs: encoded texts, and batches of them padded to one length.
+"""Encoder inputs: encoded texts, and padded batches of them.
 
 Shapes: B rows, T tokens, N examples.
 """
@@ -6,16 +6,19 @@ Shapes: B rows, T tokens, N examples.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple, overload
+from dataclasses import dataclass, fields, replace
+from typing import Any, NamedTuple, Self, TypeVar, overload
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from saccade.data.text.templates import InputTemplate, pad_rows
 from saccade.data.token_rows import TokenRows
 from saccade.models.text.bert import EncoderInputs
+
+Value = TypeVar("Value")
 
 
 class EncodedText(NamedTuple):
@@ -23,11 +26,11 @@ class EncodedText(NamedTuple):
 
     ids: list[int]
     second: int
-    """position at which the second text starts; the length where there is none"""
+    """position at which the second text starts; the length if there is none"""
 
 
 class EncodedTexts(Sequence[EncodedText]):
-    """Tokenized texts, or pairs of them, which get their special tokens when they are read."""
+    """Tokenized texts or pairs of texts; special tokens are added on access."""
 
     def __init__(self, template: InputTemplate, first: TokenRows, second: TokenRows | None = None) -> None:
         self._template, self._first, self._second = template, first, second
@@ -47,7 +50,7 @@ class EncodedTexts(Sequence[EncodedText]):
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """Tokens of each text, special tokens included: (N,)."""
+        """Number of tokens of each text, special tokens included: (N,)."""
         special, tokens = 2, self._first.lengths
         if self._second is not None:
             special, tokens = 2 + len(self._template.separators), tokens + self._second.lengths
@@ -56,23 +59,42 @@ class EncodedTexts(Sequence[EncodedText]):
 
 @dataclass(frozen=True)
 class Lengths:
-    """Lengths of examples by which they are batched: (N,), or (N, 2) for two sequences each."""
+    """Lengths of the examples for batching: (N,), or (N, 2) for two sequences each."""
 
     lengths: NDArray[np.int64]
 
 
 def pad_texts(texts: Sequence[EncodedText]) -> EncoderInputs:
-    """Return texts as one batch, padded to the longest."""
+    """Return texts as one batch, padded to the longest one."""
     ids = torch.from_numpy(pad_rows([text.ids for text in texts], -1))
     keep, position = ids >= 0, torch.arange(ids.shape[1])
     second = position >= torch.tensor([text.second for text in texts])[:, None]
     return EncoderInputs(ids.clamp_min(0), None if bool(keep.all()) else keep, (second & keep).long())
 
 
-def to_device(inputs: EncoderInputs, device: Any) -> EncoderInputs:
-    """Return a batch on another device."""
-    keep, segments = (None if value is None else value.to(device) for value in inputs[1:])
-    return EncoderInputs(inputs.ids.to(device), keep, segments)
+def to_device(value: Value, device: Any) -> Value:
+    """Return a tensor, or a tuple with all its tensors, on another device; other values are returned unchanged."""
+    moved: Any = value
+    if isinstance(value, Tensor):
+        moved = value.to(device)
+    elif isinstance(value, tuple):
+        parts = (to_device(part, device) for part in value)
+        moved = EncoderInputs._make(parts) if isinstance(value, EncoderInputs) else tuple(parts)
+    result: Value = moved
+    return result
+
+
+@dataclass(frozen=True)
+class EncoderBatch:
+    """Base class of batches: the origin of each row, and what the loss and the throughput count."""
+
+    rows: Sequence[str]
+    count: int
+    units: int
+
+    def to(self, device: Any) -> Self:
+        """Return the batch with all its tensors on another device."""
+        return replace(self, **{field.name: to_device(getattr(self, field.name), device) for field in fields(self)})
 
 
 def count_tokens(inputs: EncoderInputs) -> int:

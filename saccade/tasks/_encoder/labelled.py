@@ -1,4 +1,4 @@
-"""Labelled task: what tasks on a table of texts, or pairs of texts, with labels or numbers share.
+"""Labelled task: base class of tasks on a table of texts, or pairs of texts, with labels or numbers.
 
 Shapes: B rows, D width.
 """
@@ -28,7 +28,7 @@ from saccade.data.text.tokenizers import Tokenizer
 from saccade.data.tokenization import tokenize
 from saccade.errors import DataError
 from saccade.models.text.bert import BertConfig, EncoderInputs
-from saccade.tasks._encoder.inputs import EncodedText, EncodedTexts, Lengths, count_tokens, pad_texts, to_device
+from saccade.tasks._encoder.inputs import EncodedText, EncodedTexts, EncoderBatch, Lengths, count_tokens, pad_texts
 from saccade.tasks._encoder.task import EncoderConfig, EncoderTask
 
 LABELS = "labels.json"
@@ -40,7 +40,7 @@ class LabelledSettings(ValidationSplit):
     """Which columns hold texts and labels."""
 
     text_column: str = ""
-    """column of the text; without it the usual names are tried, then the content decides"""
+    """column of the text; default: a column with a common name, or chosen by content"""
     second_column: str = ""
     """column of the second text of a pair"""
     label_column: str = ""
@@ -55,30 +55,15 @@ class LabelledConfig(EncoderConfig):
 
     data: LabelledSettings = field(default_factory=LabelledSettings)
     pool: Literal["mean", "first"] = "mean"
-    """the vector of a text: the mean over its tokens, or the first token's"""
+    """pooling of token vectors: the mean over the tokens, or the first token"""
 
 
 @dataclass(frozen=True)
-class LabelledBatch:
+class LabelledBatch(EncoderBatch):
     """Encoded texts with their targets (B, ...)."""
 
     inputs: tuple[EncoderInputs, ...]
     targets: Tensor | None
-    names: tuple[str, ...]
-    units: int
-
-    @property
-    def count(self) -> int:
-        return len(self.names)
-
-    @property
-    def rows(self) -> list[str]:
-        return list(self.names)
-
-    def to(self, device: Any) -> LabelledBatch:
-        inputs = tuple(to_device(side, device) for side in self.inputs)
-        targets = None if self.targets is None else self.targets.to(device)
-        return LabelledBatch(inputs, targets, self.names, self.units)
 
 
 class LabelledTask(EncoderTask):
@@ -112,7 +97,7 @@ class LabelledTask(EncoderTask):
 
     @classmethod
     def describe_labels(cls, train: Labelled, rows: Labelled) -> dict[str, Any]:
-        """Return what must be known of the labels to open the task."""
+        """Return the information on the labels that is needed to open the task, as JSON."""
         return {
             "labels": list(rows.label_set.names),
             "multi_label": rows.label_set.multi_label,
@@ -120,10 +105,8 @@ class LabelledTask(EncoderTask):
         }
 
     @classmethod
-    def open(cls, config: Any, assets: Path) -> LabelledTask:
-        task = cls(config, *cls.read_encoder(assets), read_json(assets / LABELS))
-        task.load_base(assets)
-        return task
+    def read_labels(cls, assets: Path) -> tuple[Any, ...]:
+        return (read_json(assets / LABELS),)
 
     @classmethod
     def read(
@@ -163,7 +146,7 @@ class LabelledTask(EncoderTask):
         return [f"rows: {len(train):,} for training, {len(valid):,} for validation"]
 
     def _set_splits(self, splits: dict[Split, Labelled], data: Path) -> None:
-        """Keep the rows, if they can be evaluated."""
+        """Store the splits, after checking that they can be evaluated."""
         for rows in splits.values():
             if (len(rows.seconds) > 0) != self.label_info["pairs"]:
                 names = ("one text", "two texts")
@@ -181,7 +164,7 @@ class LabelledTask(EncoderTask):
         self.fingerprint = fingerprint(splits.values())
 
     def _label_set(self) -> LabelSet | None:
-        """The labels that rows may have: those of the training rows."""
+        """Return the labels that rows may have: those of the training rows."""
         if self.numeric:
             return None
         return LabelSet(tuple(self.label_info["labels"]), bool(self.label_info["multi_label"]))
@@ -207,8 +190,13 @@ class LabelledTask(EncoderTask):
 
         def collate(indices: list[int]) -> LabelledBatch:
             inputs = tuple(pad_texts([side[row] for row in indices]) for side in encoded)
-            names = tuple(rows.origins.describe(row) for row in indices)
-            return LabelledBatch(inputs, self.targets(rows, indices), names, sum(map(count_tokens, inputs)))
+            return LabelledBatch(
+                rows=[rows.origins.describe(row) for row in indices],
+                count=len(indices),
+                units=sum(map(count_tokens, inputs)),
+                inputs=inputs,
+                targets=self.targets(rows, indices),
+            )
 
         config, sides = self.config, [side.lengths for side in encoded]
         lengths = Lengths(sides[0] if len(sides) == 1 else np.stack(sides, axis=1))
@@ -220,13 +208,13 @@ class LabelledTask(EncoderTask):
     def targets(self, rows: Labelled, indices: Sequence[int]) -> Tensor | None:
         """Return the targets of some rows, as the loss needs them."""
 
-    # Training and using
+    # Training and inference
 
     def losses(self, batch: LabelledBatch, networks: Mapping[str, nn.Module]) -> Iterator[tuple[str, Tensor]]:
         yield "model", networks["model"](*batch.inputs, batch.targets)
 
     def evaluated_rows(self, split: Split, quick: bool) -> list[int]:
-        """Return the rows that are evaluated; quick: every n-th, so that there are few."""
+        """Return the indices of the evaluated rows; quick: every n-th, about `QUICK_ROWS`."""
         count = len(self.splits[split])
         return list(range(0, count, max(1, -(-count // QUICK_ROWS)) if quick else 1))
 

@@ -1,4 +1,4 @@
-"""Layers: which layers of an encoder represent a token, as in section 5.3 of the BERT paper.
+"""Layers: token representations from one or several layers of an encoder, as in section 5.3 of the BERT paper.
 
 Shapes: T tokens, D width.
 """

@@ -1,6 +1,6 @@
-"""Parallel map: independent work on all cores, one torch thread for each item.
+"""Parallel map: independent work on all cores, with one torch thread per item.
 
-Small matrix products gain little from several cores, and what runs between them gains nothing; whole batches do.
+Small matrix products gain little from several cores, and the code between them gains nothing; batches in parallel do.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ os.register_at_fork(after_in_child=_pools.clear)  # threads do not survive a for
 def parallel_map(function: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
     """Yield the result for each item, in order, computed on worker threads with one torch thread each.
 
-    The caller's own number of threads stays as it is, and context variables (ablations, probes) apply to the workers.
+    The caller's number of threads does not change, and context variables (ablations, probes) apply to the workers.
     Fewer items than cores are computed one after the other by the caller, each on all cores.
     """
     cores = torch.get_num_threads()
@@ -48,7 +48,7 @@ def parallel_map(function: Callable[[Item], Result], items: Sequence[Item]) -> I
 
 
 def _pool(cores: int) -> ThreadPoolExecutor:
-    """Return the pool of so many workers; it is created once and kept."""
+    """Return the pool with this number of workers; it is created once."""
     with _creating:
         if cores not in _pools:
             _pools[cores] = _create(cores)
@@ -58,13 +58,13 @@ def _pool(cores: int) -> ThreadPoolExecutor:
 def _create(cores: int) -> ThreadPoolExecutor:
     """Start all workers with one torch thread each.
 
-    The number of threads is a property of each thread, but setting it also sets what new threads start with: a thread
-    that does nothing else sets that back, so that no other thread is changed.
+    The number of torch threads belongs to each thread, but setting it also sets the default of new threads: a thread
+    that does nothing else restores that default, so that no other thread is affected.
     """
     started = Barrier(cores + 1)
 
     def initialize() -> None:
-        torch.get_num_threads()  # a new thread takes over the general number at its first call
+        torch.get_num_threads()  # a new thread adopts the default at its first call
         torch.set_num_threads(1)
         started.wait()
 

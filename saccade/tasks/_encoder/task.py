@@ -1,4 +1,4 @@
-"""Encoder task: what every task with BERT shares: its encoder, batched inference, attention and explanations.
+"""Encoder task: base class of all tasks with BERT: its encoder, batched inference, attention and explanations.
 
 Shapes: B rows, T tokens, D width.
 """
@@ -9,7 +9,7 @@ import abc
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -43,9 +43,9 @@ from saccade.tasks._encoder.layers import combine
 from saccade.tasks._encoder.parallel import parallel_map
 from saccade.tasks._pretrained import cannot_run
 
-BATCH_ROWS = 64  # rows of a batch at inference,
-BATCH_POSITIONS = {"cpu": 1 << 10}  # and their positions, padding included: what fits into the cache of a core,
-MANY_POSITIONS = 1 << 15  # or keeps a larger device busy
+BATCH_ROWS = 64  # rows of a batch at inference
+BATCH_POSITIONS = {"cpu": 1 << 10}  # and positions, padding included: fits into the cache of a core
+MANY_POSITIONS = 1 << 15  # on any other device
 PREDICT_ROWS = 512  # examples of `predict` that are sorted by length together
 TOKENIZER, ENCODER, WEIGHTS = "tokenizer.json", "encoder.json", "base.safetensors"
 
@@ -59,21 +59,21 @@ class EncoderConfig:
     base: str = ""
     """pretrained encoder: a run, a folder, a name of `saccade models list` or owner/name; empty: from scratch"""
     tune: Literal["all", "lora", "head"] = "all"
-    """which weights of a pretrained encoder are trained: all, low-rank adapters, or only the head on top"""
+    """trained weights of a pretrained encoder: all, low-rank adapters (LoRA), or only the new head"""
     rank: int = 8
     """rank of the adapters of tune=lora"""
     model: BertConfig = field(default_factory=lambda: BertConfig(dim=256, hidden=768))
-    """the shape of an encoder trained from scratch"""
+    """shape of an encoder trained from scratch"""
     vocabulary_size: int = 8000
-    """word pieces of an encoder trained from scratch"""
+    """number of word pieces of an encoder trained from scratch"""
     lowercase: bool = True
     """an encoder trained from scratch ignores case and accents"""
     max_length: int = 128
-    """most tokens of a row; longer texts are truncated"""
+    """maximum number of tokens of a row; longer texts are truncated"""
     batch_tokens: int = 1000
-    """positions of one step, padding included"""
+    """positions per step, padding included"""
     micro_batches: int = 1
-    """micro-batches of a step (gradient accumulation), to save memory; the result is the same"""
+    """micro-batches per step, to save memory (gradient accumulation); the result is the same"""
 
     def __post_init__(self) -> None:
         least = {"rank": 1, "max_length": 8, "batch_tokens": 1, "micro_batches": 1, "vocabulary_size": 1}
@@ -85,12 +85,12 @@ class EncoderConfig:
 
 
 class EncoderTask(Task):
-    """A task whose network has an encoder called `bert`."""
+    """A task whose network has an encoder named `bert`."""
 
     model: Any
     config: Any
     family: Any = None
-    """the family of a pretrained network that the task was opened from"""
+    """family of the pretrained network that the task was opened from"""
 
     def __init__(self, config: Any, tokenizer: Tokenizer, shape: BertConfig) -> None:
         self.config, self.tokenizer, self.shape = config, tokenizer, shape
@@ -102,11 +102,11 @@ class EncoderTask(Task):
     def networks(self) -> dict[str, nn.Module]:
         return {"model": self.model}
 
-    # Preparing
+    # Preparation
 
     @classmethod
     def train_defaults(cls, config: Any) -> list[str]:
-        """A pretrained encoder needs small steps and few epochs."""
+        """Return a small learning rate and few epochs for a pretrained encoder."""
         if not config.base:
             return []
         overrides = {
@@ -117,7 +117,7 @@ class EncoderTask(Task):
             "weight_decay": "0.01",
             "clip": "1",
             "beta2": "0.999",
-            "new_head_lr": "1e-3",  # a head that starts at 0 would hardly move at the rate of the encoder
+            "new_head_lr": "1e-3",  # a head that starts at 0 would hardly learn at the rate of the encoder
         }
         return ["train.epochs=3", *(f"train.optim.{name}={value}" for name, value in overrides.items())]
 
@@ -145,8 +145,19 @@ class EncoderTask(Task):
         shape = from_json(BertConfig, read_json(assets / ENCODER)["config"])
         return Tokenizer.load(assets / TOKENIZER), shape
 
+    @classmethod
+    def open(cls, config: Any, assets: Path) -> Self:
+        task = cls(config, *cls.read_encoder(assets), *cls.read_labels(assets))
+        task.load_base(assets)
+        return task
+
+    @classmethod
+    def read_labels(cls, assets: Path) -> tuple[Any, ...]:
+        """Return further arguments of the constructor, for tasks with labels."""
+        return ()
+
     def load_base(self, assets: Path) -> None:
-        """Copy the weights of a pretrained base into the network, and freeze what is not trained."""
+        """Copy the weights of a pretrained base into the network, and freeze those that are not trained."""
         if not self.config.base:
             return
         if not next(self.model.parameters()).is_meta:
@@ -173,8 +184,8 @@ class EncoderTask(Task):
     ) -> Iterator[tuple[int, Result]]:
         """Yield (row, result) for every encoded text, in batches of similar length on all cores, shortest first.
 
-        `compute` takes a batch and the numbers of its rows and returns a result for each of them; it runs without
-        gradients, in a thread of its own.
+        `compute` takes a batch and the indices of its rows and returns a result for each of them; it runs without
+        gradients, in a worker thread.
         """
         device = self.device()
 
@@ -207,19 +218,19 @@ class EncoderTask(Task):
     ) -> Iterator[tuple[int, Tensor]]:
         """Yield (row, vectors (T, D) of its tokens) in batches of similar length, shortest first.
 
-        The vectors of several choices of `LAYERS` are concatenated.
+        `layers` are names of `LAYERS`; the vectors of several are concatenated.
         """
 
         def compute(inputs: EncoderInputs, rows: list[int]) -> list[Tensor]:
             states: list[Tensor] = []
             self.model.bert(*inputs, states=states)
-            vectors = torch.cat([combine(states, choice) for choice in layers], dim=-1)
+            vectors = torch.cat([combine(states, name) for name in layers], dim=-1)
             return [vectors[at, : len(encoded[row].ids)] for at, row in enumerate(rows)]
 
         return self.run_batched(encoded, compute)
 
     def predict(self, inputs: Sequence[Mapping[str, Any]], options: Any) -> Iterator[Prediction]:
-        """Yield the answers in order, computed in batches of similar length.
+        """Yield the predictions in order, computed in batches of similar length.
 
         A text of more than `max_length` tokens is truncated.
         """
@@ -228,9 +239,9 @@ class EncoderTask(Task):
 
     @abc.abstractmethod
     def predict_rows(self, inputs: Sequence[Mapping[str, Any]], options: Any) -> Iterable[Prediction]:
-        """Return the answers to some examples that fit into memory together."""
+        """Return the predictions for examples that fit into memory together."""
 
-    # Looking inside
+    # Attention and explanations
 
     def attention(self, text: EncodedText) -> AttentionMaps:
         """Return all attention maps of the encoder for one text."""
@@ -243,7 +254,7 @@ class EncoderTask(Task):
         )
 
     def snapshot(self, inputs: Mapping[str, Any], text: EncodedText) -> Prediction:
-        """Return the attention of one example, without its answer."""
+        """Return the attention of one example, without an output."""
         return Prediction(inputs, TextOutput(""), attention=self.attention(text))
 
     def trace(
@@ -264,7 +275,7 @@ class EncoderTask(Task):
 
     @classmethod
     def check_pretrained(cls, pretrained: Pretrained, *, mlm: bool) -> BertForPreTraining:
-        """Return the network, if this task can run it as it is; `mlm`: it needs a masked language model head."""
+        """Return the network if this task can run it without fine-tuning; `mlm`: it needs a masked LM head."""
         network, name = pretrained.network, cls.__module__.rpartition(".")[2]
         if isinstance(network, BertForPreTraining) and not (mlm and network.mlm is None):
             return network
@@ -277,7 +288,7 @@ class EncoderTask(Task):
 
 
 def _trimmed_weights(network: nn.Module, vocabulary: int) -> dict[str, Tensor]:
-    """Return the weights without rows beyond the vocabulary, which some models have as padding."""
+    """Return the weights without the padding rows that some models have beyond the vocabulary."""
     by_token = ("bert.embedding.weight", "mlm.head.weight", "mlm.head.bias")
     return {
         name: value[:vocabulary].contiguous() if name in by_token else value

@@ -1,4 +1,4 @@
-"""Generation of text: tokens of a causal model become text, which ends before a stop string."""
+"""Text generation: decode the tokens of a causal model to text, which ends before a stop string."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from saccade.decode.sampling import Sampling
 from saccade.decode.stopping import StopStrings
 from saccade.nn.probe import RecordedRow, Recorder
 
-ROWS = 32  # prompts that are continued at once
+ROWS = 32  # prompts generated at once
 
 
 @dataclass(frozen=True)
 class GenerationOptions(Sampling):
-    """How the continuation of a text is generated."""
+    """Options of text generation."""
 
     max_new_tokens: int = 200
     """maximum number of tokens to generate"""
@@ -36,7 +36,7 @@ class GenerationOptions(Sampling):
 
 @dataclass(frozen=True)
 class TextGenerator:
-    """A causal model with its tokenizer; it is only read, so several threads can use it."""
+    """A causal model with its tokenizer; it is never changed, so several threads can use it."""
 
     model: CausalModel
     tokenizer: Tokenizer
@@ -49,7 +49,7 @@ class TextGenerator:
         return Request(prompt, options, options.seed, options.max_new_tokens, self.eos_ids)
 
     def continue_all(self, prompts: Sequence[Sequence[int]], options: GenerationOptions) -> Iterator[Continuation]:
-        """Yield the continuation of each prompt in order; many are generated at once, each as if it were alone."""
+        """Yield the continuation of each prompt in order; many are generated at once, with the same result as alone."""
         generation = Generation(self.model, self.context)
         live: dict[int, _Row] = {}  # by the identity of the request
         results: dict[int, Continuation] = {}
@@ -97,7 +97,7 @@ class TextGenerator:
             yield GeneratedToken("", text, maps, prompt_tokens)
 
     def visible_start(self, prompt: int, end: int) -> int:
-        """Return the first token in the cache once the tokens before `end` were read, after a prompt of some length.
+        """Return the first cached token after a prompt of some length, once the tokens before `end` were read.
 
         A full context drops its older half, as `decode.generate` does.
         """
@@ -108,7 +108,7 @@ class TextGenerator:
 
 
 class TextDecoder:
-    """Turns generated ids into text, and holds what may be the start of a stop string until more text decides."""
+    """Decodes generated ids to text; what may be the start of a stop string is buffered until more text follows."""
 
     def __init__(self, tokenizer: Tokenizer, stop: str) -> None:
         self._decoder, self._stop = StreamDecoder(tokenizer), StopStrings([stop] if stop else [])
@@ -125,14 +125,14 @@ class TextDecoder:
 
 @dataclass
 class Continuation:
-    """The tokens generated after one prompt, without those that end it, and their text."""
+    """The tokens generated after one prompt, without the stop tokens, and their text."""
 
     ids: list[int] = field(default_factory=list)
     text: str = ""
 
 
 class _Row:
-    """A prompt that is being continued."""
+    """A prompt in progress."""
 
     def __init__(self, index: int, request: Request, decoder: TextDecoder) -> None:
         self.index, self.request, self.decoder, self.id = index, request, decoder, -1

@@ -1,1 +1,1 @@
-"""Sequence-to-sequence tasks: what translation and summarisation have in common."""
+"""Shared code of the sequence-to-sequence tasks, translation and summarisation."""

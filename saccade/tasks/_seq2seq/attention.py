@@ -1,4 +1,4 @@
-"""Attention of a sequence-to-sequence model on one pair, and the word alignment it shows."""
+"""Attention maps of a sequence-to-sequence model for one pair, and the word alignment from them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from saccade.tasks._seq2seq.tokenizers import PairTokenizers
 
 
 def is_cross(name: str) -> bool:
-    """Whether the attention of this name is cross-attention."""
+    """Whether this is the name of a cross-attention layer."""
     return name.endswith("cross") or name == "attention"
 
 
@@ -47,8 +47,8 @@ def attention_maps(
             weights = model.source_weights(name, recorded.rows(len(source_axis))[0], len(source_axis))
             maps.append(AttentionMap(name, weights.cpu(), output_axis, source_axis))
             continue
-        own = source_axis if name.startswith("encoder") else input_axis
-        axes = (output_axis, source_axis) if is_cross(name) else (own, own)
+        self_axis = source_axis if name.startswith("encoder") else input_axis
+        axes = (output_axis, source_axis) if is_cross(name) else (self_axis, self_axis)
         maps.append(AttentionMap(name, RecordedRow(recorded, 0), *axes))
     steps = [tuple(halting.steps[0].tolist()) for halting in memory.halting]
     axes = (source_axis, input_axis)
@@ -64,13 +64,14 @@ def source_tensors(model: Seq2Seq, tokenizers: PairTokenizers, source: list[int]
 
 
 def alignment_map(maps: AttentionMaps, choice: Mapping[str, Any]) -> AttentionMap | None:
-    """Return the cross-attention that shows best which source words an output word comes from: (1, output, source).
+    """Return the cross-attention map that aligns output words with source words best: (1, output, source).
 
-    `choice` names a layer and a head, as `metrics.alignment.choose_alignment_head` does; empty: the last layer's mean.
+    `choice` names a layer and a head, as returned by `metrics.alignment.choose_alignment_head`; empty: the mean over
+    the heads of the last layer.
     """
     candidates = cross_attention(maps)
     if not candidates:
         return None
-    chosen = next((one for one in candidates if one.name == choice.get("name")), candidates[-1])
+    chosen = next((attention for attention in candidates if attention.name == choice.get("name")), candidates[-1])
     head = choice.get("head")
     return strip_ends(mean_heads(chosen) if head is None else one_head(chosen, head))

@@ -1,4 +1,4 @@
-"""Search for the best targets of many sources, and greedy decoding token by token."""
+"""Beam search for many sources, and streaming of one target token by token."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from saccade.nn.probe import RecordedRow
 from saccade.tasks._seq2seq.attention import cross_recorder, source_tensors
 from saccade.tasks._seq2seq.tokenizers import PairTokenizers, SpecialIds
 
-ROWS = 64  # sentences searched at once,
+ROWS = 64  # sentences searched at once
 POSITIONS = 1 << 14  # and their tokens, padding included
-PACKED = 8  # number of sentences from which packing the weights pays
+MIN_PACKED = 8  # minimum number of sentences for which packing the weights is faster
 
 
 @torch.no_grad()
@@ -35,10 +35,10 @@ def search_targets(
 ) -> list[list[Hypothesis]]:
     """Return the best targets of each source; sources of similar length are searched together.
 
-    `max_length` gives the maximum number of target tokens for a source of some length.
+    `max_length` returns the maximum number of target tokens for the length of a source.
     """
     device = next(model.parameters()).device
-    fast = pack(model, min(len(sources), ROWS) * settings.beam) if len(sources) >= PACKED else model
+    packed = pack(model, min(len(sources), ROWS) * settings.beam) if len(sources) >= MIN_PACKED else model
     results: dict[int, list[Hypothesis]] = {}
     for group in length_groups([len(source) for source in sources], ROWS, POSITIONS):
         rows = [[*sources[index], special.source_end] for index in group]
@@ -46,7 +46,7 @@ def search_targets(
         ids = torch.tensor([[*row, *[0] * (width - len(row))] for row in rows], device=device)
         keep = torch.tensor([[True] * len(row) + [False] * (width - len(row)) for row in rows], device=device)
         limits = [len(prefix) + max_length(len(row)) for row in rows]
-        state = DecoderState(fast, fast.encode(ids, keep), max(limits) + 1)
+        state = DecoderState(packed, packed.encode(ids, keep), max(limits) + 1)
         hypotheses = search(
             state,
             limits,
@@ -61,13 +61,13 @@ def search_targets(
 
 
 class StrippedText:
-    """Text in pieces, without the white space at its start and its end."""
+    """Strips leading and trailing whitespace of a streamed text."""
 
     def __init__(self) -> None:
         self._started, self._space = False, ""
 
     def feed(self, text: str) -> str:
-        """Return what is certain to belong to the stripped text."""
+        """Return the text that is certain to remain after stripping."""
         text = self._space + text if self._started else text.lstrip()
         body = text.rstrip()
         self._started = self._started or bool(body)
@@ -85,7 +85,7 @@ def stream_target(
     prefix: Sequence[int] = (),
     attention: bool = False,
 ) -> Iterator[GeneratedToken]:
-    """Yield the best target token by token; a beam is searched to its end first, then decoded again.
+    """Yield the best target token by token; with a beam, the search finishes first and its best target is replayed.
 
     The recorder is active only while the network runs: a suspended stream records no other call.
     """
@@ -112,7 +112,7 @@ def stream_target(
 def _greedy(
     state: DecoderState, special: SpecialIds, settings: Search, limit: int, prefix: Sequence[int]
 ) -> Iterator[int]:
-    """Yield the most likely token after those before it, until the end."""
+    """Yield the tokens of greedy search."""
     beams = Beams([limit], special.target_end, settings, [prefix])
     ids, count = torch.tensor([[special.target_start]]), 0
     while True:
@@ -126,7 +126,7 @@ def _greedy(
 
 
 def _replay(state: DecoderState, special: SpecialIds, target: Sequence[int]) -> Iterator[int]:
-    """Decode a given target token by token."""
+    """Yield the tokens of a given target while the decoder reads them."""
     for previous, token in pairwise([special.target_start, *target]):
         state.step(torch.tensor([[previous]]))
         yield token

@@ -39,7 +39,7 @@ class TranslationConfig:
     micro_batches: int = 1
     """micro-batches per step, to save memory (gradient accumulation); the result is the same"""
     label_smoothing: float = 0.1
-    """label smoothing: probability that is spread evenly over all tokens"""
+    """label smoothing: probability mass that is distributed evenly over all tokens"""
     consistency: float = 0.0
     """weight of the divergence between two passes under different dropout (R-Drop): twice the work per step, better
     scores on small data in long runs"""
@@ -65,7 +65,7 @@ class TranslationConfig:
 
 @dataclass(frozen=True)
 class TranslationOptions(Search):
-    """How a text is translated."""
+    """Options of a translation."""
 
     prefix: str = ""
     """start of the output"""

@@ -1,4 +1,4 @@
-"""Tokenizers of source and target, and the special tokens around both."""
+"""Tokenizers of source and target, with their special tokens."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class PairTokenizers:
         return self.source is self.target
 
     def encode_sources(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return the ids of some sources, truncated as the model was trained."""
+        """Return the ids of sources, truncated as in training."""
         return [ids[: self.max_source] for ids in self.source.encode_batch(texts)]
 
     def decode_target(self, ids: Sequence[int]) -> str:
