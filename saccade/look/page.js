@@ -23,7 +23,7 @@
     return node;
   };
   const digits = (value, count = 2) => value.toFixed(count);
-  const fromRight = (label) => /^[^\p{L}]*[\p{Script=Hebrew}\p{Script=Arabic}\p{Script=Syriac}\p{Script=Thaana}]/u.test(label);
+  const isRightToLeft = (label) => /^[^\p{L}]*[\p{Script=Hebrew}\p{Script=Arabic}\p{Script=Syriac}\p{Script=Thaana}]/u.test(label);
 
   // Weights are unsigned 16-bit integers, little-endian, in base64: 65535 is 1.
   const decoded = new Map();
@@ -46,7 +46,7 @@
     for (let i = 0; i < all.length; i++) mean[i % size] += all[i] / heads;
     return mean;
   };
-  const maximum = (numbers) => numbers.reduce((one, two) => (two > one ? two : one), 0);
+  const maximum = (numbers) => numbers.reduce((largest, number) => (number > largest ? number : largest), 0);
 
   // One pixel for each cell, with the weight as its opacity.
   const paint = (canvas, weights, width, largest) => {
@@ -98,20 +98,20 @@
     at("heads").replaceChildren(legend, ...labels);
   };
 
-  // One view for each class of axis: it fills `place` and returns the element of each position.
-  const tokens = (place, labels, axis, choose) => {
+  // One view for each class of axis: it fills `container` and returns the element of each position.
+  const tokens = (container, labels, axis, choose) => {
     const buttons = labels.map((label, i) => token(label, () => choose(i)));
-    place.dir = fromRight(labels.join("")) ? "rtl" : "ltr";
-    place.replaceChildren(...buttons);
+    container.dir = isRightToLeft(labels.join("")) ? "rtl" : "ltr";
+    container.replaceChildren(...buttons);
     return buttons;
   };
-  const token = (label, act) => {
+  const token = (label, onSelect) => {
     const button = make("button", { type: "button", className: "token", tabIndex: -1 });
     button.append(make("span", { dir: "auto" }, label), make("small", {}));
-    button.onpointerenter = button.onfocus = button.onclick = act;
+    button.onpointerenter = button.onfocus = button.onclick = onSelect;
     return button;
   };
-  const grid = (place, labels, axis, choose) => {
+  const grid = (container, labels, axis, choose) => {
     const extra = labels.slice(0, axis.extra.length).map((label, i) => token(label, () => choose(i)));
     const cells = labels.slice(axis.extra.length).map((label, i) => {
       const cell = make("button", { type: "button", className: "cell", tabIndex: -1, title: label, ariaLabel: label });
@@ -122,7 +122,7 @@
     if (axis.image) picture.prepend(make("img", { src: axis.image, alt: "" }));
     picture.style.setProperty("--rows", axis.rows);
     picture.style.setProperty("--columns", axis.columns);
-    place.replaceChildren(...extra, picture);
+    container.replaceChildren(...extra, picture);
     return [...extra, ...cells];
   };
   const VIEWS = { tokens, grid };
@@ -142,37 +142,37 @@
   };
 
   const pen = document.createElement("canvas").getContext("2d");
-  const short = (label, room, font) => {
+  const shorten = (label, maxWidth, font) => {
     pen.font = `bold ${font}px ${getComputedStyle(document.body).fontFamily}`; // as wide as when it is selected
     const letters = [...label];
-    if (pen.measureText(label).width <= room) return [label, pen.measureText(label).width];
-    while (letters.length > 1 && pen.measureText(`${letters.join("")}…`).width > room) letters.pop();
-    return [`${letters.join("")}…`, room];
+    if (pen.measureText(label).width <= maxWidth) return [label, pen.measureText(label).width];
+    while (letters.length > 1 && pen.measureText(`${letters.join("")}…`).width > maxWidth) letters.pop();
+    return [`${letters.join("")}…`, maxWidth];
   };
 
   const matrix = () => {
     const { rows, columns, weights, largest } = view;
-    const wide = at("attention").clientWidth;
-    const room = wide < 600 ? 90 : 140;
+    const width = at("attention").clientWidth;
+    const maxLabel = width < 600 ? 90 : 140;
     const count = Math.max(rows.length, columns.length);
     const font = count > 60 ? 10 : 13;
-    const [rowTexts, columnTexts] = [rows, columns].map((labels) => labels.map((label) => short(label, room, font)));
+    const [rowTexts, columnTexts] = [rows, columns].map((labels) => labels.map((label) => shorten(label, maxLabel, font)));
     const longest = (texts) => Math.max(...texts.map((text) => text[1]), 10);
     const left = Math.ceil(longest(rowTexts)) + 14;
     const [height, slant] = [Math.ceil(longest(columnTexts) * 0.87) + 22, Math.ceil(longest(columnTexts) * 0.5) + 10];
-    const fitting = Math.floor((wide - left - slant) / columns.length);
+    const fitting = Math.floor((width - left - slant) / columns.length);
     const smallest = count > 400 ? Math.max(2, Math.floor(3000 / count)) : count > 100 ? 6 : font + 1;
     const cell = Math.min(36, Math.max(fitting, smallest));
     const [across, down] = [cell * columns.length, cell * rows.length];
-    const step = Math.ceil((font + 1) / cell); // labels that would overlap are left out
+    const step = Math.ceil((font + 1) / cell); // skip labels that would overlap
     view.cell = cell;
 
     at("corner").style.width = `${left}px`;
     at("top").replaceChildren();
     at("left").replaceChildren();
-    for (const [node, width, high] of [[at("top"), across + slant, height], [at("left"), left, down]]) {
-      node.setAttribute("width", width);
-      node.setAttribute("height", high);
+    for (const [node, columnsWidth, rowsHeight] of [[at("top"), across + slant, height], [at("left"), left, down]]) {
+      node.setAttribute("width", columnsWidth);
+      node.setAttribute("height", rowsHeight);
       node.setAttribute("font-size", font);
     }
     for (let i = 0; i < columns.length; i += step) {
@@ -234,7 +234,7 @@
         node.classList.toggle("on", i === chosen);
         node.tabIndex = i === Math.max(chosen, 0) ? 0 : -1;
         const value = values[id] ? values[id](i) : 0;
-        node.style.setProperty("--share", ((node.className.includes("cell") ? 0.75 : 0.6) * value) / strongest);
+        node.style.setProperty("--opacity", ((node.className.includes("cell") ? 0.75 : 0.6) * value) / strongest);
         if (node.lastChild) node.lastChild.textContent = value >= 0.005 ? digits(value) : "";
       });
     }
@@ -249,8 +249,8 @@
       return line;
     }
     const forRow = row >= 0;
-    const others = (forRow ? columns : rows).map((label, i) => [label, forRow ? weight(row, i) : weight(i, column)]);
-    const top = others.sort((one, two) => two[1] - one[1]).slice(0, 5).filter((other) => other[1] >= 0.01);
+    const pairs = (forRow ? columns : rows).map((label, i) => [label, forRow ? weight(row, i) : weight(i, column)]);
+    const top = pairs.sort((a, b) => b[1] - a[1]).slice(0, 5).filter(([, value]) => value >= 0.01);
     line.append(make("b", {}, bdi(forRow ? rows[row] : columns[column])), forRow ? " \u2190 " : " \u2192 ");
     if (!top.length) line.append("no weight above 0.01");
     top.forEach(([label, value], i) => line.append(i ? ", " : "", bdi(label), ` ${digits(value)}`));
@@ -278,9 +278,9 @@
   // Scroll the matrix so that a cell is not under the sticky labels.
   const scrollTo = (row, column) => {
     const [frame, cell] = [at("body").parentElement, view.cell];
-    const [room, high] = [frame.clientWidth - at("corner").offsetWidth, frame.clientHeight - at("top").clientHeight];
-    frame.scrollLeft = Math.min(Math.max(frame.scrollLeft, (column + 1) * cell - room), column * cell);
-    frame.scrollTop = Math.min(Math.max(frame.scrollTop, (row + 1) * cell - high), row * cell);
+    const [visibleWidth, visibleHeight] = [frame.clientWidth - at("corner").offsetWidth, frame.clientHeight - at("top").clientHeight];
+    frame.scrollLeft = Math.min(Math.max(frame.scrollLeft, (column + 1) * cell - visibleWidth), column * cell);
+    frame.scrollTop = Math.min(Math.max(frame.scrollTop, (row + 1) * cell - visibleHeight), row * cell);
   };
 
   const render = ({ pickers: again = true } = {}) => {

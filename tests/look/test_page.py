@@ -198,7 +198,7 @@ def test_a_grid_is_shown_over_its_image(visit):
     whole = AttentionMap("decoder.0.cross", weights, queries, grid)
     tab = visit(page(answer(), [whole], title="A dog"))
     assert tab.locator("#columns img").count() == 1
-    share = "cell => +cell.style.getPropertyValue('--share')"
+    share = "cell => +cell.style.getPropertyValue('--opacity')"
     shares = f"Array.from(document.querySelectorAll('#columns .cell'), {share})"
     tab.locator("#rows .token").nth(1).hover()
     assert tab.evaluate(shares) == pytest.approx([0, 0.1 / 0.9 * 0.75, 0.75, 0], abs=0.001)
