@@ -25,18 +25,18 @@ def compare(
     progress: bool | None = None,
     **settings: Any,
 ) -> Comparison:
-    """Train several architectures on a file of pairs for the same time each, and write a report of how they differ.
+    """Train several architectures on a file of pairs for the same time each, and write a report.
 
         saccade.compare("pairs.tsv", models=["rnn", "rnn+attention"], minutes=10).page
 
-    Settings and overrides are those of translation, as in `saccade.train`. With the `name` of an unfinished comparison
-    it continues.
+    Settings and overrides are those of translation, as in `saccade.train`. The `name` of an unfinished comparison
+    continues it.
     """
     from saccade import api
     from saccade.comparison import job
     from saccade.progress import reporting
 
     trial = job.Trial(tuple(models), minutes, probe_minutes)
-    given = [*api.to_overrides(settings), *overrides]
+    all_overrides = [*api.to_overrides(settings), *overrides]
     with reporting((), progress) as callback:
-        return job.compare(data, trial, overrides=given, name=name, root=Path(root), callback=callback)
+        return job.compare(data, trial, overrides=all_overrides, name=name, root=Path(root), callback=callback)

@@ -21,7 +21,7 @@ MARKERS = (
 
 @dataclass(frozen=True)
 class Line:
-    """One line: its name, its number among the models (colour and marker), its points from left to right."""
+    """One line of a chart: its name, the number of its model (colour and marker), and its points from left to right."""
 
     name: str
     number: int
@@ -40,15 +40,15 @@ class Scale:
     ticks: tuple[float, ...] = ()
 
     def __call__(self, value: float) -> float:
-        low, high, at = self.low, self.high, value
+        low, high = self.low, self.high
         if self.logarithmic:
-            low, high, at = math.log(low), math.log(high), math.log(value)
-        fraction = (at - low) / (high - low) if high > low else 0.5
+            low, high, value = math.log(low), math.log(high), math.log(value)
+        fraction = (value - low) / (high - low) if high > low else 0.5
         return self.first + fraction * (self.last - self.first)
 
 
 def nice_ticks(low: float, high: float, count: int = 5) -> tuple[float, ...]:
-    """Return round values from below the lowest to above the highest."""
+    """Return round values that enclose the range."""
     span = max(high - low, 1e-9)
     size = 10.0 ** math.floor(math.log10(span / count))
     step = next(size * factor for factor in (1, 2, 2.5, 5, 10) if span / (size * factor) <= count)
@@ -66,7 +66,7 @@ def chart(
     logarithmic: bool = False,
     y_max: float | None = None,
 ) -> str:
-    """Return a chart; `logarithmic` is the x axis."""
+    """Return a chart as SVG; `logarithmic` applies to the x axis."""
     xs = [x for line in lines for x, _ in line.points]
     ys = [y for line in lines for _, y in line.points]
     if not xs:
@@ -101,13 +101,13 @@ def _tick(x: float, y: float, anchor: str, value: float) -> str:
 
 
 def _line(line: Line, x: Scale, y: Scale) -> str:
-    pixels = [(x(across), y(up)) for across, up in line.points]
-    path = "M" + "L".join(f"{across:.1f} {up:.1f}" for across, up in pixels)
+    pixels = [(x(x_value), y(y_value)) for x_value, y_value in line.points]
+    path = "M" + "L".join(f"{left:.1f} {top:.1f}" for left, top in pixels)
     many = len(pixels) > 40  # markers for all would hide the line
     markers = "".join(
-        f'<path class="dot" transform="translate({across:.1f} {up:.1f})" d="{MARKERS[line.number]}">'
+        f'<path class="dot" transform="translate({left:.1f} {top:.1f})" d="{MARKERS[line.number]}">'
         f"<title>{escape(line.name)}: {number(line.points[at][0])}, {number(line.points[at][1])}</title></path>"
-        for at, (across, up) in enumerate(pixels)
+        for at, (left, top) in enumerate(pixels)
         if not many or at == len(pixels) - 1
     )
     return f'<g class="s{line.number}"><path class="line" d="{path}"/>{markers}</g>'
@@ -124,7 +124,7 @@ def legend(names: Sequence[tuple[int, str]]) -> str:
 
 
 def strip(title: str, values: Sequence[float]) -> str:
-    """Return a row of cells, darker for greater values; logarithmic over six powers of ten."""
+    """Return a row of cells, darker for larger values, on a logarithmic scale over six powers of ten."""
     top = max(values, default=0.0)
     cells = []
     for at, value in enumerate(values):
@@ -137,7 +137,7 @@ def strip(title: str, values: Sequence[float]) -> str:
 
 
 def number(value: float) -> str:
-    """Format a number briefly: 1,000, 12.5, 0.5M."""
+    """Format a number compactly: 1,000, 12.5, 0.5M."""
     if abs(value) >= 1e5:
         return f"{value / 1e6:.4g}M"
     if abs(value) >= 1000:

@@ -1,4 +1,4 @@
-"""Job: one file, several architectures, each in a process of its own; an interrupted comparison continues."""
+"""Job: train and compare several architectures on one file; an interrupted comparison can be continued."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from saccade.runs.folder import Run
 from saccade.tasks import translation
 from saccade.training.device import choose_device, describe_device
 
-QUANTILES = (0.2, 0.4, 0.6, 0.8, 0.95)  # of the source lengths, at which a new class of lengths starts
+QUANTILES = (0.2, 0.4, 0.6, 0.8, 0.95)  # of the source lengths: edges of the length classes
 FILE = "compare.json"
 FORMAT = 2
 MIN_PROBE = 0.3  # minutes
@@ -38,7 +38,7 @@ MIN_PROBE = 0.3  # minutes
 
 @dataclass(frozen=True)
 class Trial:
-    """What is compared, and for how long."""
+    """Settings of a comparison: the models and their training time."""
 
     models: tuple[str, ...] = MODELS
     minutes: float = 5.0
@@ -66,7 +66,7 @@ class Trial:
 
     @property
     def probe(self) -> float:
-        """Minutes of the probe."""
+        """Training time of the probe in minutes."""
         return max(MIN_PROBE, 0.4 * self.minutes) if self.probe_minutes is None else self.probe_minutes
 
 
@@ -98,7 +98,7 @@ def compare(
 ) -> Comparison:
     """Train each model on the file for the same time, measure all of them, and write report.html and report.json.
 
-    With the `name` of a comparison that was interrupted it continues: what is finished is not repeated.
+    The `name` of an interrupted comparison continues it: finished jobs are not repeated.
     """
     trial, callback, data, root = trial or Trial(), callback or Callback(), Path(data), Path(root)
     overrides = list(overrides)
@@ -106,12 +106,12 @@ def compare(
         raise UsageError("model.architecture must not be set, since every model has its own; name them with --models")
     if not any(override.startswith(("train.minutes=", "train.steps=", "train.epochs=")) for override in overrides):
         overrides.append(f"train.minutes={trial.minutes}")
-    described = survey(data, overrides, trial, callback)
-    folder = _folder(root, name, data, {**described, "command": command})
+    description = survey(data, overrides, trial, callback)
+    folder = _folder(root, name, data, {**description, "command": command})
     with Run(folder).lock():
         settings = read_json(folder / FILE)
-        _check_unchanged(folder, settings, described)
-        jobs, failures = _jobs(trial, described["settings"]["minutes"]), []
+        _check_unchanged(folder, settings, description)
+        jobs, failures = _jobs(trial, description["settings"]["minutes"]), []
         callback.log(f"comparing {len(trial.models)} models in {folder}")
         overall = OverallProgress(callback, [job.weight for job in jobs])
         for number, job in enumerate(jobs):
@@ -124,7 +124,7 @@ def compare(
 
 
 def survey(data: Path, overrides: Sequence[str], trial: Trial, callback: Callback) -> dict[str, Any]:
-    """Check the file and the settings before anything is trained, and describe both."""
+    """Check the file and the settings before training, and return a description of both as JSON."""
     configs = [api.configure(translation.Task, [*overrides, f"model.architecture={model}"]) for model in trial.models]
     config, training = configs[0]
     with tempfile.TemporaryDirectory(prefix="saccade-") as temporary:
@@ -132,7 +132,7 @@ def survey(data: Path, overrides: Sequence[str], trial: Trial, callback: Callbac
         run.assets.mkdir()
         progress = partial(callback.on_progress, "reading")
         notes = translation.Task.prepare(config, data, run.assets, progress=progress)
-        with torch.device("meta"):  # shapes alone: whether a model fits into memory shows in its own process
+        with torch.device("meta"):  # only shapes: each model is allocated in its own process
             task, *_ = [translation.Task.open(config, run.assets) for config, _ in configs]
         notes += task.load_data(data, progress=partial(callback.on_progress, "tokenizing"))
         for note in notes:
@@ -160,21 +160,21 @@ def survey(data: Path, overrides: Sequence[str], trial: Trial, callback: Callbac
     }
 
 
-def _folder(root: Path, name: str, data: Path, described: dict[str, Any]) -> Path:
+def _folder(root: Path, name: str, data: Path, description: dict[str, Any]) -> Path:
     """Return the folder of a new comparison, or of the existing one of that name."""
     if name and (root / name / FILE).is_file():
         return root / name
-    described = {
-        **described,
+    description = {
+        **description,
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "machine": _machine(described["settings"]["device"]),
+        "machine": _machine(description["settings"]["device"]),
     }
     free = runs.free_name(root, f"{data.name.split('.')[0]}-compare")
-    return runs.create_folder(root, name or free, FILE, described).folder
+    return runs.create_folder(root, name or free, FILE, description).folder
 
 
 def _machine(device: str) -> dict[str, str]:
-    """Describe the hardware and software of the measurements."""
+    """Return the hardware and software versions of the measurements."""
     return {
         "saccade": __version__,
         "torch": str(torch.__version__),
@@ -186,7 +186,7 @@ def _machine(device: str) -> dict[str, str]:
 
 
 def _processor() -> str:
-    """Return the name of the processor, as far as the system reports it."""
+    """Return the name of the processor, if the system reports it."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
             if line.startswith("model name"):
@@ -194,26 +194,26 @@ def _processor() -> str:
     return platform.processor() or platform.machine()
 
 
-def _check_unchanged(folder: Path, settings: dict[str, Any], described: dict[str, Any]) -> None:
+def _check_unchanged(folder: Path, settings: dict[str, Any], description: dict[str, Any]) -> None:
     """Refuse to continue with other data or settings than the comparison was started with."""
     if settings.get("format") != FORMAT:
         raise UsageError(f"{folder / FILE}: format must be {FORMAT}, but is {settings.get('format')}; update saccade")
     for key in ("models", "overrides", "probe_minutes", "sentence", "data"):
-        if settings.get(key) != described[key]:
+        if settings.get(key) != description[key]:
             raise UsageError(
                 f"{key} must be {settings.get(key)!r} to continue the comparison '{folder.name}', but is "
-                f"{described[key]!r}; give the same settings again, or another --name"
+                f"{description[key]!r}; give the same settings again, or another --name"
             )
-    if (settings.get("fingerprint"), settings.get("assets")) != (described["fingerprint"], described["assets"]):
+    if (settings.get("fingerprint"), settings.get("assets")) != (description["fingerprint"], description["assets"]):
         raise DataError(
-            f"{described['data']}: fingerprint {described['fingerprint']}, expected {settings.get('fingerprint')}: the "
-            f"data have changed since the comparison '{folder.name}' started; restore them to continue, or choose "
-            "another --name"
+            f"{description['data']}: fingerprint {description['fingerprint']}, expected "
+            f"{settings.get('fingerprint')}: the data have changed since the comparison '{folder.name}' started; "
+            "restore them to continue, or choose another --name"
         )
 
 
 def _jobs(trial: Trial, minutes: float) -> list[Job]:
-    """Return the jobs of a comparison in their order, with an estimate of their time."""
+    """Return the jobs of a comparison in order, with estimates of their time."""
     train = [Job(model, "train", 66 * (minutes or 1.0)) for model in trial.models]
     kinds = ("copy", "reverse") if trial.probe else ()
     probes = [Job(model, kind, 36 * trial.probe) for model in trial.models for kind in kinds]
@@ -221,7 +221,7 @@ def _jobs(trial: Trial, minutes: float) -> list[Job]:
 
 
 def _finish(folder: Path, settings: dict[str, Any], failures: list[Failure]) -> Comparison:
-    """Gather the results, check that all are of the same data, and write the report."""
+    """Collect the results, check that all are from the same data, and write the report."""
     if len([failure for failure in failures if failure.job.stage == "train"]) == len(settings["models"]):
         first = failures[0]
         error = SaccadeError(f"no model could be trained; {first.job}: {first.message}")

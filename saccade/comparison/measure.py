@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from saccade import api
 from saccade.core import Progress, Split
 from saccade.metrics import generation
-from saccade.metrics.alignment import merge_words, single
+from saccade.metrics.alignment import head_weights, merge_words
 from saccade.models.seq2seq.architectures import Seq2SeqConfig
 from saccade.models.seq2seq.interface import Seq2Seq
 from saccade.nn.attention import Dot
@@ -30,7 +30,7 @@ from saccade.run import Run
 from saccade.tasks import translation
 
 OnProgress = Callable[[str, float], None]
-TOKENS = 101  # source tokens whose influence on the middle one is measured
+TOKENS = 101  # source tokens whose influence on the middle token is measured
 HALF, MOST = 0.5, 0.95  # fractions of a gradient
 POINTS = 200  # points of a curve of the training loss
 SIZES = (256, 512, 1024, 2048, 4096)  # sequence lengths at which the memory of attention is measured
@@ -38,13 +38,13 @@ HEADS, WIDTH = 2, 32
 
 
 def measure_run(run: Run, settings: dict[str, Any], on_progress: OnProgress) -> dict[str, Any]:
-    """Return all measurements of a trained translator as JSON."""
+    """Return all measurements of a trained translation model, as JSON."""
     task = api.load(run.path).task
     if not isinstance(task, translation.Task):
         raise TypeError(f"only translation models can be compared, but {run.path} is of another task")
     task.load_data(Path(settings["data"]))
     model = task.model
-    described = json.loads((run.path / "data.json").read_text(encoding="utf-8"))
+    data = json.loads((run.path / "data.json").read_text(encoding="utf-8"))
     return {
         "scores": dict(run.metrics),
         "score": task.metric.name,
@@ -58,13 +58,13 @@ def measure_run(run: Run, settings: dict[str, Any], on_progress: OnProgress) -> 
         "chain": {str(count): chain(model, count) for count in (TOKENS // 4, TOKENS // 2, TOKENS)},
         "reach": reach(model),
         "sentence": _sentence(task, settings["sentence"], settings["reference"]),
-        "assets": described["assets"],
-        "fingerprint": described["fingerprint"],
+        "assets": data["assets"],
+        "fingerprint": data["fingerprint"],
     }
 
 
 def probe_results(run: Run, lengths: Sequence[int]) -> dict[str, Any]:
-    """Return the accuracy of a probe at each length as JSON."""
+    """Return the accuracy of the probe at each length, as JSON."""
     steps = [record for record in run.history if "lr_scale" in record]
     return {
         "accuracy": {str(length): run.metrics[f"accuracy_{length}"] for length in lengths},
@@ -85,9 +85,9 @@ def peak_bytes() -> int:
 
 
 def _speed(run: Run, task: translation.Task) -> dict[str, float]:
-    """Return the number of steps and tokens per second of training, without the time of evaluations."""
+    """Return the training steps and tokens per second, excluding evaluations."""
     seconds = tokens = last = 0.0
-    evaluated, steps = True, 0  # the first step has none before it to measure from
+    evaluated, steps = True, 0  # the first step has no previous one to measure from
     for record in run.history:
         if "lr_scale" in record:
             if not evaluated:
@@ -110,7 +110,7 @@ def _target_fraction(task: translation.Task) -> float:
 
 
 def _translate(task: translation.Task, edges: Sequence[int], on_progress: OnProgress) -> dict[str, Any]:
-    """Translate all validation pairs, measure the time, and score each class of source lengths."""
+    """Translate all validation pairs, measure the time, and score each source length class."""
     pairs = task.splits[Split.VALID]
     options = task.Options(**vars(task.config.search), attention=False)
     sources, references = zip(*(pairs.texts[row] for row in range(len(pairs))), strict=True)
@@ -126,8 +126,8 @@ def _translate(task: translation.Task, edges: Sequence[int], on_progress: OnProg
     classes = {}
     for name, function in functions.items():
 
-        def score(ours: list[str], theirs: list[str], function: Callable[..., generation.Score] = function) -> float:
-            return function(ours, theirs).value
+        def score(texts: list[str], targets: list[str], function: Callable[..., generation.Score] = function) -> float:
+            return function(texts, targets).value
 
         rows = generation.by_length(lengths, outputs, list(references), edges, score)
         classes[name] = [dict(zip(("from", "to", "count", "value"), row, strict=True)) for row in rows]
@@ -135,7 +135,7 @@ def _translate(task: translation.Task, edges: Sequence[int], on_progress: OnProg
 
 
 def _curve(run: Run) -> list[dict[str, float]]:
-    """Return the scores of every evaluation during training, with the minutes and tokens until then."""
+    """Return the scores of every evaluation during training, with the minutes and tokens so far."""
     curve, tokens = [], 0
     for record in run.history:
         if "lr_scale" in record:
@@ -147,7 +147,7 @@ def _curve(run: Run) -> list[dict[str, float]]:
 
 
 def _losses(run: Run) -> list[list[float]]:
-    """Return [step, minutes, tokens, training loss] at some steps, each loss a mean since the one before."""
+    """Return [step, minutes, tokens, training loss] at regular intervals; each loss is the mean of its interval."""
     records = [record for record in run.history if "lr_scale" in record]
     every, losses, tokens = max(1, -(-len(records) // POINTS)), [], 0
     for first in range(0, len(records), every):
@@ -162,8 +162,8 @@ def sequential(config: Seq2SeqConfig) -> dict[str, Any]:
     """Return the number of sequential steps to encode n tokens, by construction."""
     name = config.architecture
     if name.startswith("rnn"):
-        more = config.rnn.depth - 1
-        return {"steps": f"n + {more}" if more else "n", "at": TOKENS + more, "grows": True}
+        extra = config.rnn.depth - 1
+        return {"steps": f"n + {extra}" if extra else "n", "at": TOKENS + extra, "grows": True}
     depth = {
         "convolution": config.convolution.depth,
         "transformer": config.transformer.depth,
@@ -173,9 +173,9 @@ def sequential(config: Seq2SeqConfig) -> dict[str, Any]:
 
 
 def _encoded(model: Seq2Seq, count: int) -> tuple[Tensor, Tensor]:
-    """Return the embedded source (1, N, D) of some tokens and the encoder output (1, N, D), in double precision.
+    """Return the embeddings (1, N, D) of random source tokens and the encoder output (1, N, D), in double precision.
 
-    In double precision recurrent kernels are not fused: autograd keeps each of their steps.
+    In double precision recurrent kernels are not fused: autograd records each of their steps.
     """
     double = copy.deepcopy(model).double().cpu().eval()
     table = double.source
@@ -194,17 +194,17 @@ def _encoded(model: Seq2Seq, count: int) -> tuple[Tensor, Tensor]:
 
 
 def reach(model: Seq2Seq) -> dict[str, Any]:
-    """Return which source tokens influence the encoder output of the middle one, by the gradient."""
+    """Return the influence of each source token on the encoder output of the middle one, by its gradient."""
     embedded, values = _encoded(model, TOKENS)
     middle = values[0, TOKENS // 2]
-    mix = torch.randn(len(middle), generator=torch.Generator().manual_seed(2), dtype=middle.dtype)
-    (gradient,) = torch.autograd.grad(middle @ mix, embedded)
-    sizes = gradient[0].norm(dim=-1)  # (N,)
-    fractions = sizes / sizes.sum()
+    projection = torch.randn(len(middle), generator=torch.Generator().manual_seed(2), dtype=middle.dtype)
+    (gradient,) = torch.autograd.grad(middle @ projection, embedded)
+    norms = gradient[0].norm(dim=-1)  # (N,)
+    fractions = norms / norms.sum()
     ordered = fractions.sort(descending=True).values.cumsum(0)
     return {
         "of": TOKENS,
-        "seen": int((sizes > 0).sum()),
+        "seen": int((norms > 0).sum()),
         "half": int((ordered < HALF).sum()) + 1,
         "most": int((ordered < MOST).sum()) + 1,
         "fractions": [float(f"{fraction:.3g}") for fraction in fractions.tolist()],
@@ -212,7 +212,7 @@ def reach(model: Seq2Seq) -> dict[str, Any]:
 
 
 def chain(model: Seq2Seq, count: int) -> int:
-    """Return the longest chain of dependent operations in the autograd graph when `count` tokens are encoded."""
+    """Return the longest chain of dependent operations in the autograd graph of encoding `count` tokens."""
     _, values = _encoded(model, count)
     depths: dict[Any, int] = {}
     stack: list[Any] = [values.grad_fn]
@@ -228,13 +228,13 @@ def chain(model: Seq2Seq, count: int) -> int:
 
 
 def _sentence(task: translation.Task, text: str, reference: str) -> dict[str, Any]:
-    """Return the translation of the sentence, its alignment, and the steps of its tokens where they differ."""
+    """Return the translation of the sentence, its alignment, and the steps per token of adaptive models."""
     options = task.Options(**vars(task.config.search))
     (prediction,) = task.predict([{"source": text}], options)
     alignment = None
     if prediction.alignment is not None:
         attention = merge_words(prediction.alignment)
-        weights = [[round(weight, 4) for weight in row] for row in single(attention).tolist()]
+        weights = [[round(weight, 4) for weight in row] for row in head_weights(attention).tolist()]
         alignment = {
             "name": attention.name,
             "rows": attention.queries.labels,
@@ -255,7 +255,7 @@ def _sentence(task: translation.Task, text: str, reference: str) -> dict[str, An
 
 
 def attention_memory(progress: Progress) -> dict[str, Any]:
-    """Return the bytes that one attention keeps for its backward pass, plain and with the fused kernel, by length."""
+    """Return the bytes that attention saves for its backward pass, plain and with the fused kernel, by length."""
     rows = []
     for done, tokens in enumerate(SIZES, start=1):
         plain, fused = (saved_bytes(tokens, attend) for attend in (_plain, F.scaled_dot_product_attention))
@@ -269,7 +269,7 @@ def _plain(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 def saved_bytes(tokens: int, attend: Callable[[Tensor, Tensor, Tensor], Tensor]) -> int:
-    """Return the bytes that autograd saves for the backward pass, each storage once."""
+    """Return the bytes that autograd saves for the backward pass; each storage counts once."""
     q, k, v = (torch.ones(1, HEADS, tokens, WIDTH, requires_grad=True) for _ in range(3))
     saved: dict[int, int] = {}
 
@@ -278,6 +278,6 @@ def saved_bytes(tokens: int, attend: Callable[[Tensor, Tensor, Tensor], Tensor])
         return x
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
-        out = attend(q, k, v)  # kept until all is counted: a freed storage could be counted twice
+        out = attend(q, k, v)  # kept alive while counting: a freed storage could be counted twice
     del out
     return sum(saved.values())

@@ -1,7 +1,7 @@
-"""Probe: copy or reverse random symbols, up to 1,000 of them: how much of a source an architecture can carry.
+"""Probe: copy or reverse up to 1,000 random symbols, to measure how much of a source an architecture can retain.
 
 No symbol occurs twice in a sequence, so the next symbol is always the neighbour of the last one: attention can find
-it at any length, a single fixed vector of the source must have kept everything. Shapes: B rows, L symbols.
+it at any length, while a single fixed vector of the source must store everything. Shapes: B rows, L symbols.
 """
 
 from __future__ import annotations
@@ -64,9 +64,9 @@ class ProbeConfig:
     max_length: int = 1000
     """maximum number of symbols of a training sequence"""
     doubling: int = 40
-    """steps after which the maximum length has doubled, starting at twice the minimum"""
+    """number of steps in which the maximum length doubles, starting at twice the minimum"""
     batch_tokens: int = 0
-    """source and target tokens per step; 0: 1,000, or 6,000 for an RNN, whose steps are sequential anyway"""
+    """source and target tokens per step; 0: 1,000, or 6,000 for an RNN, which benefits from larger batches"""
 
     def __post_init__(self) -> None:
         if self.symbols < max(LENGTHS):
@@ -103,7 +103,7 @@ class SymbolBatch:
 
 
 def draw(config: ProbeConfig, rows: int, length: int, seed: int) -> SymbolBatch:
-    """Draw random sequences without a repeated symbol, between a start and an end token."""
+    """Return random sequences without a repeated symbol, between a start and an end token."""
     generator = torch.Generator().manual_seed(seed)
     order = torch.rand(rows, config.symbols, generator=generator).argsort(1)[:, :length] + SPECIAL_TOKENS
     ends = torch.tensor([0, 1]).expand(rows, 2)
@@ -113,7 +113,7 @@ def draw(config: ProbeConfig, rows: int, length: int, seed: int) -> SymbolBatch:
 
 
 class RandomSequences(Source):
-    """Random sequences without end; those of a step depend on (seed, step) alone."""
+    """Infinite random sequences; the batch of a step depends on (seed, step) only."""
 
     def __init__(self, config: ProbeConfig, seed: int) -> None:
         self.config, self.seed = config, seed
@@ -158,7 +158,7 @@ class Task(CoreTask):
 
     @classmethod
     def train_defaults(cls, config: Any) -> list[str]:
-        """Clip gradients that come through 1,000 steps of a recurrent network."""
+        """Return gradient clipping for recurrent networks, which backpropagate through 1,000 steps."""
         return ["train.optim.clip=1"] if config.model.architecture.startswith("rnn") else []
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Process: one job of a comparison in a process of its own, so that its memory and its crashes are its own."""
+"""Process: one job of a comparison in a separate process, so that memory and crashes are isolated."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from saccade.core import Callback
 from saccade.errors import Interrupted
 from saccade.training.device import stop_signals
 
-SHOWN = 5  # last lines of the log of a crashed process
+LOG_LINES = 5  # last lines of the log that are reported when a process crashes
 
 
 @dataclass(frozen=True)
 class Job:
-    """One unit of work: train a model, train it to copy or to reverse, or measure the memory of attention."""
+    """One unit of work: train a model, train the copy or reverse probe, or measure the memory of attention."""
 
     model: str
     stage: str
@@ -38,7 +38,7 @@ class Job:
         return name if self.stage == "train" else f"{name}-{self.stage}"
 
     def file(self, folder: Path) -> Path:
-        """Where its results are written when it is done."""
+        """Return the file of its results, which exists when it is finished."""
         return folder / "parts" / f"{self.run.strip('-')}.json"
 
     def log(self, folder: Path) -> Path:
@@ -55,7 +55,7 @@ class Failure:
 
 
 def run_job(folder: Path, job: Job, callback: Callback) -> Failure | None:
-    """Run a job to its end and report its events; a stop signal is passed on, and waits until all is saved."""
+    """Run a job and report its events; a stop signal is forwarded, and the job saves its state before it ends."""
     job.file(folder).parent.mkdir(exist_ok=True)
     package = str(Path(saccade.__file__).resolve().parent.parent)
     paths = [package, *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -99,10 +99,10 @@ def _dispatch(callback: Callback, line: bytes) -> dict[str, object]:
 
 
 def _crash_message(log: Path, code: int) -> str:
-    """Describe why a process ended that reported no error."""
+    """Return the reason why a process ended that reported no error."""
     lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-    last = " / ".join(lines[-SHOWN:]) or "its log is empty"
+    last = " / ".join(lines[-LOG_LINES:]) or "its log is empty"
     if code == -signal.SIGKILL:
-        return "its process was killed by SIGKILL, as a system does that runs out of memory"
+        return "its process was killed by SIGKILL, probably because the system ran out of memory"
     reason = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
     return f"its process {reason}: {last}"

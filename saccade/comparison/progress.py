@@ -1,4 +1,4 @@
-"""Progress of a whole comparison: which model of how many, and the fraction of everything that is done."""
+"""Progress of a comparison: the current job of all jobs, and the completed fraction of all of them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from saccade.core import Callback
 
 
 class OverallProgress(Callback):
-    """Passes on the events of one job after the other as the progress of all of them."""
+    """Forwards the events of one job after the other as the progress of all of them."""
 
     def __init__(self, callback: Callback, weights: Sequence[float]) -> None:
         self._callback, self._weights = callback, weights

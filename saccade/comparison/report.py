@@ -1,4 +1,4 @@
-"""Report of a comparison as one HTML file, without network access and scripts."""
+"""Report of a comparison as one HTML file, without network access or scripts."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ evaluations. Peak memory is the resident memory of the model's own process. Sequ
 computed one after the other to encode n source tokens, by construction; the longest chain of dependent operations was
 counted in the autograd graph. Reach: source tokens with a non-zero gradient to the encoder output of the middle one.
 One run per model: small differences may be noise."""
-PROBE_NOTE = """Can an architecture carry a source of 1,000 tokens? Small models of each kind, 32 to 96 wide, learn to
+PROBE_NOTE = """Can an architecture retain a source of 1,000 tokens? Small models of each kind, 32 to 96 wide, learn to
 copy and to reverse random symbols, short sequences first, then longer ones; no symbol occurs twice in a sequence. The
 charts show the accuracy under teacher forcing on new sequences. With attention a model can find the neighbour of the
-last symbol; with one fixed vector for the whole source it must have memorised everything. To make this learnable
+last symbol; with one fixed vector for the entire source it must memorize everything. To make this learnable
 within a minute, source embedding, target embedding and output layer are tied, the self-attention of the Transformers
 has a window of two neighbours on each side, and the RNN uses dot-product attention; cross-attention is unrestricted.
 The RNN has the same shape with and without attention."""
-REACH_NOTE = """Gradient of the encoder output of the middle one of 101 source tokens with respect to each source
-token. The colour scale is logarithmic over six powers of ten."""
+REACH_NOTE = """Gradient of the encoder output of the middle token of 101 with respect to each source token. The colour
+scale is logarithmic over six powers of ten."""
 MEMORY_NOTE = """Bytes saved for the backward pass: plain attention saves all N x N weights, the fused kernel only
 tensors that grow with N."""
 
@@ -314,7 +314,7 @@ def _sentences(done: Sequence[tuple[int, Model]], settings: dict[str, Any]) -> s
 
 def _map(alignment: dict[str, Any] | None, name: str) -> str:
     if alignment is None:
-        return '<p class="none">No attention: one vector for the whole source.</p>'
+        return '<p class="none">No attention: one vector for the entire source.</p>'
     weights = torch.tensor(alignment["weights"]).reshape(1, len(alignment["rows"]), len(alignment["columns"]))
     rows = TokenAxis(Role.TARGET, tuple(alignment["rows"]))
     columns = TokenAxis(Role.SOURCE, tuple(alignment["columns"]))

@@ -1,4 +1,4 @@
-"""Summary of a comparison in sentences and as a table, by fixed rules."""
+"""Summary of a comparison in sentences and as a table, from fixed templates."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _quality(done: list[dict[str, Any]]) -> list[str]:
 
 
 def _length(done: list[dict[str, Any]]) -> list[str]:
-    """Return the loss on the longest sources: of the RNN without attention, or else of the worst model there."""
+    """Return how much the RNN without attention, or else the worst model, loses on the longest sources."""
     if len(done) < 2:
         return []
     score, named = done[0]["score"], {model["name"]: model for model in done}
@@ -71,9 +71,9 @@ def _length(done: list[dict[str, Any]]) -> list[str]:
 def _cost(done: list[dict[str, Any]]) -> list[str]:
     if len(done) < 2:
         return []
-    speed = _ends(done, lambda model: model["target_tokens_per_second"])
-    memory = _ends(done, lambda model: model["peak_bytes"])
-    decoding = _ends(done, lambda model: model["translating_seconds"])
+    speed = _extremes(done, lambda model: model["target_tokens_per_second"])
+    memory = _extremes(done, lambda model: model["peak_bytes"])
+    decoding = _extremes(done, lambda model: model["translating_seconds"])
     slow, fast = (model["target_tokens_per_second"] for model in speed)
     return [
         f"{_capital(speed[1])} trains on {fast:,.0f} target tokens per second, {fast / slow:.1f} times as many as "
@@ -86,9 +86,11 @@ def _cost(done: list[dict[str, Any]]) -> list[str]:
     ]
 
 
-def _ends(done: list[dict[str, Any]], of: Callable[[dict[str, Any]], float]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the models with the least and the most of a quantity."""
-    ranked = sorted(done, key=of)
+def _extremes(
+    done: list[dict[str, Any]], quantity: Callable[[dict[str, Any]], float]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the models with the smallest and the largest value of a quantity."""
+    ranked = sorted(done, key=quantity)
     return ranked[0], ranked[-1]
 
 
@@ -103,7 +105,7 @@ def solved_length(accuracy: dict[str, float]) -> int:
 
 
 def _probe(models: list[dict[str, Any]], kind: str, verb: str) -> list[str]:
-    """Return up to which length each model solves the probe."""
+    """Return the length up to which each model solves the probe."""
     groups: dict[int, list[str]] = {}
     for model in models:
         groups.setdefault(solved_length(model[kind]["accuracy"]), []).append(NAMES[model["name"]])
@@ -119,7 +121,7 @@ def _memory(memory: dict[str, Any] | None) -> list[str]:
         return []
     before, last = memory["rows"][-2:]
     return [
-        f"Plain attention keeps {last['plain'] / 1e6:,.0f} MB for its backward pass at {last['tokens']:,} tokens, the "
+        f"Plain attention saves {last['plain'] / 1e6:,.0f} MB for its backward pass at {last['tokens']:,} tokens, the "
         f"fused kernel {last['fused'] / 1e6:,.1f} MB; doubling the tokens costs "
         f"{last['plain'] / before['plain']:.1f} and {last['fused'] / before['fused']:.1f} times as much."
     ]

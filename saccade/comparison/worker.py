@@ -22,9 +22,9 @@ from saccade.comparison.process import Job
 from saccade.core import Callback
 from saccade.errors import SaccadeError
 
-INTERVAL = 0.1  # seconds between two steps that are reported
+INTERVAL = 0.1  # minimum seconds between two reported steps
 PROBE = "saccade.comparison.probe"
-KEPT = ("train.seed=", "train.device=", "train.precision=")  # overrides that the probe shares with the training
+SHARED = ("train.seed=", "train.device=", "train.precision=")  # overrides that also apply to the probe
 
 
 class EventWriter(Callback):
@@ -62,16 +62,16 @@ class EventWriter(Callback):
 
 
 def work(folder: Path, job: Job, events: EventWriter) -> dict[str, Any]:
-    """Run a job, new or where it was interrupted; return its results."""
+    """Run a job, or resume it if it was interrupted; return its results."""
     if job.stage == "memory":
         return measure.attention_memory(lambda fraction: events.on_progress("measuring", fraction))
     settings = read_json(folder / "compare.json")
     overrides, task = [*settings["overrides"], f"model.architecture={job.model}"], "translation"
     if job.stage != "train":
-        kept = [override for override in settings["overrides"] if override.startswith(KEPT)]
+        shared = [override for override in settings["overrides"] if override.startswith(SHARED)]
         task, minutes = PROBE, f"train.minutes={settings['probe_minutes'] / 2}"
-        shape = [f"model.architecture={job.model}", f"kind={job.stage}"]
-        overrides = [*kept, minutes, "train.optim.cooldown=0.3", *shape]
+        kind = [f"model.architecture={job.model}", f"kind={job.stage}"]
+        overrides = [*shared, minutes, "train.optim.cooldown=0.3", *kind]
     if (folder / job.run / "run.json").exists():
         run = api.resume(folder / job.run, task=task, callbacks=[events], progress=False)
     else:
@@ -92,7 +92,7 @@ def work(folder: Path, job: Job, events: EventWriter) -> dict[str, Any]:
 
 
 def save_peak(folder: Path, job: Job) -> None:
-    """Save the largest memory of any process that worked on this job."""
+    """Save the peak memory over all processes that ran this job."""
     file = _peak_file(folder, job)
     before = read_json(file)["bytes"] if file.exists() else 0
     write_json(file, {"bytes": max(before, measure.peak_bytes())})
@@ -103,7 +103,7 @@ def _peak_file(folder: Path, job: Job) -> Path:
 
 
 def _end_with_parent() -> None:
-    """End this process when the one that started it has ended: the pipe to it closes."""
+    """Exit when the parent process has ended: the pipe to it closes."""
     while os.read(0, 1024):  # not sys.stdin, whose lock a thread must not hold at the end
         pass
     os._exit(1)  # as after a kill: files are written atomically

@@ -59,7 +59,7 @@ def test_the_message_of_a_crashed_process(tmp_path):
     log = tmp_path / "part.log"
     log.write_text("".join(f"line {number}\n" for number in range(9)))
     assert _crash_message(log, -signal.SIGKILL) == (
-        "its process was killed by SIGKILL, as a system does that runs out of memory"
+        "its process was killed by SIGKILL, probably because the system ran out of memory"
     )
     assert _crash_message(log, 1) == "its process ended with code 1: line 4 / line 5 / line 6 / line 7 / line 8"
     assert "was killed by SIGABRT: line 4" in _crash_message(log, -signal.SIGABRT)

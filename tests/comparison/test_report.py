@@ -57,7 +57,7 @@ def test_the_page_has_every_section_and_names_no_other_file(result):
         "Setup",
     ):
         assert f"<h2>{title}</h2>" in text
-    assert "No attention: one vector for the whole source." in text
+    assert "No attention: one vector for the entire source." in text
     assert "source steps" in text
     links = re.sub(r"http://www\.w3\.org/2000/svg", "", text)
     assert not re.search(r"https?:|src=|href=|@import|url\(", links)
