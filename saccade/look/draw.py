@@ -10,7 +10,7 @@ from saccade.core import AttentionMap, GridAxis
 from saccade.look import grids
 from saccade.look.labels import align_right, cells, clusters, truncate, visible
 from saccade.look.shades import legend, shaded_row
-from saccade.metrics.alignment import single
+from saccade.metrics.alignment import head_weights
 
 LABEL, TALL = 20, 14  # cells of the longest row label and of the tallest column label
 LISTED = 3  # keys of each query in the list
@@ -21,7 +21,7 @@ def terminal(attention: AttentionMap, *, width: int, colour: bool) -> str:
     """Return a map as text: queries as rows, keys as columns; a list of the largest weights where that is too wide."""
     if isinstance(attention.keys, GridAxis):
         return grids.terminal(attention, width=width, colour=colour)
-    weights = single(attention)
+    weights = head_weights(attention)
     rows, columns = ([visible(label) for label in axis.labels] for axis in (attention.queries, attention.keys))
     if not rows or not columns:
         return "(an empty map)"
@@ -80,7 +80,7 @@ def svg(attention: AttentionMap, title: str = "") -> str:
     """Return a map as a self-contained SVG: every cell names its tokens and its weight, screen readers get a title."""
     if isinstance(attention.keys, GridAxis):
         return grids.svg(attention, title)
-    weights = single(attention)
+    weights = head_weights(attention)
     rows, columns = ([visible(label) for label in axis.labels] for axis in (attention.queries, attention.keys))
     left, high = _extent(rows, 1.0) + 12, _extent(columns, math.sin(SLANT)) + 16
     across, down = CELL * len(columns), CELL * len(rows)

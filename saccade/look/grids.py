@@ -11,7 +11,7 @@ from saccade.core import AttentionMap, GridAxis
 from saccade.core.serialize import image_url
 from saccade.look.labels import cells, truncate, visible
 from saccade.look.shades import legend, shaded_row
-from saccade.metrics.alignment import single
+from saccade.metrics.alignment import head_weights
 
 CELL, GAP, FONT = 28, 24, 13  # pixels
 MOST = 64  # panels of a figure
@@ -29,7 +29,7 @@ class Panel:
 
 def panels(attention: AttentionMap) -> list[Panel]:
     """Return a panel for each query; cells of a grid of queries are shown by their mean."""
-    weights, keys, queries = single(attention), attention.keys, attention.queries
+    weights, keys, queries = head_weights(attention), attention.keys, attention.queries
     if not isinstance(keys, GridAxis):
         raise ValueError(f"'{attention.name}' must have keys on a grid, but has keys of {keys.kind}")
     rows = [(label, row) for label, row in zip(queries.labels, weights, strict=True)]

@@ -14,7 +14,7 @@ from saccade.core import AttentionMap, GridAxis
 from saccade.errors import UsageError
 from saccade.look.grids import panels
 from saccade.look.labels import clusters, truncate, visible
-from saccade.metrics.alignment import single
+from saccade.metrics.alignment import head_weights
 
 if TYPE_CHECKING:
     from PIL import Image, ImageFont
@@ -52,7 +52,7 @@ def png(attention: AttentionMap, title: str = "") -> bytes:
 def _matrix(attention: AttentionMap, title: str) -> "Image.Image":
     from PIL import Image, ImageDraw
 
-    weights = single(attention)
+    weights = head_weights(attention)
     size = max(SMALLEST, min(CELL, WIDEST // max(*weights.shape, 1)))
     step = -(-FONT // size)  # labels that would overlap are left out
     rows = [_text(truncate(visible(label), LABEL)) for label in attention.queries.labels[::step]]

@@ -1,4 +1,4 @@
-"""Word alignment from attention: over words, one head or a mean, and the head that aligns words best.
+"""Word alignment from attention: maps over words, of one head or a mean, and the head that aligns words best.
 
 Shapes: H heads, Q queries, K keys.
 """
@@ -65,7 +65,7 @@ def one_head(attention: AttentionMap, head: int) -> AttentionMap:
     return replace(attention, source=attention.rows(0, attention.shape[1], head=head))
 
 
-def single(attention: AttentionMap) -> Tensor:
+def head_weights(attention: AttentionMap) -> Tensor:
     """Return the weights (Q, K) of a map with one head."""
     if attention.shape[0] != 1:
         raise ValueError(
@@ -93,8 +93,11 @@ def _without_last(axis: Axis) -> TokenAxis:
 
 
 def align(attention: AttentionMap, *, threshold: float = 0.0) -> list[tuple[int, int]]:
-    """Return the alignment (source, target) of a map with one head: each query's strongest key, from `threshold` on."""
-    return _strongest(single(attention), threshold)
+    """Return the alignment (source, target) of a map with one head: the strongest key of each query.
+
+    Weights below `threshold` align nothing.
+    """
+    return _strongest(head_weights(attention), threshold)
 
 
 def _strongest(weights: Tensor, threshold: float = 0.0) -> list[tuple[int, int]]:
@@ -166,12 +169,12 @@ def choose_alignment_head(
     """Choose the head, or the mean of a layer, to align words by, from the cross-attention of several sentences.
 
     With gold alignments: the lowest alignment error rate 1 - 2 hits / (predicted + gold) (Och & Ney 2003). Otherwise:
-    the most `information`, which needs no gold but cannot tell a head that attends one word beside the right one.
+    the most `information`, which needs no gold but cannot detect a head that attends to the word next to the right one.
     """
     if not sentences or not sentences[0]:
-        raise DataError("sentences must be at least one with cross-attention, but there is none to choose a head from")
+        raise DataError("a head can be chosen only from cross-attention, but there is none")
     if gold is not None and len(gold) != len(sentences):
-        raise DataError(f"alignments must be one for each sentence, but are {len(gold)} for {len(sentences)} sentences")
+        raise DataError(f"alignments must be one per sentence, but are {len(gold)} for {len(sentences)} sentences")
     if gold is not None and not any(gold):
         raise DataError("alignments must have at least one pair, but all are empty")
     layout = [(attention.name, attention.shape[0]) for attention in sentences[0]]

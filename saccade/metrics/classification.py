@@ -39,7 +39,7 @@ class LabelScores:
         return Score(value, f"F1|average:macro|version:saccade-{__version__}")
 
     def of(self, label: str) -> Score:
-        """The F1 of one label, 0 to 100."""
+        """Return the F1 of one label, 0 to 100."""
         counts = self.by_label.get(label, Counts(0, 0, 0))
         return Score(counts.f1, f"F1|label:{label}|version:saccade-{__version__}")
 

@@ -115,7 +115,7 @@ def rouge(outputs: Sequence[str], references: Sequence[str], *, stem: bool = Fal
         values["rougeLsum"].append(_f_measure(_union_hits(*lines), len(predicted), len(expected)))
     tokens = "ascii" if ascii_words else "unicode"
     signature = f"rouge:F|stem:{'yes' if stem else 'no'}|tok:{tokens}|version:saccade-{__version__}"
-    return {name: Score(100 * fmean(each), signature) for name, each in values.items()}
+    return {name: Score(100 * fmean(scores), signature) for name, scores in values.items()}
 
 
 def exact(outputs: Sequence[str], references: Sequence[str]) -> Score:
@@ -151,9 +151,9 @@ def by_length(
     edges: Sequence[int],
     score: Callable[[list[str], list[str]], float],
 ) -> list[tuple[int, int, int, float]]:
-    """Return (from, to, count, score) of the pairs with from <= length < to, for each bin between the edges with any.
+    """Return (from, to, count, score) of the pairs with from <= length < to, for each nonempty bin.
 
-    Shorter than the first edge and at least the last are bins too: no pair is left out.
+    Lengths below the first edge and from the last edge have bins too: no pair is left out.
     """
     _check_pairs(outputs, references)
     if len(lengths) != len(outputs):
@@ -216,13 +216,13 @@ def _unicode_words(text: str) -> list[str]:
             else:
                 words.append(character)
             inside = not alone
-        elif kind != "Cf":  # joiners stand within words
+        elif kind != "Cf":  # joiners occur within words
             inside = False
     return words
 
 
 def _f_measure(hits: int, predicted: int, expected: int) -> float:
-    """The harmonic mean of precision and recall, in rouge_score's order of operations."""
+    """Return the harmonic mean of precision and recall, in rouge_score's order of operations."""
     if not hits:
         return 0.0
     precision, recall = hits / predicted, hits / expected
@@ -235,7 +235,7 @@ def _ngram_f(predicted: list[str], expected: list[str], size: int) -> float:
 
 
 def _positions(words: Sequence[str]) -> dict[str, int]:
-    """For each word a bit set of its positions."""
+    """Return a bit set of positions for each word."""
     positions: dict[str, int] = {}
     for position, word in enumerate(words):
         positions[word] = positions.get(word, 0) | 1 << position
@@ -243,7 +243,7 @@ def _positions(words: Sequence[str]) -> dict[str, int]:
 
 
 def _lcs_rows(predicted: list[str], expected: list[str]) -> Iterator[int]:
-    """Rows of the table of longest common subsequences, one per reference word, each packed into one integer.
+    """Yield the rows of the table of longest common subsequences, one integer per reference word.
 
     Bit j is 0 where the subsequence grows with output word j. H. Hyyro, Bit-parallel LCS-length computation
     revisited, AWOCA 2004.
@@ -264,7 +264,7 @@ def _lcs_length(predicted: list[str], expected: list[str]) -> int:
 
 
 def _lcs_members(predicted: list[str], expected: list[str]) -> set[int]:
-    """Positions of one longest common subsequence in the reference; among equals the one that rouge_score takes."""
+    """Return positions in the reference of a longest common subsequence; of several, the one rouge_score chooses."""
     rows = [(1 << len(predicted)) - 1, *_lcs_rows(predicted, expected)]
     row, column = len(expected), len(predicted)
 
@@ -284,7 +284,7 @@ def _lcs_members(predicted: list[str], expected: list[str]) -> set[int]:
 
 
 def _union_hits(predicted: list[list[str]], expected: list[list[str]]) -> int:
-    """Reference words in the union of longest common subsequences with the output lines, none counted twice."""
+    """Count the reference words in the union of longest common subsequences with the output lines."""
     hits: Counter[str] = Counter()
     for line in expected:
         members = set().union(*(_lcs_members(other, line) for other in predicted))

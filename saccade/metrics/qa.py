@@ -17,7 +17,7 @@ NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 @dataclass(frozen=True)
-class AnswerPart:
+class SubsetScores:
     """Exact match and F1, 0 to 100, over some of the questions."""
 
     exact: float
@@ -35,13 +35,13 @@ class Threshold:
 
 @dataclass(frozen=True)
 class AnswerScores:
-    """Exact match and F1 over all questions, over those that have an answer, and over those that have none."""
+    """Exact match and F1 over all questions, over the answerable ones, and over the unanswerable ones."""
 
     exact: Score
     f1: Score
     count: int
-    answered: AnswerPart | None
-    unanswered: AnswerPart | None
+    answered: SubsetScores | None
+    unanswered: SubsetScores | None
     best_exact: Threshold | None
     best_f1: Threshold | None
 
@@ -86,22 +86,22 @@ def score_answers(
         nonempty = [answer for answer in answers if normalize(answer)] or [""]
         exact[key] = max(exact_match(predictions[key], answer) for answer in nonempty)
         f1[key] = max(word_f1(predictions[key], answer) for answer in nonempty)
-    best = (
-        (None, None) if no_answer is None else [_best(each, predictions, references, no_answer) for each in (exact, f1)]
-    )
+    best: list[Threshold | None] = [None, None]
+    if no_answer is not None:
+        best = [_best(scores, predictions, references, no_answer) for scores in (exact, f1)]
     for key, probability in (no_answer or {}).items():
         if probability > threshold:
             exact[key] = f1[key] = float(not references[key])
-    whole = _part(exact, f1, list(references))
+    overall = _average(exact, f1, list(references))
     signature = f"squad:2.0|threshold:{'no' if no_answer is None else threshold}|version:saccade-{__version__}"
     answered = [key for key, answers in references.items() if answers]
     unanswered = [key for key, answers in references.items() if not answers]
     return AnswerScores(
-        exact=Score(whole.exact, f"exact|{signature}"),
-        f1=Score(whole.f1, f"F1|{signature}"),
-        count=whole.count,
-        answered=_part(exact, f1, answered) if answered else None,
-        unanswered=_part(exact, f1, unanswered) if unanswered else None,
+        exact=Score(overall.exact, f"exact|{signature}"),
+        f1=Score(overall.f1, f"F1|{signature}"),
+        count=overall.count,
+        answered=_average(exact, f1, answered) if answered else None,
+        unanswered=_average(exact, f1, unanswered) if unanswered else None,
         best_exact=best[0],
         best_f1=best[1],
     )
@@ -112,20 +112,20 @@ def _check(
 ) -> None:
     if not references:
         raise ValueError("references must hold at least one question, but are empty")
-    for name, given in (("predictions", predictions), ("no_answer", no_answer)):
-        if given is None:
+    for name, by_id in (("predictions", predictions), ("no_answer", no_answer)):
+        if by_id is None:
             continue
-        missing = next((key for key in references if key not in given), None)
+        missing = next((key for key in references if key not in by_id), None)
         if missing is not None:
             raise ValueError(f"{name} must hold every question of references, but '{missing}' is missing")
-        unknown = next((key for key in given if key not in references), None)
+        unknown = next((key for key in by_id if key not in references), None)
         if unknown is not None:
             raise ValueError(f"{name} must hold questions of references only, but '{unknown}' is not one")
 
 
-def _part(exact: Mapping[str, float], f1: Mapping[str, float], keys: Sequence[str]) -> AnswerPart:
-    total_exact, total_f1 = (100 * sum(each[key] for key in keys) / len(keys) for each in (exact, f1))
-    return AnswerPart(total_exact, total_f1, len(keys))
+def _average(exact: Mapping[str, float], f1: Mapping[str, float], keys: Sequence[str]) -> SubsetScores:
+    total_exact, total_f1 = (100 * sum(scores[key] for key in keys) / len(keys) for scores in (exact, f1))
+    return SubsetScores(total_exact, total_f1, len(keys))
 
 
 def _best(
@@ -134,7 +134,7 @@ def _best(
     references: Mapping[str, Sequence[str]],
     no_answer: Mapping[str, float],
 ) -> Threshold:
-    """Start with no answer at all, admit answers in order of no-answer probability, and keep the best total."""
+    """Return the best threshold: start without answers and admit them in order of no-answer probability."""
     total = best = float(sum(not answers for answers in references.values()))
     threshold = 0.0
     for key in sorted(no_answer, key=lambda key: no_answer[key]):

@@ -9,7 +9,7 @@ IRREGULAR = {"skies": "sky", "dying": "die", "lying": "lie", "tying": "tie", "in
 IRREGULAR |= {"cannings": "canning"}
 UNCHANGED = {"sky", "news", "inning", "outing", "canning", "howe", "proceed", "exceed", "succeed"}
 
-# (suffix, what takes its place), in the order in which they are tried; the first that fits is the only one.
+# (suffix, replacement), in the order in which they are tried; only the first that matches is replaced.
 DERIVED = [
     ("ational", "ate"), ("tional", "tion"), ("enci", "ence"), ("anci", "ance"), ("izer", "ize"), ("bli", "ble"),
     ("alli", "al"), ("entli", "ent"), ("eli", "e"), ("ousli", "ous"), ("ization", "ize"), ("ation", "ate"),
@@ -23,7 +23,7 @@ LAST += ["iti", "ous", "ive", "ize"]
 
 @lru_cache(maxsize=1 << 16)
 def stem(word: str) -> str:
-    """The stem of a lower-case English word: 'relational' and 'relate' both become 'relat'."""
+    """Return the stem of a lower-case English word: 'relational' and 'relate' both become 'relat'."""
     if word in IRREGULAR:
         return IRREGULAR[word]
     if word in UNCHANGED or len(word) <= 2:
@@ -41,7 +41,7 @@ def stem(word: str) -> str:
 
 
 def _shape(word: str) -> str:
-    """c for each consonant and v for each vowel; y is a vowel after a consonant."""
+    """Return c for each consonant and v for each vowel; y is a vowel after a consonant."""
     shape = ""
     for letter in word:
         vowel = letter in "aeiou" or (letter == "y" and shape.endswith("c"))
@@ -50,22 +50,22 @@ def _shape(word: str) -> str:
 
 
 def _measure(word: str) -> int:
-    """How often a consonant follows a vowel: Porter's m."""
+    """Return how often a consonant follows a vowel: Porter's m."""
     return _shape(word).count("vc")
 
 
 def _ends_short(word: str) -> bool:
-    """Ends as 'hop' or 'fil' does, or is as short as 'at'."""
+    """Whether a word ends like 'hop' or 'fil', or is as short as 'at'."""
     shape = _shape(word)
     return shape == "vc" or (shape.endswith("cvc") and word[-1] not in "wxy")
 
 
 def _replace(word: str, rules: list[tuple[str, str]]) -> str:
-    """Replace the first suffix that fits, if what stands before it has a measure."""
-    for suffix, other in rules:
+    """Replace the first suffix that matches, if the measure of the text before it is not 0."""
+    for suffix, replacement in rules:
         if word.endswith(suffix):
             start = word.removesuffix(suffix)
-            return start + other if _measure(start) else word
+            return start + replacement if _measure(start) else word
     return word
 
 
@@ -78,7 +78,7 @@ def _plural(word: str) -> str:
 
 
 def _past(word: str) -> str:
-    """Take off -ed and -ing, and mend what is left: 'hopping' -> 'hop', 'filing' -> 'file'."""
+    """Remove -ed and -ing, and restore the stem: 'hopping' -> 'hop', 'filing' -> 'file'."""
     if word.endswith("ied"):
         return word[:-1] if len(word) == 4 else word[:-2]
     if word.endswith("eed"):

@@ -33,7 +33,7 @@ class Entity:
 
 @dataclass(frozen=True)
 class EntityScores:
-    """Predicted and reference entities, of all types together and of each."""
+    """Predicted and reference entities, of all types and by type."""
 
     all: Counts
     by_type: dict[str, Counts]
@@ -41,7 +41,7 @@ class EntityScores:
 
     @property
     def f1(self) -> Score:
-        """Micro-averaged F1 over the entities of all types, 0 to 100: the figure that papers report."""
+        """Micro-averaged F1 over the entities of all types, 0 to 100: the score that papers report."""
         return Score(self.all.f1, self.signature)
 
 
@@ -98,17 +98,16 @@ def score_entities(
     Equal to seqeval, without a scheme to its default mode (that of conlleval), with one to its strict mode.
     """
     if len(predictions) != len(references):
-        raise ValueError(
-            f"predictions and references must have as many sentences, but have {len(predictions)} and {len(references)}"
-        )
+        counts = f"{len(predictions)} and {len(references)}"
+        raise ValueError(f"predictions and references must have the same number of sentences, but have {counts}")
     hits: Counter[str] = Counter()
     predicted: Counter[str] = Counter()
     expected: Counter[str] = Counter()
-    for number, (tags, others) in enumerate(zip(predictions, references, strict=True)):
-        if len(tags) != len(others):
-            counts = f"{len(tags)} and {len(others)}"
-            raise ValueError(f"sentence {number} must have as many predicted as reference tags, but has {counts}")
-        left, right = set(entities(tags, scheme)), set(entities(others, scheme))
+    for number, (tags, reference_tags) in enumerate(zip(predictions, references, strict=True)):
+        if len(tags) != len(reference_tags):
+            counts = f"{len(tags)} and {len(reference_tags)}"
+            raise ValueError(f"sentence {number} must have as many predicted tags as reference tags, but has {counts}")
+        left, right = set(entities(tags, scheme)), set(entities(reference_tags, scheme))
         hits.update(entity.type for entity in left & right)
         predicted.update(entity.type for entity in left)
         expected.update(entity.type for entity in right)

@@ -1,4 +1,4 @@
-"""LoRA adapters: fine-tune low-rank updates beside frozen weights (https://arxiv.org/abs/2106.09685).
+"""LoRA adapters: fine-tune low-rank updates of frozen weights (https://arxiv.org/abs/2106.09685).
 
 Shapes: I inputs, O outputs, R rank.
 """

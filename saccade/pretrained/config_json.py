@@ -19,7 +19,7 @@ MAX_SIZE = 1 << 20
 
 
 def read_config(folder: Path) -> tuple[Family, Any, dict[str, Any]]:
-    """Return the family of a folder, the typed fields of its config.json, and the whole file."""
+    """Return the family of a folder, the typed fields of its config.json, and all values of it."""
     path = folder / "config.json"
     values = read_object(path)
     name = values.get("model_type")
@@ -32,34 +32,34 @@ def read_config(folder: Path) -> tuple[Family, Any, dict[str, Any]]:
     if values.get("auto_map"):
         raise ModelFileError(f"{path}: auto_map refers to custom code, which is never run; choose a model without it")
     family = FAMILIES[name]
-    known = known_fields(family.fields, values)
-    if "vocab_size" in _names(family.fields) and "vocab_size" not in known:
+    selected = select_fields(family.fields, values)
+    if "vocab_size" in _names(family.fields) and "vocab_size" not in selected:
         raise ModelFileError(f"{path}: vocab_size is missing; download the model again")
-    check_sizes(path, known)
-    _check_types(path, family.fields, known)
+    check_sizes(path, selected)
+    _check_types(path, family.fields, selected)
     try:
-        fields = from_json(family.fields, known)
+        fields = from_json(family.fields, selected)
     except (UsageError, TypeError) as error:
         raise ModelFileError(f"{path}: {one_line(error)}; this variant of {name} is not supported") from error
     check_sizes(path, vars(fields))
     return family, fields, values
 
 
-def known_fields(fields: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
+def select_fields(fields: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values that a dataclass has fields for, nested dataclasses included.
 
-    A nested object that is null has its defaults.
+    Null for a nested object means its defaults.
     """
     types = get_type_hints(fields)
-    known = {name: value for name, value in values.items() if name in _names(fields)}
-    for name in list(known):
+    selected = {name: value for name, value in values.items() if name in _names(fields)}
+    for name in list(selected):
         if not dataclasses.is_dataclass(types[name]):
             continue
-        if known[name] is None:
-            del known[name]
-        elif isinstance(known[name], dict):
-            known[name] = known_fields(types[name], known[name])
-    return known
+        if selected[name] is None:
+            del selected[name]
+        elif isinstance(selected[name], dict):
+            selected[name] = select_fields(types[name], selected[name])
+    return selected
 
 
 def check_sizes(path: Path, values: Mapping[str, Any]) -> None:
@@ -67,10 +67,10 @@ def check_sizes(path: Path, values: Mapping[str, Any]) -> None:
     for name, value in values.items():
         if not isinstance(value, int) or isinstance(value, bool):
             continue
-        most = MAX_SIZES.get(name, MAX_LAYERS if "layers" in name or name == "n_layer" else MAX_SIZE)
-        if not -1 <= value <= most:
+        limit = MAX_SIZES.get(name, MAX_LAYERS if "layers" in name or name == "n_layer" else MAX_SIZE)
+        if not -1 <= value <= limit:
             raise ModelFileError(
-                f"{path}: {name} must be from 0 to {most:,}, but is {value:,}; download the model again"
+                f"{path}: {name} must be from 0 to {limit:,}, but is {value:,}; download the model again"
             )
 
 

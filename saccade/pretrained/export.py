@@ -1,4 +1,4 @@
-"""Export: a network with its processor -> a folder that transformers opens."""
+"""Export: a network with its processor -> a folder that transformers can open."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from saccade.config import from_json
 from saccade.core import Pretrained
 from saccade.errors import UsageError
 from saccade.pretrained.adapters import merge_lora
-from saccade.pretrained.config_json import known_fields
+from saccade.pretrained.config_json import select_fields
 from saccade.pretrained.families import FAMILIES, Family, Names
 from saccade.pretrained.families.mapping import to_checkpoint
 from saccade.pretrained.weights import WEIGHTS
@@ -98,14 +98,14 @@ def _round_trips(family: Family, network: nn.Module, config: Any) -> bool:
     names = Names(name for name, _ in network.named_parameters())
     try:
         values = family.write_config(config, network)
-        restored = family.read_config(from_json(family.fields, known_fields(family.fields, values)), names)
+        restored = family.read_config(from_json(family.fields, select_fields(family.fields, values)), names)
     except (ValueError, UsageError):  # a value that this family does not have
         return False
     return bool(_inference_config(restored) == _inference_config(config))
 
 
 def _inference_config(config: Any) -> Any:
-    """Return a config without what does not change the outputs of a trained network."""
+    """Return a config without the fields that do not change the outputs of a trained network."""
     common = {name: value for name, value in TRAINING_ONLY.items() if hasattr(config, name)}
     kv_heads = 0 if config.kv_heads == config.heads else config.kv_heads
     epsilon = config.epsilon or (1e-5 if config.norm == "layer" else 1e-6)

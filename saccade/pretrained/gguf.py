@@ -1,4 +1,4 @@
-"""GGUF: Llama-family models from files of llama.cpp, dequantised to float32."""
+"""GGUF: Llama-family models from files of llama.cpp, dequantized to float32."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ CONTROL, USER_DEFINED = 3, 4  # types of tokens that merges never produce
 
 
 class GGUFTensors:
-    """The tensors of a GGUF file by their names in transformers; each is dequantised when it is asked for."""
+    """The tensors of a GGUF file by their names in transformers; each is dequantized on demand."""
 
     def __init__(self, header: Header) -> None:
         self.header = header
@@ -88,7 +88,7 @@ class GGUFTensors:
         rows, row_bytes = math.prod(entry.shape[:-1]), entry.shape[-1] // block_size * block_bytes
         try:
             raw = np.memmap(self.header.path, np.uint8, "r", entry.start, (rows, row_bytes))
-            with np.errstate(all="ignore"):  # a scale that is not a number is as harmless as any other weight
+            with np.errstate(all="ignore"):  # a NaN in a scale is as harmless as any other weight
                 values = np.array(library.dequantize(raw, tensor_type), dtype=np.float32)
         except (OSError, ValueError) as error:
             raise refusal(self.header.path, f"{name!r} must be readable, but is not ({one_line(error)})") from error
@@ -231,7 +231,7 @@ def _token_id(header: Header, key: str, vocabulary_size: int) -> int | None:
 
 
 def _hf_name(name: str) -> str:
-    """Return the name of a tensor in transformers; an unknown one stays."""
+    """Return the name of a tensor in transformers; an unknown name is returned as it is."""
     parts = name.split(".")
     if parts[0] == "blk" and len(parts) == 4 and parts[2] in TENSOR_NAMES:
         return f"model.layers.{parts[1]}.{TENSOR_NAMES[parts[2]]}.{parts[3]}"

@@ -34,7 +34,7 @@ class Header:
 
     path: Path
     size: int
-    """bytes of the whole file"""
+    """size of the file in bytes"""
     values: dict[str, Any]
     tensors: dict[str, TensorEntry]
 
@@ -66,18 +66,18 @@ class HeaderReader:
         """Return a number; the code is that of `struct`."""
         return struct.unpack("<" + code, self.read(struct.calcsize("<" + code)))[0]
 
-    def count(self, what: str, most: int) -> int:
-        """Return a count, which may be at most `most`."""
+    def count(self, what: str, limit: int) -> int:
+        """Return a count, which must not exceed `limit`."""
         value = int(self.number("Q"))
-        if value > most:
-            raise refusal(self.path, f"{what} must be at most {most:,}, but is {value:,}")
+        if value > limit:
+            raise refusal(self.path, f"{what} must be at most {limit:,}, but is {value:,}")
         return value
 
-    def string(self, most: int) -> str:
+    def string(self, limit: int) -> str:
         """Return a string, stored as its length and its bytes."""
         offset = self.offset
         try:
-            return self.read(self.count("the length of a string", most)).decode("utf-8")
+            return self.read(self.count("the length of a string", limit)).decode("utf-8")
         except UnicodeDecodeError as error:
             raise refusal(self.path, f"the string at byte {offset:,} must be UTF-8, but is not") from error
 

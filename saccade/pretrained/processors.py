@@ -49,7 +49,7 @@ class TextProcessor:
     """Jinja template of a conversation, as text: it is never run"""
 
     def describe(self) -> dict[str, Any]:
-        """Return what to show of it, as JSON."""
+        """Return a summary as JSON."""
         return {"tokenizer": self.tokenizer.kind, "vocabulary_size": self.tokenizer.size}
 
 
@@ -90,7 +90,7 @@ def _processor(
 
 
 def token_ids(value: Any, vocabulary_size: int) -> tuple[int, ...]:
-    """Return the ids of a field that is an id or a list of ids; what is not an id of the vocabulary is left out."""
+    """Return the ids of a field that is an id or a list of ids; values outside the vocabulary are dropped."""
     values = value if isinstance(value, list) else [value]
     return tuple(
         item for item in values if isinstance(item, int) and not isinstance(item, bool) and 0 <= item < vocabulary_size

@@ -1,6 +1,6 @@
-"""Dynamic int8 quantisation of linear layers, for inference on a CPU.
+"""Dynamic int8 quantization of linear layers, for inference on a CPU.
 
-Weights have one scale for each output, activations one that is computed when they arrive. About three times faster than
+Weights have one scale for each output, activations one that is computed at run time. About three times faster than
 float32.
 """
 
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from saccade.errors import UsageError
 
-MIN_WEIGHTS = 1 << 12  # smaller layers are not worth quantising
+MIN_WEIGHTS = 1 << 12  # smaller layers do not become faster
 
 
 class Int8Linear(nn.Module):
@@ -31,7 +31,7 @@ class Int8Linear(nn.Module):
             quantized = torch.quantize_per_channel(weight, scale, zero_point, 0, torch.qint8)
         bias = None if layer.bias is None else layer.bias.detach()
         self._packed = torch.ops.quantized.linear_prepack(quantized, bias)
-        # Without VNNI instructions the 16-bit sums of products can overflow: quantise activations to 7 bits.
+        # Without VNNI instructions the 16-bit sums of products can overflow: quantize activations to 7 bits.
         self._reduce_range = not torch.cpu._is_vnni_supported()
 
     def forward(self, x: Tensor) -> Tensor:

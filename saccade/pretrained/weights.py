@@ -49,7 +49,7 @@ class TensorSource(Protocol):
 
 
 class SafetensorsFiles:
-    """The tensors of one or several safetensors files; each is read when it is asked for."""
+    """The tensors of one or several safetensors files; each is read on demand."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -108,10 +108,10 @@ def load_network(origin: Path, family: Family, fields: Any, source: TensorSource
         names = frozenset(mapping.name for mapping in mappings if source.names >= set(mapping.hf_names))
         config = family.read_config(fields, names)
         with torch.device("meta"):
-            outline = family.build(config, fields, names)
+            meta_network = family.build(config, fields, names)
     except (ValueError, RuntimeError) as error:
         raise ModelFileError(f"{origin}: {one_line(error)}; download the model again") from error
-    used = _used(origin, mappings, outline, source)
+    used = _used(origin, mappings, meta_network, source)
     network = family.build(config, fields, names)
     parameters = dict(network.named_parameters())
     with torch.no_grad():
@@ -123,10 +123,10 @@ def load_network(origin: Path, family: Family, fields: Any, source: TensorSource
 
 
 def _used(
-    origin: Path, mappings: Sequence[WeightMapping], outline: nn.Module, source: TensorSource
+    origin: Path, mappings: Sequence[WeightMapping], meta_network: nn.Module, source: TensorSource
 ) -> list[WeightMapping]:
     """Return the mappings of the parameters of a network on the meta device, after comparing all shapes."""
-    parameters = dict(outline.named_parameters())
+    parameters = dict(meta_network.named_parameters())
     used = [mapping for mapping in mappings if mapping.name in parameters]
     unmapped = parameters.keys() - {mapping.name for mapping in used}
     if unmapped:
@@ -195,9 +195,7 @@ def _shape(path: Path, name: str, entry: Any) -> tuple[int, ...]:
     shape = entry.get("shape") if isinstance(entry, dict) else None
     valid = isinstance(shape, list) and all(isinstance(size, int) and 0 <= size < 1 << 40 for size in shape)
     if not isinstance(shape, list) or not valid or len(shape) > 8:
-        raise ModelFileError(
-            f"{path}: the shape of {name[:80]!r} must be at most 8 whole numbers, but is {str(shape)[:80]}"
-        )
+        raise ModelFileError(f"{path}: the shape of {name[:80]!r} must be at most 8 integers, but is {str(shape)[:80]}")
     return tuple(shape)
 
 

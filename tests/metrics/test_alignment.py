@@ -158,7 +158,7 @@ def test_a_choice_finds_its_map_over_words():
 
 
 def test_choosing_needs_sentences_and_fitting_gold():
-    with pytest.raises(DataError, match="there is none to choose a head from"):
+    with pytest.raises(DataError, match="a head can be chosen only from cross-attention, but there is none"):
         alignment.choose_alignment_head([], None)
     with pytest.raises(DataError, match="are 2 for 1 sentences"):
         alignment.choose_alignment_head([[random_attention(1, 2, 2)]], [set(), set()])

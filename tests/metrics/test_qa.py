@@ -3,7 +3,7 @@
 import pytest
 
 from saccade import __version__
-from saccade.metrics.qa import AnswerPart, Threshold, exact_match, normalize, score_answers, word_f1
+from saccade.metrics.qa import SubsetScores, Threshold, exact_match, normalize, score_answers, word_f1
 
 
 @pytest.mark.parametrize(
@@ -59,8 +59,8 @@ def test_questions_are_scored_with_their_best_answer_and_in_two_parts():
     assert scores.exact.value == pytest.approx(60)
     assert scores.f1.value == pytest.approx(100 * (1 + 2 / 3 + 1 + 0 + 1) / 5)
     assert scores.count == 5
-    assert scores.answered == AnswerPart(pytest.approx(200 / 3), pytest.approx(100 * (1 + 2 / 3 + 1) / 3), 3)
-    assert scores.unanswered == AnswerPart(50, 50, 2)
+    assert scores.answered == SubsetScores(pytest.approx(200 / 3), pytest.approx(100 * (1 + 2 / 3 + 1) / 3), 3)
+    assert scores.unanswered == SubsetScores(50, 50, 2)
     assert (scores.best_exact, scores.best_f1) == (None, None)
     assert scores.exact.signature == f"exact|squad:2.0|threshold:no|version:saccade-{__version__}"
     assert scores.f1.signature == f"F1|squad:2.0|threshold:no|version:saccade-{__version__}"
@@ -68,7 +68,7 @@ def test_questions_are_scored_with_their_best_answer_and_in_two_parts():
 
 def test_without_unanswerable_questions_there_is_one_part():
     scores = score_answers({"q": "France"}, {"q": ["France"]})
-    assert (scores.answered, scores.unanswered) == (AnswerPart(100, 100, 1), None)
+    assert (scores.answered, scores.unanswered) == (SubsetScores(100, 100, 1), None)
     assert score_answers({"q": "France"}, {"q": []}).answered is None
 
 
@@ -80,10 +80,10 @@ def test_above_the_threshold_an_answer_is_none():
     # q3 and q4 are apply_ablations and right; q5 is not above 0.5 and keeps its point
     assert scores.exact.value == pytest.approx(80)
     assert scores.f1.value == pytest.approx(100 * (1 + 2 / 3 + 1 + 1 + 1) / 5)
-    assert scores.unanswered == AnswerPart(100, 100, 2)
+    assert scores.unanswered == SubsetScores(100, 100, 2)
     assert scores.f1.signature == f"F1|squad:2.0|threshold:0.5|version:saccade-{__version__}"
     low = score_answers(FOUND, WANTED, no_answer=NO_ANSWER, threshold=0.0)
-    assert low.answered == AnswerPart(0, 0, 3)  # silence is wrong where there is an answer, also for q5
+    assert low.answered == SubsetScores(0, 0, 3)  # silence is wrong where there is an answer, also for q5
 
 
 def test_the_best_threshold_is_computed_on_scores_without_one():

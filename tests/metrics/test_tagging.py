@@ -178,11 +178,11 @@ def test_parts_of_speech_are_no_entities():
         (lambda: entities(["O"], "IOE2"), "scheme must be one of IOB1, IOB2, IOBES, BILOU, but is 'IOE2'"),
         (
             lambda: score_entities([["O"]], []),
-            "predictions and references must have as many sentences, but have 1 and 0",
+            "predictions and references must have the same number of sentences, but have 1 and 0",
         ),
         (
             lambda: score_entities([["O"], ["O"]], [["O"], ["O", "O"]]),
-            "sentence 1 must have as many predicted as reference tags, but has 1 and 2",
+            "sentence 1 must have as many predicted tags as reference tags, but has 1 and 2",
         ),
     ],
 )

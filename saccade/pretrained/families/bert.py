@@ -23,7 +23,6 @@ PUBLISHED: dict[str, Any] = {
     "init": "normal",
 }
 MLM_HEAD, NEXT_SENTENCE_HEAD, POOLER = "mlm.dense.weight", "next_sentence.weight", "bert.pooler.weight"
-TASK_HEADS = ("head.",)
 
 
 @dataclass(frozen=True)
@@ -92,7 +91,7 @@ def write_config(config: BertConfig, network: nn.Module) -> dict[str, Any]:
 
 
 def vocabulary_size(network: nn.Module) -> int:
-    """Rows of the token embedding."""
+    """Return the number of rows of the token embedding."""
     return network.get_parameter("bert.embedding.weight").shape[0]
 
 
@@ -125,6 +124,15 @@ def body(config: BertConfig) -> list[WeightMapping]:
     return mappings
 
 
+def mlm_head(dense: str, norm: str, bias: str) -> tuple[WeightMapping, ...]:
+    """Map the masked-language-model head, whose output matrix is the token embedding."""
+    return (
+        *weight_and_bias("mlm.dense", dense),
+        *weight_and_bias("mlm.norm", norm),
+        WeightMapping("mlm.head.bias", (bias,)),
+    )
+
+
 def architecture(names: Names) -> str:
     if NEXT_SENTENCE_HEAD in names:
         return "BertForPreTraining"
@@ -141,9 +149,7 @@ FAMILY = Family(
     build=build,
     body=body,
     head=(
-        *weight_and_bias("mlm.dense", "cls.predictions.transform.dense"),
-        *weight_and_bias("mlm.norm", "cls.predictions.transform.LayerNorm"),
-        WeightMapping("mlm.head.bias", ("cls.predictions.bias",)),
+        *mlm_head("cls.predictions.transform.dense", "cls.predictions.transform.LayerNorm", "cls.predictions.bias"),
         *weight_and_bias("next_sentence", "cls.seq_relationship"),
     ),
     prefix="bert.",
@@ -152,5 +158,5 @@ FAMILY = Family(
     read_processor=read_text_processor,
     write_processor=write_text_processor,
     ignored=("position_ids", "predictions.decoder.weight", "predictions.decoder.bias"),
-    task_heads=TASK_HEADS,
+    task_heads=("head.",),
 )

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import nn
 
 from saccade.models.text.bert import BertConfig
 from saccade.pretrained.families import bert
-from saccade.pretrained.families.family import Family, Names, read_activation, write_activation
+from saccade.pretrained.families.family import Names, read_activation, write_activation
 from saccade.pretrained.families.mapping import WeightMapping, weight_and_bias
-from saccade.pretrained.processors import read_text_processor, write_text_processor
 
 
 @dataclass(frozen=True)
@@ -85,25 +84,15 @@ def architecture(names: Names) -> str:
     return "DistilBertForMaskedLM" if bert.MLM_HEAD in names else "DistilBertModel"
 
 
-FAMILY = Family(
+FAMILY = replace(
+    bert.FAMILY,
     name="distilbert",
     fields=DistilBertFields,
-    config=BertConfig,
-    task=bert.task,
     read_config=read_config,
     write_config=write_config,
-    build=bert.build,
     body=body,
-    head=(
-        *weight_and_bias("mlm.dense", "vocab_transform"),
-        *weight_and_bias("mlm.norm", "vocab_layer_norm"),
-        WeightMapping("mlm.head.bias", ("vocab_projector.bias",)),
-    ),
+    head=bert.mlm_head("vocab_transform", "vocab_layer_norm", "vocab_projector.bias"),
     prefix="distilbert.",
-    network_prefix="bert.",
     architecture=architecture,
-    read_processor=read_text_processor,
-    write_processor=write_text_processor,
     ignored=("position_ids", "vocab_projector.weight"),
-    task_heads=bert.TASK_HEADS,
 )

@@ -1,4 +1,4 @@
-"""Family: what it takes to read and write one model_type of transformers; each family is one short file."""
+"""Family: everything needed to read and write one model_type of transformers; each family is one short file."""
 
 from __future__ import annotations
 
@@ -62,10 +62,10 @@ class Family:
     ignored: tuple[str, ...] = ()
     """suffixes of tensors that hold nothing learned, or a copy of another tensor"""
     task_heads: tuple[str, ...] = ()
-    """prefixes of our parameters that transformers' classes have no room for and that export leaves out"""
+    """prefixes of our parameters without a counterpart in transformers' classes, which export leaves out"""
 
     def mappings(self, config: Any, *, bare: bool = False) -> list[WeightMapping]:
-        """All weights by their full names; `bare`: of a network without a head, which has no prefix."""
+        """Return all weights with their full names; `bare`: without a prefix, as in a network without a head."""
         prefix = "" if bare else self.prefix
         body = [
             replace(

@@ -12,9 +12,8 @@ from torch import nn
 
 from saccade.models.text.bert import BertConfig
 from saccade.pretrained.families import bert
-from saccade.pretrained.families.family import Family, Names
-from saccade.pretrained.families.mapping import WeightMapping, weight_and_bias
-from saccade.pretrained.processors import read_text_processor, write_text_processor
+from saccade.pretrained.families.family import Names
+from saccade.pretrained.families.mapping import WeightMapping
 
 PAD_ID = 1
 FIRST_POSITION = PAD_ID + 1
@@ -57,25 +56,15 @@ def architecture(names: Names) -> str:
     return "RobertaForMaskedLM" if bert.MLM_HEAD in names else "RobertaModel"
 
 
-FAMILY = Family(
+FAMILY = replace(
+    bert.FAMILY,
     name="roberta",
     fields=RobertaFields,
-    config=BertConfig,
-    task=bert.task,
     read_config=read_config,
     write_config=write_config,
-    build=bert.build,
     body=body,
-    head=(
-        *weight_and_bias("mlm.dense", "lm_head.dense"),
-        *weight_and_bias("mlm.norm", "lm_head.layer_norm"),
-        WeightMapping("mlm.head.bias", ("lm_head.bias",)),
-    ),
+    head=bert.mlm_head("lm_head.dense", "lm_head.layer_norm", "lm_head.bias"),
     prefix="roberta.",
-    network_prefix="bert.",
     architecture=architecture,
-    read_processor=read_text_processor,
-    write_processor=write_text_processor,
     ignored=("position_ids", "lm_head.decoder.weight", "lm_head.decoder.bias"),
-    task_heads=bert.TASK_HEADS,
 )
