@@ -8,17 +8,8 @@ import pytest
 import torch
 from PIL import Image as Pillow
 
-from saccade.core import (
-    ActionsOutput,
-    ImageOutput,
-    LabelOutput,
-    NumberOutput,
-    Output,
-    SpanOutput,
-    TagOutput,
-    TextOutput,
-    VectorOutput,
-)
+from saccade.core import ActionsOutput, ImageOutput, LabelOutput, NumberOutput, Output, SpanOutput
+from saccade.core.outputs import TagOutput, TextOutput, VectorOutput
 
 EVIL = "<script>x</script>"
 OUTPUTS = [

@@ -16,24 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from saccade.core import (
-    ActionsOutput,
-    AttentionMap,
-    AttentionMaps,
-    Base,
-    Evaluation,
-    ForwardTrace,
-    Metric,
-    Prediction,
-    Progress,
-    Role,
-    Source,
-    Split,
-    StepAxis,
-    Vector,
-    ignore_progress,
-)
-from saccade.core import Task as Contract
+from saccade import core
+from saccade.core import Base, Evaluation, Prediction, Progress, Split, ignore_progress
 from saccade.nn.ablation import patch_embeddings
 from saccade.nn.kernels import twice_differentiable
 from saccade.nn.probe import RecordedRow, watch
@@ -142,7 +126,7 @@ class Critic(Reader):
             return F.mse_loss(values, returns) + penalty * slope.square().sum((1, 2)).mean()
 
 
-class Corridor(Source):
+class Corridor(core.Source):
     """Walkers in corridors; every step goes on from where the one before ended."""
 
     def __init__(self, policy: Policy, walkers: int, seed: int) -> None:
@@ -188,15 +172,15 @@ class Corridor(Source):
         return torch.randint(0, CELLS, (count,), generator=self._generator)
 
 
-class Task(Contract):
+class Task(core.Task):
     """Walk to the goal."""
 
     Config: ClassVar[type[Any]] = Config
     Options: ClassVar[type[Any]] = Options
     summary: ClassVar[str] = "learn to walk to the goal of a corridor"
     unit: ClassVar[str] = "steps"
-    inputs = (Vector("state", help=f"{CELLS} cells: 0 empty, 1 walker, 2 goal"),)
-    metric = Metric("success", True, "%")
+    inputs = (core.Vector("state", help=f"{CELLS} cells: 0 empty, 1 walker, 2 goal"),)
+    metric = core.Metric("success", True, "%")
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -209,7 +193,13 @@ class Task(Contract):
 
     @classmethod
     def prepare(
-        cls, config: Any, data: Path, assets: Path, *, base: Base = None, progress: Progress = ignore_progress
+        cls,
+        config: Any,
+        data: Path,
+        assets: Path,
+        *,
+        base: Base = None,
+        progress: Progress = ignore_progress,
     ) -> list[str]:
         return [f"corridors of {CELLS} cells"]
 
@@ -221,7 +211,7 @@ class Task(Contract):
         self.fingerprint = data.read_text().strip()
         return []
 
-    def source(self, split: Split, seed: int) -> Source:
+    def source(self, split: Split, seed: int) -> core.Source:
         return Corridor(self.policy, self.config.walkers, seed)
 
     def networks(self) -> dict[str, nn.Module]:
@@ -268,22 +258,24 @@ class Task(Contract):
                 logits = self.policy.logits(cells)
         else:
             logits = self.policy.logits(cells)
-        axis = StepAxis(Role.STATE, tuple(f"cell {number}" for number in range(CELLS)))
+        axis = core.StepAxis(core.Role.STATE, tuple(f"cell {number}" for number in range(CELLS)))
         for row, probabilities in enumerate(logits.softmax(-1).tolist()):
             scores = dict(zip(ACTIONS, probabilities, strict=True))
-            attention = [AttentionMap(name, RecordedRow(one, row), axis, axis) for name, one in maps.items()]
+            attention = [core.AttentionMap(name, RecordedRow(one, row), axis, axis) for name, one in maps.items()]
             best = max(scores, key=scores.__getitem__)
-            yield Prediction(inputs[row], ActionsOutput((best,)), scores, AttentionMaps(attention), trace=cells[row])
+            yield Prediction(
+                inputs[row], core.ActionsOutput((best,)), scores, core.AttentionMaps(attention), trace=cells[row]
+            )
 
-    def rerun(self, prediction: Prediction, *, layers: bool = False) -> ForwardTrace:
+    def rerun(self, prediction: Prediction, *, layers: bool = False) -> core.ForwardTrace:
         states: list[Tensor] = []
         logits = self.policy.logits(prediction.trace[None], states)
         scale = self.policy.temperature
         by_layer = [(f"encoder.{n}", self.policy.head(x.flatten(1)) / scale) for n, x in enumerate(states[1:])]
-        axis = StepAxis(Role.STATE, tuple(f"cell {number}" for number in range(CELLS)))
-        position = StepAxis(Role.LABEL, ("action",))
+        axis = core.StepAxis(core.Role.STATE, tuple(f"cell {number}" for number in range(CELLS)))
+        position = core.StepAxis(core.Role.LABEL, ("action",))
         layered = tuple(by_layer) if layers else ()
-        return ForwardTrace(logits, (int(logits.argmax()),), position, (axis,), ACTIONS.__getitem__, layered)
+        return core.ForwardTrace(logits, (int(logits.argmax()),), position, (axis,), ACTIONS.__getitem__, layered)
 
     def attention_snapshot(self) -> list[Prediction]:
         return list(self.predict([{"state": torch.tensor(example_inputs()["state"])}], Options(attention=True)))

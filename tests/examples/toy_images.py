@@ -18,25 +18,8 @@ import torch.nn.functional as F
 from PIL import Image as Pillow
 from torch import Tensor, nn
 
-from saccade.core import (
-    AttentionMap,
-    AttentionMaps,
-    Base,
-    Evaluation,
-    ForwardTrace,
-    GridAxis,
-    Image,
-    LabelOutput,
-    Metric,
-    Prediction,
-    Progress,
-    Role,
-    Source,
-    Split,
-    StepAxis,
-    ignore_progress,
-)
-from saccade.core import Task as Contract
+from saccade import core
+from saccade.core import Base, Evaluation, Prediction, Progress, Split, ignore_progress
 from saccade.data.batching import BucketedBatches
 from saccade.nn.ablation import patch_embeddings
 from saccade.nn.probe import RecordedRow, watch
@@ -119,15 +102,15 @@ class Classifier(nn.Module):
         return logits if labels is None else F.cross_entropy(logits, labels)
 
 
-class Task(Contract):
+class Task(core.Task):
     """Left or right."""
 
     Config: ClassVar[type[Any]] = Config
     Options: ClassVar[type[Any]] = Options
     summary: ClassVar[str] = "learn in which half of an image the bright square is"
     unit: ClassVar[str] = "images"
-    inputs = (Image("image", help="a grey image of 12 x 12 pixels"),)
-    metric = Metric("accuracy", True, "%")
+    inputs = (core.Image("image", help="a grey image of 12 x 12 pixels"),)
+    metric = core.Metric("accuracy", True, "%")
 
     def __init__(self, config: Config) -> None:
         self.config, self.model = config, Classifier(config.model)
@@ -139,7 +122,13 @@ class Task(Contract):
 
     @classmethod
     def prepare(
-        cls, config: Any, data: Path, assets: Path, *, base: Base = None, progress: Progress = ignore_progress
+        cls,
+        config: Any,
+        data: Path,
+        assets: Path,
+        *,
+        base: Base = None,
+        progress: Progress = ignore_progress,
     ) -> list[str]:
         return [f"labels: {', '.join(LABELS)}"]
 
@@ -156,7 +145,7 @@ class Task(Contract):
         self.parts = {Split.TRAIN: train, Split.VALID: valid}
         return [f"images: {len(train.labels)} to train on, {len(valid.labels)} held out"]
 
-    def source(self, split: Split, seed: int) -> Source:
+    def source(self, split: Split, seed: int) -> core.Source:
         images = self.parts[split]
 
         def collate(rows: list[int]) -> ImageBatch:
@@ -190,16 +179,16 @@ class Task(Contract):
         for row, probabilities in enumerate(logits.softmax(-1).tolist()):
             ranked = dict(sorted(zip(LABELS, probabilities, strict=True), key=lambda pair: -pair[1]))
             axis = self._axis(pixels[row])
-            attention = [AttentionMap(name, RecordedRow(one, row), axis, axis) for name, one in maps.items()]
-            output = LabelOutput((next(iter(ranked)),), ranked)
-            yield Prediction(inputs[row], output, ranked, AttentionMaps(attention), trace=pixels[row])
+            attention = [core.AttentionMap(name, RecordedRow(one, row), axis, axis) for name, one in maps.items()]
+            output = core.LabelOutput((next(iter(ranked)),), ranked)
+            yield Prediction(inputs[row], output, ranked, core.AttentionMaps(attention), trace=pixels[row])
 
-    def rerun(self, prediction: Prediction, *, layers: bool = False) -> ForwardTrace:
+    def rerun(self, prediction: Prediction, *, layers: bool = False) -> core.ForwardTrace:
         states: list[Tensor] = []
         logits = self.model(prediction.trace[None], states=states)
         by_layer = [(f"encoder.{n}", self.model.head(x.flatten(1))) for n, x in enumerate(states[1:])] if layers else []
-        chosen, position = (int(logits.argmax()),), StepAxis(Role.LABEL, ("label",))
-        return ForwardTrace(
+        chosen, position = (int(logits.argmax()),), core.StepAxis(core.Role.LABEL, ("label",))
+        return core.ForwardTrace(
             logits, chosen, position, (self._axis(prediction.trace),), LABELS.__getitem__, tuple(by_layer)
         )
 
@@ -208,8 +197,8 @@ class Task(Contract):
         return list(self.predict([{"image": pixels[None]}], Options(attention=True)))
 
     @staticmethod
-    def _axis(pixels: Tensor) -> GridAxis:
-        return GridAxis(Role.IMAGE, GRID, GRID, pixels[None].cpu())
+    def _axis(pixels: Tensor) -> core.GridAxis:
+        return core.GridAxis(core.Role.IMAGE, GRID, GRID, pixels[None].cpu())
 
 
 def _pixels(image: bytes | Tensor) -> Tensor:
