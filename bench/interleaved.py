@@ -55,7 +55,8 @@ def measure(script, candidates, rounds, threads=2):
 
 
 def report(name, ours, peer, *, lower_is_better=False, **more):
-    """Print one result; a `ratio` above 1 means that ours is better."""
-    ratio = peer / ours if lower_is_better else ours / peer
-    print(json.dumps({"name": name, "ours": round(ours, 4), "peer": round(peer, 4), "ratio": round(ratio, 3), **more}))
+    """Print one result; a `ratio` above 1 means that ours is better. It is null where it would divide by 0."""
+    numerator, denominator = (peer, ours) if lower_is_better else (ours, peer)
+    ratio = round(numerator / denominator, 3) if denominator else None
+    print(json.dumps({"name": name, "ours": round(ours, 4), "peer": round(peer, 4), "ratio": ratio, **more}))
     sys.stdout.flush()

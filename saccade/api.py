@@ -1,4 +1,4 @@
-"""The public functions: train, resume and load, and the runs, tasks and models there are."""
+"""The public functions: train, resume and load, and lists of runs, tasks and models."""
 
 from __future__ import annotations
 
@@ -79,6 +79,7 @@ def train(
             task = guess_task(data, given)
             callback.log(f"task: {task}")
         task_class = load_task(task)
+        _check_base(task, task_class, given)
         config, training = configure(task_class, [_absolute_base(entry, root) for entry in given], preset)
         run = _create(root, name, task, {"config": to_json(config), "train": to_json(training)}, data)
         with run.lock():
@@ -215,6 +216,14 @@ def _flatten(name: str, value: Any) -> Iterator[tuple[str, Any]]:
             yield from _flatten(f"{name}.{key}", nested)
     else:
         yield name, os.fspath(value) if isinstance(value, os.PathLike) else value
+
+
+def _check_base(task: str, task_class: type[Task], overrides: Sequence[str]) -> None:
+    """Refuse a pretrained model for a task that is always trained from scratch."""
+    if hasattr(task_class.Config(), "base") or not any(entry.startswith("base=") for entry in overrides):
+        return
+    able = [name for name in task_names() if hasattr(load_task(name).Config(), "base")]
+    raise UsageError(f"task '{task}' is trained from scratch and cannot use --from; tasks that can: {', '.join(able)}")
 
 
 def _absolute_base(entry: str, root: Path) -> str:

@@ -41,10 +41,10 @@ def _replace(path: Path, data: bytes) -> None:
         temporary.replace(path)
         sync_folder(path.parent)
     except OSError as error:
-        raise unsaved(path, error) from error
+        raise save_error(path, error) from error
 
 
-def unsaved(target: Path, error: Exception) -> ResourceError:
+def save_error(target: Path, error: Exception) -> ResourceError:
     """Return the error for a file that could not be written, for lack of space or otherwise."""
     number = getattr(error, "errno", None)
     full = (

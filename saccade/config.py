@@ -19,7 +19,7 @@ LARGEST = 1 << 62  # whole numbers beyond it do not fit 64 bits
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """One field for people: dotted name, type, default and help."""
+    """One field as it is documented: dotted name, type, default and help."""
 
     name: str
     type: str
@@ -109,6 +109,9 @@ def _put(config: Any, values: dict[str, Any], path: list[str], value: Any, name:
     if path[0] not in types:
         before = name[: len(name) - len(".".join(path))]
         names = [setting.name for setting in settings(type(config), before, config)]
+        same_field = [other for other in names if other.endswith(f".{path[-1]}")]
+        if len(same_field) > 1:
+            raise UsageError(f"no setting '{name}'; did you mean one of {', '.join(same_field)}?")
         raise UsageError(f"no setting '{name}'{suggest(name, names)}")
     kind, current = types[path[0]], getattr(config, path[0])
     if _is_group(kind):

@@ -1,49 +1,52 @@
-"""Errors a person can meet: each says what is wrong, the rule, and the next step, and has an exit code."""
+"""Errors for users: each message has the value, the rule and the next step; each class has an exit code."""
+
+LISTED = 20  # names of a suggestion
 
 
 class SaccadeError(Exception):
-    """Something a person can put right; the command line prints it in one line."""
+    """An error that the user can fix; the command line prints it on one line."""
 
     exit_code = 1
 
 
 class UsageError(SaccadeError):
-    """A word on the command line, a setting or a name is wrong."""
+    """An argument, a setting or a name is invalid."""
 
     exit_code = 2
 
 
 class DataError(SaccadeError):
-    """A data file breaks a rule; the message names file, line and value."""
+    """A data file is invalid; the message names file, line and value."""
 
     exit_code = 3
 
 
 class ModelFileError(SaccadeError):
-    """A run, checkpoint or model file is damaged, foreign or not to be trusted."""
+    """A run, checkpoint or model file is damaged, unsupported or untrusted."""
 
     exit_code = 4
 
 
 class ResourceError(SaccadeError):
-    """Disk, memory or a lock is not to be had."""
+    """Disk space, memory, a port or a lock is not available."""
 
     exit_code = 5
 
 
 class Interrupted(SaccadeError):
-    """A signal stopped the work after everything was saved."""
+    """A signal stopped the run after its checkpoint was saved."""
 
     def __init__(self, number: int, message: str) -> None:
         super().__init__(message)
         self.exit_code = 128 + number
 
 
-def suggest(word: str, known: list[str]) -> str:
-    """', did you mean X?' for a mistyped word, or the list of the known ones."""
+def suggest(name: str, choices: list[str]) -> str:
+    """Return '; did you mean X?' for a misspelt name, or the list of valid names, of which a long one is cut."""
     import difflib
 
-    near = difflib.get_close_matches(word, known, n=1)
-    if near:
-        return f"; did you mean '{near[0]}'?"
-    return f"; known: {', '.join(known)}" if known else ""
+    close = difflib.get_close_matches(name, choices, n=1)
+    if close:
+        return f"; did you mean '{close[0]}'?"
+    more = f" and {len(choices) - LISTED} more" if len(choices) > LISTED else ""
+    return f"; available: {', '.join(choices[:LISTED])}{more}" if choices else ""

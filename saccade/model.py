@@ -36,7 +36,7 @@ FORMATS = ("hf",)
 
 @dataclass(frozen=True)
 class ModelPrediction(Prediction):
-    """The answer to one example; a notebook shows it with its attention."""
+    """The prediction for one example; a notebook shows it with its attention."""
 
     @classmethod
     def of(cls, prediction: Prediction) -> ModelPrediction:
@@ -55,8 +55,8 @@ class ModelPrediction(Prediction):
             "scores": dict(self.scores),
         }
         if self.alternatives:
-            rows = [{"output": other.output.to_json(), "scores": dict(other.scores)} for other in self.alternatives]
-            record["alternatives"] = rows
+            alternatives = ({"output": p.output.to_json(), "scores": dict(p.scores)} for p in self.alternatives)
+            record["alternatives"] = list(alternatives)
         if self.alignment is not None:
             record["alignment"] = AttentionFigure.of(self).alignment
         return record
@@ -112,7 +112,10 @@ class Model:
 
     def parse_options(self, overrides: Sequence[str]) -> dict[str, Any]:
         """Return `key=value` overrides, as a command line has them, as options of a call."""
-        self._check_options(entry.partition("=")[0] for entry in overrides if "=" in entry)
+        for entry in overrides:
+            if "=" not in entry:
+                raise UsageError(f"an option must be written name=value, but is '{entry}'; for example {self._example}")
+        self._check_options(entry.partition("=")[0] for entry in overrides)
         parsed = override(self.task.Options(), overrides)
         return {name: getattr(parsed, name) for name in (entry.partition("=")[0] for entry in overrides)}
 
@@ -173,6 +176,11 @@ class Model:
         )
         return f"<p>{html.escape(repr(self))}</p><table><tr><th>option</th><th>default</th><th></th></tr>{rows}</table>"
 
+    @property
+    def _example(self) -> str:
+        first = self.options[0]
+        return f"{first.name}={first.default}"
+
     def _separate(self, given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         """Split keyword arguments into inputs and options; a name that is neither is refused."""
         names = {field.name for field in self.inputs}
@@ -191,7 +199,7 @@ class Model:
     def _predict(
         self, examples: Sequence[Mapping[str, Any]], options: Mapping[str, Any], *, attention: bool
     ) -> Iterator[ModelPrediction]:
-        """Yield predictions for bound examples; attention is recorded by default or as the options say."""
+        """Yield predictions for bound examples; `attention`: whether it is recorded unless the options set it."""
         if "attention" in self._option_names:
             options = {"attention": attention, **options}
         checked = from_json(self.task.Options, options)
@@ -204,7 +212,7 @@ class Model:
         return not (isinstance(self.inputs[0], Vector) and (not value or isinstance(value[0], int | float)))
 
     def _examples(self, inputs: Sequence[Any], named: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Return one mapping per example: other lists are read beside the first, other values count for every one."""
+        """Return one mapping per example: other lists are parallel to the first."""
         first, *others = inputs
         for field, value in [
             *zip(self.inputs[1:], others, strict=False),
@@ -214,13 +222,13 @@ class Model:
                 raise UsageError(f"{field.name} must have {len(first)} values, one per example, but has {len(value)}")
         rows = []
         for number, row in enumerate(first):
-            more = {name: value[number] if isinstance(value, list) else value for name, value in named.items()}
-            whole = isinstance(row, Mapping) and not (isinstance(self.inputs[0], Graph) and "nodes" in row)
-            if whole and not others:
-                rows.append(bind(self.inputs, (), {**more, **row}))
+            shared = {name: value[number] if isinstance(value, list) else value for name, value in named.items()}
+            is_example = isinstance(row, Mapping) and not (isinstance(self.inputs[0], Graph) and "nodes" in row)
+            if is_example and not others:
+                rows.append(bind(self.inputs, (), {**shared, **row}))
             else:
                 positional = (value[number] if isinstance(value, list) else value for value in others)
-                rows.append(bind(self.inputs, (row, *positional), more))
+                rows.append(bind(self.inputs, (row, *positional), shared))
         return rows
 
 

@@ -1,4 +1,4 @@
-"""Progress of training in a terminal or a notebook: notes, a bar, and metrics with a sample now and then."""
+"""Progress of training in a terminal or a notebook: notes, a bar, and metrics and a sample at each evaluation."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Throughput:
 
 
 class Terminal(Console):
-    """A console whose reader may go away: the work goes on silently."""
+    """A console whose reader may close the pipe: training continues without output."""
 
     def on_broken_pipe(self) -> None:
         self.quiet = True
@@ -58,7 +58,7 @@ class Terminal(Console):
 
 
 class ProgressBar(Callback):
-    """Writes to stderr; without a terminal a plain line every few seconds replaces the bar."""
+    """A progress bar on stderr; without a terminal a plain line every few seconds replaces it."""
 
     SECONDS_PER_LINE = 10.0  # where there is no terminal
 
@@ -178,11 +178,15 @@ def in_notebook() -> bool:
 
 
 def _metrics(record: dict[str, Any]) -> str:
-    return "  ".join(f"{name} {value:.4f}" for name, value in record.items() if name not in NOT_METRICS)
+    return "  ".join(f"{name} {_number(value)}" for name, value in record.items() if name not in NOT_METRICS)
+
+
+def _number(value: float) -> str:
+    return f"{value:.4f}" if isinstance(value, float) else f"{value:,}"
 
 
 def _first_lines(text: str, lines: int = 4) -> str:
-    """The first lines of a sample, indented."""
+    """Return the first lines of a sample, indented."""
     return "\n".join(f"  {line}" for line in text.strip().splitlines()[:lines])
 
 

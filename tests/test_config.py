@@ -119,8 +119,9 @@ def test_rules_between_fields_do_not_depend_on_the_order() -> None:
     ("entry", "says"),
     [
         ("inner.sise=3", "no setting 'inner.sise'; did you mean 'inner.size'?"),
+        ("outer.size=3", "no setting 'outer.size'; did you mean 'inner.size'?"),
         ("raet=3", "no setting 'raet'; did you mean 'rate'?"),
-        ("qqqq=3", "no setting 'qqqq'; known: inner.size, inner.share, inner.mode, rate, name, flag"),
+        ("qqqq=3", "no setting 'qqqq'; available: inner.size, inner.share, inner.mode, rate, name, flag"),
         ("inner.size=many", "inner.size must be a whole number, but is 'many'"),
         ("inner.size=2.5", "inner.size must be a whole number, but is 2.5"),
         ("inner.size=", "inner.size must be a whole number, but is ''"),
@@ -140,6 +141,11 @@ def test_a_wrong_override_names_value_rule_and_next_step(entry: str, says: str) 
         override(Outer(), [entry])
     assert str(caught.value) == says
     assert caught.value.exit_code == 2
+
+
+def test_a_setting_without_its_group_is_found_in_every_group() -> None:
+    with pytest.raises(UsageError, match=r"no setting 'model\.depth'; did you mean one of model\.transformer\.depth, "):
+        override(load_task("translation").Config(), ["model.depth=2"])
 
 
 @pytest.mark.parametrize(

@@ -21,17 +21,21 @@ TRIAL = ("minutes", "probe_minutes", "sentence")
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option("--models", default=",".join(MODELS), show_default=True, help="Architectures, separated by commas.")
 @click.option(
-    "--minutes", type=click.FloatRange(0, min_open=True), default=5.0, show_default=True, help="For each model."
+    "--minutes",
+    type=click.FloatRange(0, min_open=True),
+    default=5.0,
+    show_default=True,
+    help="Minutes of training per model.",
 )
 @click.option(
     "--probe-minutes",
     type=click.FloatRange(0),
-    help="For learning to copy and to reverse; default: two fifths of --minutes; 0: skip.",
+    help="Minutes per model for the copy and reversal probes; default: 0.4 x --minutes; 0: skip them.",
 )
-@click.option("--sentence", default="", help="Show the alignment of this text; default: a validation sentence.")
+@click.option("--sentence", default="", help="Source text whose alignment is shown; default: a validation sentence.")
 @click.option("--name", default="", help="Name of the comparison; an unfinished one continues. Default: from the file.")
-@click.option("--valid", type=click.Path(), help="File of validation data; default: a tenth of the data.")
-@click.option("--encoding", help="Character encoding of the files, where it is not UTF-8.")
+@click.option("--valid", type=click.Path(), help="Validation data file; default: a tenth of the data.")
+@click.option("--encoding", help="Character encoding of the files, if not UTF-8.")
 @click.option("--source", help="Column of a table that holds the source text.")
 @click.option("--target", help="Column of the target text; for a file of lines the second file, or its suffix.")
 @click.option("--seed", type=int, help="Random seed.")
@@ -39,10 +43,10 @@ TRIAL = ("minutes", "probe_minutes", "sentence")
 @click.option("--quiet", is_flag=True, help="Print the result only, no progress.")
 @runs_option
 @json_option
-def compare(data: Path, overrides: tuple[str, ...], models: str, quiet: bool, as_json: bool, **rest: Any) -> None:
-    """Train several architectures on a file DATA of pairs, for the same time each, and report how they differ.
+def compare(data: Path, overrides: tuple[str, ...], models: str, quiet: bool, as_json: bool, **others: Any) -> None:
+    """Train several architectures on pairs and compare them.
 
-    The report is one HTML file: quality by length, learning curves, speed, memory, alignments, and whether each
+    DATA is a file of pairs; every architecture is trained for the same time. The report is one HTML file: quality by length, learning curves, speed, memory, alignments, and whether each
     architecture can memorise 1,000 symbols. Settings are key=value overrides such as model.rnn.hidden=512; train.steps
     takes precedence over --minutes. After an interruption the same command with the same --name continues; finished
     parts are not repeated. If a model fails, the others are reported and the exit code is 1.
@@ -57,9 +61,9 @@ def compare(data: Path, overrides: tuple[str, ...], models: str, quiet: bool, as
     from saccade.comparison import job, summary
 
     chosen = tuple(part.strip() for part in models.split(",") if part.strip())
-    trial = job.Trial(chosen, *(rest.pop(name) for name in TRIAL))
-    name, root = rest.pop("name"), rest.pop("root")
-    given = api.to_overrides({key: value for key, value in rest.items() if value is not None})
+    trial = job.Trial(chosen, *(others.pop(name) for name in TRIAL))
+    name, root = others.pop("name"), others.pop("root")
+    given = api.to_overrides({key: value for key, value in others.items() if value is not None})
     command = shlex.join(["saccade", *sys.argv[1:]])
     with progress_bar(quiet=quiet) as bar:
         comparison = job.compare(

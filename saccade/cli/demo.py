@@ -1,4 +1,4 @@
-"""The command that shows what Saccade does: demo."""
+"""The command for a first try without data: demo."""
 
 from __future__ import annotations
 
@@ -22,11 +22,13 @@ from saccade.cli.printing import show_run
 
 @main.command()
 @click.option(
-    "--minutes", type=click.FloatRange(0, min_open=True), default=0.9, show_default=True, help="Length of training."
+    "--minutes", type=click.FloatRange(0, min_open=True), default=0.9, show_default=True, help="Minutes of training."
 )
 @runs_option
 def demo(minutes: float, root: str) -> None:
-    """Learn to read dates as people write them in some 40 languages, and show the attention to their letters.
+    """Train a small model on generated dates and show it.
+
+    The model converts dates as they are written in some 40 languages to ISO dates, character by character.
 
     \b
     Examples:
@@ -86,14 +88,14 @@ def _studio(root: str) -> Iterator[str]:
 
 
 def _page(address: str, path: str) -> str:
-    """The address of a page, key included."""
+    """Return the address of a page, key included."""
     return address.replace("/?", f"/{path}{'&' if '?' in path else '?'}")
 
 
 def _open_look(page: str, interactive: bool) -> None:
     """Open the attention page in a browser and wait for a key; without a terminal check that the page responds."""
     if not interactive:
-        from urllib.request import HTTPCookieProcessor, build_opener  # takes longer to import than all the rest
+        from urllib.request import HTTPCookieProcessor, build_opener  # takes longer to import than everything else
 
         with build_opener(HTTPCookieProcessor()).open(page, timeout=60) as response:
             title = re.search(r"<title>(.*?)</title>", response.read().decode())

@@ -18,18 +18,39 @@ from saccade.errors import UsageError
 @click.argument("ref")
 @click.argument("texts", nargs=-1)
 @click.option("--file", "file", type=click.File("rb"), help="One text per line; - is stdin.")
-@click.option("--layers", default="last", help="first, last, second_to_last, sum, sum_last_4 or concat_last_4.")
-@click.option("--per", type=click.Choice(["text", "token"]), default="text", help="One vector per text or token.")
-@click.option("--pool", type=click.Choice(["mean", "first"]), default="mean", help="Pooling of a text's tokens.")
+@click.option(
+    "--layers", default="last", show_default=True, help="first, last, second_to_last, sum, sum_last_4 or concat_last_4."
+)
+@click.option(
+    "--per",
+    type=click.Choice(["text", "token"]),
+    default="text",
+    show_default=True,
+    help="One vector per text or token.",
+)
+@click.option(
+    "--pool",
+    type=click.Choice(["mean", "first"]),
+    default="mean",
+    show_default=True,
+    help="Pooling of a text's tokens.",
+)
 @click.option("--int8", is_flag=True, help="Compute with 8-bit weights: faster, slightly less exact.")
 @click.option("--output", type=click.Path(path_type=Path), help="Write to this .npy or .jsonl file.")
-@click.option("--word", default="", help="Cosine similarity of this word in the two TEXTS.")
-@click.option("--compare", "data", type=click.Path(path_type=Path), help="Compare the layers on this labelled file.")
-@click.option("--task", default="", help="tagging or text_classification, for --compare; default: by the file.")
+@click.option("--word", default="", help="Print the cosine similarity of this word's vectors in two TEXTS.")
+@click.option(
+    "--compare",
+    "data",
+    type=click.Path(path_type=Path),
+    help="Train a linear probe per choice of layers on this labelled file and print the scores.",
+)
+@click.option("--task", default="", help="tagging or text_classification, for --compare; default: chosen by the file.")
 @runs_option
 @json_option
 def features(ref: str, texts: tuple[str, ...], root: str, as_json: bool, **how: Any) -> None:
-    """Compute vectors of TEXTS with an encoder REF: a run, a name of `saccade models list`, or a folder.
+    """Compute vectors of TEXTS with an encoder.
+
+    REF is a run, a name from `saccade models list`, or a folder.
 
     \b
     Examples:
@@ -62,20 +83,20 @@ def features(ref: str, texts: tuple[str, ...], root: str, as_json: bool, **how: 
 
 
 def _with_progress(vectors: Iterable[Any], total: int, bar: Any) -> Iterator[Any]:
-    """Yield the same vectors and show how many there are."""
+    """Yield the vectors and report how many are computed."""
     for number, vector in enumerate(vectors, 1):
         yield vector
         bar.on_progress("encoding", number / total)
 
 
 def _show_layers(results: list[Any], as_json: bool) -> None:
-    """Print the score of each choice of layers, and the narrowest among the best."""
+    """Print the score of each choice of layers, and the narrowest within half a point of the best."""
     if as_json:
         click.echo(json.dumps([vars(result) for result in results]))
         return
     for result in results:
         click.echo(f"{result.layers:16} {result.score:7.2f}   {result.width} wide")
     best = results[0]
-    near = [result for result in results if result.score > best.score - 0.5]
-    narrow = min(near, key=lambda result: result.width)
-    click.echo(f"use {narrow.layers}" + ("" if narrow is best else f": as good as {best.layers}, and smaller"))
+    good = [result for result in results if result.score > best.score - 0.5]
+    narrowest = min(good, key=lambda result: result.width)
+    click.echo(f"use {narrowest.layers}" + ("" if narrowest is best else f": as good as {best.layers}, and smaller"))

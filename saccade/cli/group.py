@@ -1,4 +1,4 @@
-"""The group of commands and what they share: exit codes, common options, progress, reading inputs from a file."""
+"""The command group, and code shared by the commands: exit codes, common options, progress, input files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Commands(click.Group):
-    """A group that turns our errors into one message and their exit code."""
+    """A group that prints our errors as one message and exits with their code."""
 
     def invoke(self, context: click.Context) -> Any:
         try:
@@ -32,7 +32,7 @@ class Commands(click.Group):
             log(f"saccade: {error}")
             context.exit(error.exit_code)
         except BrokenPipeError:
-            sys.stderr.close()  # the reader is gone: nobody is left to tell
+            sys.stderr.close()  # the reader closed the pipe: a message would raise again
             context.exit(0)
         except KeyboardInterrupt:
             log("saccade: interrupted")
@@ -54,22 +54,24 @@ def main() -> None:
 
 
 def runs_option(function: F) -> F:
-    option = click.option("--runs", "root", default="runs", show_default=True, help="Folder of the runs.")
+    option = click.option("--runs", "root", default="runs", show_default=True, help="Folder that holds the runs.")
     return option(function)
 
 
 def task_option(function: F) -> F:
-    return click.option("--task", default="", help="Allow this task that is not built in: it runs code.")(function)
+    return click.option(
+        "--task", default="", help="Allow this custom task of a run (a module), whose code is executed."
+    )(function)
 
 
 def checkpoint_option(function: F) -> F:
     kinds = click.Choice(["best", "last", "mean"])
-    help = "Use the best or the last checkpoint, or the mean of all that were kept."
+    help = "Best or last checkpoint, or the mean of the weights of all that were kept."
     return click.option("--checkpoint", type=kinds, default="best", show_default=True, help=help)(function)
 
 
 def option_option(function: F) -> F:
-    help = "Set an option of the prediction, such as temperature=0.5; repeatable. `saccade tasks TASK` lists them."
+    help = "Option of the prediction, such as temperature=0.5; repeatable. `saccade tasks TASK` lists them."
     return click.option("-o", "--option", "options", multiple=True, metavar="KEY=VALUE", help=help)(function)
 
 

@@ -38,7 +38,10 @@ def parse_arguments(fields: Sequence[Field], arguments: Sequence[str]) -> dict[s
 
 def read_examples(fields: Sequence[Field], file: Any) -> list[dict[str, Any]]:
     """Return one example per line of a file; several fields are separated by tabs, or a line is a JSON object."""
-    return [_example(fields, line, position) for position, line in read_lines(file)]
+    examples = [_example(fields, line, position) for position, line in read_lines(file)]
+    if not examples:
+        raise DataError(f"{getattr(file, 'name', '<stdin>')} is empty, expected one example per line")
+    return examples
 
 
 def _example(fields: Sequence[Field], line: str, position: str) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import click
 
@@ -13,7 +14,7 @@ from saccade.cli.group import json_option, log, main, runs_option
 @click.argument("name", default="")
 @json_option
 def tasks(name: str, as_json: bool) -> None:
-    """List the tasks, or all settings and options of one.
+    """List the tasks, or the settings and options of one.
 
     \b
     Examples:
@@ -26,18 +27,27 @@ def tasks(name: str, as_json: bool) -> None:
         summaries = api.list_tasks()
         if as_json:
             click.echo(json.dumps(summaries))
-        for row in [] if as_json else summaries:
+            return
+        for row in summaries:
             click.echo(f"{row['name']:24}{row['summary']}")
         return
-    described = api.describe_task(name)
+    description = api.describe_task(name)
     if as_json:
-        click.echo(json.dumps(described))
+        click.echo(json.dumps(description))
         return
-    click.echo(f"{described['name']}: {described['summary']}\npresets: {', '.join(described['presets'])}")
-    for title, rows in (("settings of train", described["settings"]), ("options of predict", described["options"])):
-        click.echo(f"\n{title}:")
-        for row in rows:
-            click.echo(f"  {row['name'] + '=' + str(row['default']):36}{row['help']} ({row['type']})")
+    click.echo(f"{description['name']}: {description['summary']}")
+    click.echo(f"presets: {', '.join(description['presets']) or 'none'}")
+    _show_settings("settings for train, as KEY=VALUE", description["settings"])
+    _show_settings("options for predict and look, as -o KEY=VALUE", description["options"])
+
+
+def _show_settings(title: str, settings: list[dict[str, Any]]) -> None:
+    """Print settings with default, help and type, aligned in two columns."""
+    names = [f"{setting['name']}={setting['default']}" for setting in settings]
+    width = max(map(len, names), default=0) + 2
+    click.echo(f"\n{title}:")
+    for name, setting in zip(names, settings, strict=True):
+        click.echo(f"  {name:{width}}{setting['help']} ({setting['type']})")
 
 
 @main.command()

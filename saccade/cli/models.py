@@ -47,7 +47,9 @@ def list_command(as_json: bool) -> None:
 @click.argument("name")
 @json_option
 def get(name: str, as_json: bool) -> None:
-    """Download a model of the catalogue, check it and keep it; afterwards it needs no network.
+    """Download a model of the catalogue to the cache.
+
+    The files are verified; afterwards the model needs no network.
 
     \b
     Examples:
@@ -64,7 +66,9 @@ def get(name: str, as_json: bool) -> None:
 @click.argument("ref")
 @json_option
 def show(ref: str, as_json: bool) -> None:
-    """Read and check REF: a folder, a .gguf file, a name of the catalogue, or owner/name on the hub.
+    """Check a pretrained model and describe it.
+
+    REF is a folder, a .gguf file, a name of the catalogue, or owner/name on the hub.
 
     \b
     Examples:
@@ -73,24 +77,26 @@ def show(ref: str, as_json: bool) -> None:
     """
     from saccade import api
 
-    described = api.describe_model(ref)
+    description = api.describe_model(ref)
     if as_json:
-        click.echo(json.dumps(described))
+        click.echo(json.dumps(description))
         return
     for name in ("path", "family", "task", "parameters", "vocabulary_size", "tokenizer"):
-        value = described[name]
+        value = description[name]
         click.echo(f"{name:16}{f'{value:,}' if isinstance(value, int) else value}")
-    shape = " ".join(f"{name}={described['config'][name]}" for name in ("dim", "depth", "heads", "hidden"))
+    shape = " ".join(f"{name}={description['config'][name]}" for name in ("dim", "depth", "heads", "hidden"))
     click.echo(f"{'shape':16}{shape}")
-    if described["unused"]:
-        click.echo(f"{'unused':16}{', '.join(map(_printable, described['unused']))}")
+    if description["unused"]:
+        click.echo(f"{'unused':16}{', '.join(map(_printable, description['unused']))}")
 
 
 @models.command()
 @click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False))
 @click.option("--allow-pickle", is_flag=True, help="Open the pickle; it may build tensors and nothing else.")
 def convert(folder: Path, allow_pickle: bool) -> None:
-    """Write the pytorch_model.bin of FOLDER as model.safetensors beside it, once.
+    """Convert pytorch_model.bin to model.safetensors.
+
+    FOLDER holds the pytorch_model.bin; the new file is written next to it.
 
     \b
     Examples:
@@ -102,7 +108,7 @@ def convert(folder: Path, allow_pickle: bool) -> None:
 
 
 def _printable(name: str) -> str:
-    """A name from a file, without control characters for the terminal."""
+    """Return a name from a file without control characters for the terminal."""
     return name if name.isprintable() else ascii(name)
 
 
@@ -116,7 +122,9 @@ def _printable(name: str) -> str:
 @runs_option
 @task_option
 def export(ref: str, folder: Path, format: str, **source: Any) -> None:
-    """Export REF, a run or a pretrained model, to a new FOLDER for other tools.
+    """Export a model to a new FOLDER for other tools.
+
+    REF is a run or a pretrained model.
 
     \b
     Examples:

@@ -22,6 +22,7 @@ from saccade.cli.group import (
     task_option,
 )
 from saccade.cli.printing import show_evaluation, show_prediction
+from saccade.errors import UsageError
 
 if TYPE_CHECKING:
     from saccade.model import Model
@@ -31,13 +32,17 @@ BATCH = 256  # examples of a file that are predicted together
 
 @main.command()
 @click.argument("ref")
-@click.option("--data", type=click.Path(path_type=Path), help="Evaluate on all of this file instead.")
+@click.option(
+    "--data", type=click.Path(path_type=Path), help="Data file to evaluate on; default: the validation data of the run."
+)
 @checkpoint_option
 @runs_option
 @task_option
 @json_option
 def evaluate(ref: str, data: Path | None, as_json: bool, **source: Any) -> None:
-    """Evaluate REF, a run, on all its validation data, or a run or pretrained model on another file.
+    """Evaluate a model on validation or other data.
+
+    REF is a run, evaluated on all its validation data, or with --data any run or pretrained model.
 
     \b
     Examples:
@@ -64,9 +69,9 @@ def evaluate(ref: str, data: Path | None, as_json: bool, **source: Any) -> None:
 def predict(
     ref: str, inputs: tuple[str, ...], options: tuple[str, ...], file: Any, as_json: bool, **source: Any
 ) -> None:
-    """Predict with REF, a run or a pretrained model, for one INPUT or each line of a file.
+    """Predict for one example or each line of a file.
 
-    A model with one input takes any INPUT as it is. For a model with several, name=value sets the input of that name
+    REF is a run or a pretrained model. A model with one input takes any INPUT as it is. For a model with several, name=value sets the input of that name
     and the others are filled in order; a line of a file has them separated by tabs, or is a JSON object.
 
     \b
@@ -80,6 +85,8 @@ def predict(
     from saccade import api
     from saccade.cli.inputs import parse_arguments, read_examples
 
+    if inputs and file is not None:
+        raise UsageError("--file cannot be combined with INPUT arguments; give one of them")
     model = api.load(ref, log=log, **source)
     given = model.parse_options(options)
     if file is None:
@@ -97,16 +104,22 @@ def predict(
 @click.argument("ref")
 @click.argument("inputs", nargs=-1, metavar="[INPUT]...")
 @option_option
-@click.option("--out", type=click.Path(path_type=Path), help="Write a .html, .svg, .png or .json file.")
-@click.option("--layer", default="", help="Show this attention, such as decoder.1.cross; default: the best aligned.")
-@click.option("--head", type=click.IntRange(0), help="Show this head of it; default: the mean of all heads.")
-@click.option("--pieces", is_flag=True, help="Show the tokens of the model instead of words.")
+@click.option("--out", type=click.Path(path_type=Path), help="Also write a .html, .svg, .png or .json file.")
+@click.option(
+    "--layer",
+    default="",
+    help="Attention to show, such as decoder.1.cross; default: the word alignment, else the last layer.",
+)
+@click.option("--head", type=click.IntRange(0), help="Head to show; default: the mean over heads.")
+@click.option("--pieces", is_flag=True, help="Show the subword tokens of the model instead of words.")
 @checkpoint_option
 @runs_option
 @task_option
 @json_option
-def look(ref: str, inputs: tuple[str, ...], options: tuple[str, ...], out: Path | None, **rest: Any) -> None:
-    """Show the attention of REF, a run or a pretrained model, while it answers INPUT.
+def look(ref: str, inputs: tuple[str, ...], options: tuple[str, ...], out: Path | None, **others: Any) -> None:
+    """Show the attention of a model for one example.
+
+    REF is a run or a pretrained model. Several INPUTs are given as for `saccade predict`.
 
     \b
     Examples:
@@ -118,9 +131,9 @@ def look(ref: str, inputs: tuple[str, ...], options: tuple[str, ...], out: Path 
     from saccade import api
     from saccade.cli.inputs import parse_arguments
 
-    shown = {name: rest.pop(name) for name in ("layer", "head", "pieces")}
-    as_json = rest.pop("as_json")
-    model = api.load(ref, log=log, **rest)
+    shown = {name: others.pop(name) for name in ("layer", "head", "pieces")}
+    as_json = others.pop("as_json")
+    model = api.load(ref, log=log, **others)
     given = model.parse_options(options)
     figure = model.attention(**parse_arguments(model.inputs, inputs), **shown, **given)
     if out is not None:
@@ -151,5 +164,5 @@ def _predict_one(model: Model, example: dict[str, Any], options: dict[str, Any],
 
 
 def _prefix(model: Model, inputs: Any) -> str:
-    """The text that an output continues; empty for most models."""
+    """Return the text that an output continues; empty for most models."""
     return str(inputs[model.inputs[0].name]) if model.task.continues else ""

@@ -1,4 +1,4 @@
-"""Printing of predictions and metrics to stdout, as lines for people or as JSON for programs."""
+"""Printing of predictions and metrics to stdout, as text or as JSON."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def show_prediction(prediction: ModelPrediction, as_json: bool, prefix: str = "") -> None:
-    """Print an answer, or several with their scores; `prefix`: the text it continues."""
+    """Print a prediction, or several with their scores; `prefix`: the text it continues."""
     if as_json:
         click.echo(json.dumps(prediction.to_json()))
     elif prediction.alternatives:

@@ -1,4 +1,4 @@
-"""The command that opens the pages: studio."""
+"""The command that serves the pages: studio."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from saccade.cli.group import log, main, runs_option, task_option
 @runs_option
 @task_option
 def studio(models: tuple[str, ...], port: int, browser: bool | None, root: str, task: str) -> None:
-    """Follow runs, look inside models and try them, in a browser on this machine.
+    """Watch runs and inspect models in a browser.
 
-    MODELS are folders of Hugging Face, .gguf files or names of `saccade models list`, opened beside the runs.
+    The server accepts connections from this machine only. MODELS are Hugging Face folders, .gguf files or names from
+    `saccade models list`, shown in addition to the runs.
 
     \b
     Examples:

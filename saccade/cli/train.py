@@ -14,17 +14,21 @@ from saccade.cli.printing import show_run
 @main.command()
 @click.argument("data", type=click.Path(path_type=Path))
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
-@click.option("--task", default="", help="What to learn; see `saccade tasks`. Default: decided by the data.")
-@click.option("--preset", default="", help="A named set of settings; see `saccade tasks TASK`.")
-@click.option("--from", "base", help="Pretrained model: a run, a folder, a name of `saccade models list`, owner/name.")
+@click.option("--task", default="", help="Task, one of `saccade tasks`; default: chosen by the data.")
+@click.option("--preset", default="", help="Named set of settings; `saccade tasks TASK` lists them.")
+@click.option(
+    "--from",
+    "base",
+    help="Pretrained model to fine-tune: a run, a folder, a name from `saccade models list`, owner/name.",
+)
 @click.option("--name", default="", help="Name of the run; default: from the file.")
 @click.option("--steps", type=click.IntRange(1), help="Length of the run in steps.")
 @click.option("--minutes", type=click.FloatRange(0, min_open=True), help="Length in minutes (default 5).")
 @click.option("--epochs", type=click.FloatRange(0, min_open=True), help="Length in passes over the data.")
 @click.option("--seed", type=int, help="Random seed.")
 @click.option("--device", help="auto, cpu, cuda or mps.")
-@click.option("--valid", type=click.Path(), help="File of validation data; default: a tenth of the data.")
-@click.option("--encoding", help="Character encoding of the files, where it is not UTF-8.")
+@click.option("--valid", type=click.Path(), help="Validation data file; default: a tenth of the data.")
+@click.option("--encoding", help="Character encoding of the files, if not UTF-8.")
 @click.option("--text-column", help="Column of a table that holds the text.")
 @click.option("--second-column", help="Column of a table that holds the second text of a pair.")
 @click.option("--label-column", help="Column of a table that holds the label or the number.")
@@ -63,7 +67,9 @@ def train(data: Path, quiet: bool, as_json: bool, **settings: Any) -> None:
 @task_option
 @json_option
 def resume(run: str, root: str, quiet: bool, task: str, as_json: bool) -> None:
-    """Continue a RUN that was stopped or killed, exactly where it was.
+    """Continue a stopped or killed RUN exactly.
+
+    The result is the same as if the run had never stopped.
 
     \b
     Examples:

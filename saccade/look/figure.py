@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from saccade.core import AttentionMap, Prediction
-from saccade.errors import UsageError, suggest
+from saccade.errors import ResourceError, UsageError, suggest
 from saccade.look import draw
 from saccade.look.page import page
 from saccade.look.picture import png
@@ -72,7 +72,12 @@ class AttentionFigure:
 
     def write(self, path: Path) -> None:
         """Write the map as .svg or .png, or the prediction as .html or .json, by the suffix of the file."""
-        suffix = path.suffix.lower()
+        try:
+            self._write(path, path.suffix.lower())
+        except OSError as error:
+            raise ResourceError(f"cannot write {path}: {error.strerror}; choose another file with --out") from error
+
+    def _write(self, path: Path, suffix: str) -> None:
         if suffix == ".svg":
             path.write_text(draw.svg(self.attention, self._title), encoding="utf-8")
         elif suffix == ".png":

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from saccade.atomic_io import sync_folder, unsaved
+from saccade.atomic_io import save_error, sync_folder
 from saccade.errors import ModelFileError
 
 PICKLE, SAFETENSORS = "pytorch_model.bin", "model.safetensors"
@@ -35,7 +35,7 @@ def convert(folder: Path, *, allow_pickle: bool) -> Path:
         temporary.replace(target)
         sync_folder(folder)
     except OSError as error:
-        raise unsaved(target, error) from error
+        raise save_error(target, error) from error
     return target
 
 

@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from saccade import atomic_io
-from saccade.atomic_io import dump, read_json, sync_folder, unsaved
+from saccade.atomic_io import dump, read_json, save_error, sync_folder
 from saccade.errors import ModelFileError, ResourceError
 from saccade.tensor_files import read_header
 
@@ -57,7 +57,7 @@ def save(folder: Path, checkpoint: Checkpoint) -> Path:
         sync_folder(folder)
     except (OSError, SafetensorError) as error:
         shutil.rmtree(temporary, ignore_errors=True)
-        raise unsaved(target, error) from error
+        raise save_error(target, error) from error
     return target
 
 

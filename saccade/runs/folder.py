@@ -46,7 +46,10 @@ class Run:
     def describe(self) -> dict[str, Any]:
         """Return run.json: task, config, training config, data, and what the run was created with."""
         path = self.folder / "run.json"
-        described = read_json(path)
+        try:
+            described = read_json(path)
+        except ModelFileError as error:
+            raise ModelFileError(f"{error}; restore it from a copy, or train a new run") from error
         if described.get("format") != FORMAT:
             raise ModelFileError(f"{path}: format must be {FORMAT}, but is {described.get('format')}; update saccade")
         for key, kind in FIELDS.items():
@@ -87,7 +90,7 @@ class Run:
             os.close(descriptor)
 
     def _acquire(self, descriptor: int, path: Path) -> None:
-        for attempt in range(5):  # who only asks whether the run is locked releases it at once
+        for attempt in range(5):  # `running` holds the lock for a moment
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -155,7 +158,9 @@ def create_folder(root: Path, name: str, file: str, described: dict[str, Any]) -
     except OSError as error:
         shutil.rmtree(temporary, ignore_errors=True)
         if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
-            raise ResourceError(f"cannot create the run folder {run.folder}: {error.strerror}") from error
+            raise ResourceError(
+                f"cannot create the run folder {run.folder}: {error.strerror}; choose another --runs"
+            ) from error
         raise UsageError(
             f"run '{name}' exists in {root}; continue it with `saccade resume {run.folder}` or choose another --name"
         ) from error

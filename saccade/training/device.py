@@ -34,10 +34,11 @@ def choose_device(name: str) -> torch.device:
 
 
 def describe_device(device: torch.device) -> str:
-    """Return the name of a device for people."""
+    """Return the name of a device as it is logged."""
     if device.type == "cuda":
         return f"{device} ({torch.cuda.get_device_name(device)})"
-    return f"cpu ({torch.get_num_threads()} threads)" if device.type == "cpu" else str(device)
+    threads = torch.get_num_threads()
+    return f"cpu ({threads} thread{'s' if threads > 1 else ''})" if device.type == "cpu" else str(device)
 
 
 def advise_threads(device: torch.device) -> str:
@@ -59,7 +60,7 @@ def choose_precision(name: str, device: torch.device) -> str:
 
 
 def environment(device: torch.device, precision: str) -> dict[str, Any]:
-    """Return what the last digits of every number depend on, beside the seed."""
+    """Return what the last digits of every number depend on, apart from the seed."""
     threads = torch.get_num_threads()
     return {"device": str(device), "precision": precision, "threads": threads, "torch": str(torch.__version__)}
 

@@ -62,7 +62,7 @@ class TrainConfig:
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """auto: bfloat16 autocast where a GPU supports it, else float32"""
     compile: bool = False
-    """compile the networks with torch.compile; where that fails, train without it and say so"""
+    """compile the networks with torch.compile; where that fails, train without it and log why"""
     compile_backend: str = "inductor"
     """backend of torch.compile"""
     average: float = 0.0
@@ -72,7 +72,7 @@ class TrainConfig:
     save_every: int = 0
     """steps between checkpoints; 0: with every evaluation and every five minutes"""
     keep: int = 2
-    """newest checkpoints that are kept, beside the best one"""
+    """number of newest checkpoints to keep, in addition to the best one"""
     patience: int = 0
     """early stopping: end the run after this many evaluations without improvement; 0: never"""
     optim: OptimConfig = field(default_factory=OptimConfig)
@@ -130,6 +130,8 @@ class Trainer:
         checkpoints.check_space(self.folder, self._bytes(), max(1, self.config.keep + 2 - existing))
         self.metrics = Journal(self.folder / "metrics.jsonl", self.step)
         self.samples = Journal(self.folder / "samples.jsonl", self.step)
+        if self._over():
+            self.callback.log(f"the run finished at step {self.step}: there is nothing left to train")
         try:
             with devices.stop_signals() as stop, self.batches:
                 self._run(stop)
@@ -345,7 +347,7 @@ class Trainer:
             self.callback.log(f"the last digits may differ from an unbroken run: {changes}")
 
     def _budget(self) -> Budget:
-        """How long to train: five minutes by default."""
+        """Return the budget of steps or of time: five minutes by default."""
         config = self.config
         steps = config.steps or (max(1, round(config.epochs * self.source.per_epoch)) if config.epochs else 0)
         seconds = 60 * (config.minutes or 5.0)
@@ -366,7 +368,7 @@ class Trainer:
 
     @contextlib.contextmanager
     def _training_mode(self) -> Iterator[None]:
-        """Train mode for a while: everywhere else the networks are in eval mode."""
+        """Put the networks in train mode for a block; everywhere else they are in eval mode."""
         for network in self.networks.values():
             network.train()
         try:
@@ -381,7 +383,7 @@ class Trainer:
         return torch.autocast(self.device.type, dtype=torch.bfloat16)
 
     def _bytes(self) -> int:
-        """Size of a checkpoint: the weights, two moments and the average."""
+        """Return the size of a checkpoint: the weights, two moments and the average."""
         size = sum(value.numel() * value.element_size() for value in weights(self.networks).values())
         return size * (4 if self.average else 3)
 

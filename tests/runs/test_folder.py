@@ -19,10 +19,14 @@ def create(root: Path, name: str) -> Run:
 
 def test_a_run_describes_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    found = create(tmp_path / "runs", "a-1").describe()
-    assert (found["task"], found["config"], found["train"]) == ("language_model", {"a": 1}, {"steps": 2})
-    assert found["data"] == str(tmp_path / "text.txt")  # wherever it is resumed from
-    assert {"created", "saccade_version", "python_version"} <= found.keys()
+    description = create(tmp_path / "runs", "a-1").describe()
+    assert (description["task"], description["config"], description["train"]) == (
+        "language_model",
+        {"a": 1},
+        {"steps": 2},
+    )
+    assert description["data"] == str(tmp_path / "text.txt")  # wherever it is resumed from
+    assert {"created", "saccade_version", "python_version"} <= description.keys()
     assert [path.name for path in (tmp_path / "runs").iterdir()] == ["a-1"]
 
 
@@ -90,7 +94,7 @@ def test_a_run_is_found_by_name_or_folder(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        ("", "run.json is damaged"),
+        ("", "run.json is damaged: .*; restore it from a copy, or train a new run"),
         ("[]", "run.json must hold a JSON object, but holds list"),
         ("[" * 100_000, "run.json is damaged"),
         ("{}", "format must be 2, but is None"),

@@ -101,7 +101,8 @@ def test_a_stopped_run_resumes_as_if_it_had_not_been(tmp_path: Path) -> None:
 def test_another_number_of_threads_is_logged_on_resume(tmp_path: Path) -> None:
     recorder = Recorder()
     trainer(Lines(), tmp_path, steps=2).fit()
-    trainer(Lines(), tmp_path, recorder, steps=2)
+    trainer(Lines(), tmp_path, recorder, steps=2).fit()
+    assert recorder.messages[-1] == "the run finished at step 2: there is nothing left to train"
     assert not any("last digits" in message for message in recorder.messages)
     torch.set_num_threads(2)  # the fixture for all tests sets one, and puts it back
     trainer(Lines(), tmp_path, recorder, steps=2)

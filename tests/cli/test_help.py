@@ -1,0 +1,23 @@
+"""Help pages: complete summaries and aligned columns."""
+
+import re
+
+import pytest
+from click.testing import CliRunner
+
+from saccade.api import describe_task, list_tasks
+from saccade.cli import main
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["models", "--help"]], ids=" ".join)
+def test_no_summary_of_a_command_is_cut_off(arguments: list[str]) -> None:
+    assert "..." not in CliRunner().invoke(main, arguments).stdout.partition("Commands:")[2]
+
+
+@pytest.mark.parametrize("name", [task["name"] for task in list_tasks()])
+def test_names_and_help_of_settings_are_aligned(name: str) -> None:
+    lines = CliRunner().invoke(main, ["tasks", name]).stdout.splitlines()
+    description = describe_task(name)
+    for setting in [*description["settings"], *description["options"]]:
+        start = re.escape(f"  {setting['name']}={setting['default']}")
+        assert any(re.fullmatch(rf"{start} {{2,}}{re.escape(setting['help'])} \(.*\)", line) for line in lines)
