@@ -130,8 +130,9 @@ def test_tokens_come_one_by_one_with_their_rows(visit, shoot):
     tab.fill("[name=max_new_tokens]", "12")
     tab.click("#generate")
     until(tab, "document.querySelectorAll('#generated .token').length >= 8 + 12")
-    shares = tab.eval_on_selector_all("#generated .token", "all => all.map(t => +t.style.getPropertyValue('--share'))")
-    assert max(shares) > 0
+    opacity = "all => all.map(t => +t.style.getPropertyValue('--opacity'))"
+    opacities = tab.eval_on_selector_all("#generated .token", opacity)
+    assert max(opacities) > 0
     until(tab, "document.querySelector('#inputs textarea').value.length > 8")
     shoot(tab, "generation")
 

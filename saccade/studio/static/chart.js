@@ -16,7 +16,7 @@ const label = (value) => (Math.abs(value) >= 10000 ? `${value / 1000}k` : String
 
 // series: [{name, points: [[x, y], ...]}]
 export const chart = (series, { title, x = "step" }) => {
-  const points = series.flatMap((one) => one.points).filter(([, value]) => Number.isFinite(value));
+  const points = series.flatMap((entry) => entry.points).filter(([, value]) => Number.isFinite(value));
   const picture = shape("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, class: "chart", role: "img", "aria-label": title });
   if (!points.length) return make("p", { className: "soft" }, "No data yet.");
   const bounds = (values) => values.reduce(([low, high], value) => [Math.min(low, value), Math.max(high, value)], [Infinity, -Infinity]);
@@ -37,17 +37,17 @@ export const chart = (series, { title, x = "step" }) => {
     picture.append(shape("text", { x: px, y: HEIGHT - 8, "text-anchor": "middle" }, label(value)));
   }
   picture.append(shape("text", { x: WIDTH - 12, y: HEIGHT - 8, "text-anchor": "end" }, x));
-  series.forEach((one, i) => {
-    const line = one.points.filter(([, value]) => Number.isFinite(value)).map(project);
+  series.forEach((entry, i) => {
+    const line = entry.points.filter(([, value]) => Number.isFinite(value)).map(project);
     if (!line.length) return;
     const path = line.map(([px, py], j) => `${j ? "L" : "M"}${px.toFixed(1)} ${py.toFixed(1)}`).join("");
     const colour = COLOURS[i % COLOURS.length];
     const dots = line.length < 30 ? line.map(([px, py]) => shape("circle", { cx: px, cy: py, r: 3, fill: colour })) : [];
-    picture.append(shape("path", { d: path, stroke: colour, opacity: one.muted ? 0.35 : 1 }), ...dots);
+    picture.append(shape("path", { d: path, stroke: colour, opacity: entry.muted ? 0.35 : 1 }), ...dots);
   });
   const keys = series.length > 1
-    ? series.map((one, i) => {
-      const key = make("span", { className: "key" }, make("i"), one.name);
+    ? series.map(({ name }, i) => {
+      const key = make("span", { className: "key" }, make("i"), name);
       key.firstChild.style.color = COLOURS[i % COLOURS.length];
       return key;
     })

@@ -14,8 +14,8 @@ export const explanations = ({ state, prediction, changed, failed }) => {
   let latest = 0;
   // A response that arrives after another request is not shown.
   const begin = () => {
-    const mine = ++latest;
-    return (...parts) => mine === latest && container.replaceChildren(...parts);
+    const number = ++latest;
+    return (...parts) => number === latest && container.replaceChildren(...parts);
   };
   const wait = (put) => put(make("p", { className: "soft" }, "Computing\u2026"));
   const get = (part, parameters = {}) => request(`/api/look/${prediction().id}/${part}?${query(parameters)}`);
@@ -24,11 +24,11 @@ export const explanations = ({ state, prediction, changed, failed }) => {
     const name = state.map;
     const key = `${prediction().id} ${name}`;
     if (!statistics.has(key)) statistics.set(key, await get("statistics", { map: name }));
-    const lost = importance?.[name];
+    const decrease = importance?.[name];
     const compute = make("button", { type: "button" }, "Compute head importance");
     compute.onclick = async () => {
       compute.disabled = true;
-      compute.textContent = "Ablating one head after the other\u2026";
+      compute.textContent = "Ablating each head\u2026";
       try {
         importance = await get("importance");
         await show();
@@ -36,11 +36,11 @@ export const explanations = ({ state, prediction, changed, failed }) => {
         failed(error);
       }
     };
-    const own = prediction().maps.find((one) => one.name === name).keys === null; // positions of two sequences cannot be compared
-    const rows = statistics.get(key).map((one, head) => [`head ${head}`, own ? one.pattern : "", digits(one.entropy), ...(own ? [digits(one.distance, 1), digits(one.same), digits(one.previous)] : ["", "", ""]), digits(one.first), lost ? digits(lost[head], 3) : ""]);
+    const selfAttention = prediction().maps.find((map) => map.name === name).keys === null; // positions of two sequences cannot be compared
+    const rows = statistics.get(key).map((row, head) => [`head ${head}`, selfAttention ? row.pattern : "", digits(row.entropy), ...(selfAttention ? [digits(row.distance, 1), digits(row.same), digits(row.previous)] : ["", "", ""]), digits(row.first), decrease ? digits(decrease[head], 3) : ""]);
     put(
       make("p", { className: "soft" }, `Means over the queries of ${name}. Entropy 0: one key, 1: uniform. Importance: decrease of the answer's log-probability without the head.`),
-      table(["", "pattern", "entropy", "distance", "same token", "previous token", "first token", "importance"], rows), lost ? "" : compute);
+      table(["", "pattern", "entropy", "distance", "same token", "previous token", "first token", "importance"], rows), decrease ? "" : compute);
   };
 
   const ablation = async (put) => {
@@ -69,10 +69,10 @@ export const explanations = ({ state, prediction, changed, failed }) => {
     const parts = [intro, make("div", { className: "row" }, ...buttons, clear)];
     if (state.ablations.length) {
       const effect = await request(`/api/look/${prediction().id}/effect`, { ablations: state.ablations });
-      const top = (one) => one.top.slice(0, 3).map(([name, probability]) => `${name} ${digits(probability)}`).join(", ");
-      parts.push(make("p", {}, `Removed: ${state.ablations.map((one) => `${one.map} ${one.head}${one.query === undefined ? "" : ` (query ${one.query}, key ${one.key})`}`).join("; ")}. `, make("b", {}, `The answer loses ${digits(effect.lost, 3)} of log-probability per position.`)));
-      parts.push(table(["answer", "before", "after", "most likely after"], effect.before.map((one, i) => [
-        make("bdi", {}, one.answer), digits(Math.exp(one.log_prob), 3), digits(Math.exp(effect.after[i].log_prob), 3), top(effect.after[i]) || digits(effect.after[i].log_prob, 3)])));
+      const top = (scores) => scores.top.slice(0, 3).map(([name, probability]) => `${name} ${digits(probability)}`).join(", ");
+      parts.push(make("p", {}, `Removed: ${state.ablations.map((entry) => `${entry.map} ${entry.head}${entry.query === undefined ? "" : ` (query ${entry.query}, key ${entry.key})`}`).join("; ")}. `, make("b", {}, `The answer loses ${digits(effect.lost, 3)} of log-probability per position.`)));
+      parts.push(table(["answer", "before", "after", "most likely after"], effect.before.map((scores, i) => [
+        make("bdi", {}, scores.answer), digits(Math.exp(scores.log_prob), 3), digits(Math.exp(effect.after[i].log_prob), 3), top(effect.after[i]) || digits(effect.after[i].log_prob, 3)])));
     }
     put(...parts);
   };
@@ -94,9 +94,9 @@ export const explanations = ({ state, prediction, changed, failed }) => {
     wait(put);
     const layers = await get("logit-lens");
     const last = layers.at(-1).positions;
-    const rows = layers.map((layer) => [layer.name, ...layer.positions.slice(0, POSITIONS).map((one) => `${one.top[0]?.[0] ?? one.answer} ${digits(one.top[0]?.[1] ?? one.log_prob)}`)]);
+    const rows = layers.map((layer) => [layer.name, ...layer.positions.slice(0, POSITIONS).map((scores) => `${scores.top[0]?.[0] ?? scores.answer} ${digits(scores.top[0]?.[1] ?? scores.log_prob)}`)]);
     put(make("p", { className: "soft" }, "What the output layer predicts from the residual stream after each layer."),
-      table(["", ...last.slice(0, POSITIONS).map((one) => one.answer)], rows),
+      table(["", ...last.slice(0, POSITIONS).map((scores) => scores.answer)], rows),
       last.length > POSITIONS ? make("p", { className: "soft" }, `The first ${POSITIONS} of ${last.length} positions.`) : "");
   };
 

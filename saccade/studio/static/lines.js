@@ -1,21 +1,21 @@
 // The line view: queries on the left, keys on the right, and a line for each weight above a threshold.
 import { COLOURS, make, shape } from "./studio.js";
 
-const [HIGH, WIDE, LEAST, SHOWN] = [22, 640, 0.03, 60];
+const [LINE_HEIGHT, WIDTH, MIN_WEIGHT, SHOWN] = [22, 640, 0.03, 60];
 
 // heads: [{name, colour, weights (Float32Array of rows x columns)}]; selected: a row, or -1 for all.
 export const lines = ({ rows, columns, heads, selected, select }) => {
-  const height = HIGH * Math.max(rows.length, columns.length) + 8;
-  const picture = shape("svg", { viewBox: `0 0 ${WIDE} ${height}`, class: "lines", role: "group", "aria-label": "lines" });
-  const y = (i) => (i + 0.5) * HIGH + 4;
-  const [left, right] = [220, WIDE - 220];
+  const height = LINE_HEIGHT * Math.max(rows.length, columns.length) + 8;
+  const picture = shape("svg", { viewBox: `0 0 ${WIDTH} ${height}`, class: "lines", role: "group", "aria-label": "lines" });
+  const y = (i) => (i + 0.5) * LINE_HEIGHT + 4;
+  const [left, right] = [220, WIDTH - 220];
   const curves = shape("g", {});
   heads.forEach(({ weights, colour }) => {
     for (let r = 0; r < rows.length; r++) {
       if (selected >= 0 && r !== selected) continue;
       for (let c = 0; c < columns.length; c++) {
         const weight = weights[r * columns.length + c];
-        if (weight < LEAST) continue;
+        if (weight < MIN_WEIGHT) continue;
         curves.append(shape("path", {
           d: `M${left} ${y(r)}C${left + 70} ${y(r)} ${right - 70} ${y(c)} ${right} ${y(c)}`,
           stroke: colour, "stroke-width": 1 + 3 * weight, opacity: Math.min(1, 0.08 + weight), fill: "none",
@@ -24,10 +24,10 @@ export const lines = ({ rows, columns, heads, selected, select }) => {
     }
   });
   picture.append(curves);
-  const side = (labels, x, anchor, act) => labels.forEach((label, i) => {
-    const hit = shape("rect", { class: `hit${act && i === selected ? " on" : ""}`, x: anchor === "end" ? 0 : x - 6, y: i * HIGH + 4, width: 226, height: HIGH });
+  const side = (labels, x, anchor, interactive) => labels.forEach((label, i) => {
+    const hit = shape("rect", { class: `hit${interactive && i === selected ? " on" : ""}`, x: anchor === "end" ? 0 : x - 6, y: i * LINE_HEIGHT + 4, width: 226, height: LINE_HEIGHT });
     const text = shape("text", { x, y: y(i), "text-anchor": anchor }, label.length > 26 ? `${label.slice(0, 25)}\u2026` : label);
-    if (act) {
+    if (interactive) {
       hit.setAttribute("tabindex", "0");
       hit.setAttribute("role", "button");
       hit.setAttribute("aria-label", label);

@@ -8,14 +8,14 @@ import { Matrix } from "./matrix.js";
 import { showAxis } from "./views.js";
 
 const state = { model: "", inputs: {}, view: "", map: "", heads: [], words: true, row: 0, column: 0, cell: 0, sqrt: null, ablations: [] };
-let prediction = null; // the one on screen
+let prediction = null; // on screen
 let matrix = null;
 const LONG = 64; // columns; with more, most weights are small
 const FRAME = 700; // milliseconds per query while playing
 let first = 0; // token at the top of the line view
 const thumbnails = new Map(); // of heads, by map
 
-const map = () => prediction.maps.find((one) => one.name === state.map) ?? prediction.maps[0];
+const map = () => prediction.maps.find((entry) => entry.name === state.map) ?? prediction.maps[0];
 const axes = () => [map().queries, map().keys ?? map().queries];
 const merged = new WeakMap(); // the words of an axis, which may be thousands
 const labelsOf = (axis) => {
@@ -94,7 +94,7 @@ const showPrediction = () => {
     at("heads").replaceChildren();
     return;
   }
-  if (!prediction.maps.some((one) => one.name === state.map)) [state.map, state.heads] = [prediction.maps[0].name, []];
+  if (!prediction.maps.some((entry) => entry.name === state.map)) [state.map, state.heads] = [prediction.maps[0].name, []];
   state.heads = state.heads.filter((head) => head < map().heads);
   render();
   explanation.reset();
@@ -103,29 +103,29 @@ const showPrediction = () => {
 // Thumbnails of all heads, to choose from.
 const showThumbnails = async () => {
   thumbnails.clear();
-  for (const one of await request(`/api/look/${prediction.id}/overview`)) thumbnails.set(one.name, { ...one, cells: decodeBytes(one.cells) });
+  for (const entry of await request(`/api/look/${prediction.id}/overview`)) thumbnails.set(entry.name, { ...entry, cells: decodeBytes(entry.cells) });
   showHeads();
 };
 const showHeads = () => {
-  const groups = prediction.maps.map((one) => {
-    const mean = make("button", { type: "button", className: "quiet" }, one.heads > 1 ? "mean" : "show");
-    mean.dataset.map = one.name;
-    mean.setAttribute("aria-label", `${one.name}, mean over heads`);
-    mean.onclick = () => choose(one.name, null);
-    const picture = thumbnails.get(one.name);
-    const buttons = Array.from({ length: picture && one.heads > 1 ? one.heads : 0 }, (_, head) => {
+  const groups = prediction.maps.map(({ name, heads }) => {
+    const mean = make("button", { type: "button", className: "quiet" }, heads > 1 ? "mean" : "show");
+    mean.dataset.map = name;
+    mean.setAttribute("aria-label", `${name}, mean over heads`);
+    mean.onclick = () => choose(name, null);
+    const picture = thumbnails.get(name);
+    const buttons = Array.from({ length: picture && heads > 1 ? heads : 0 }, (_, head) => {
       const canvas = make("canvas", {});
       const size = picture.rows * picture.columns;
       drawPixels(canvas, picture.cells.subarray(head * size, (head + 1) * size), picture.columns, 1);
       const button = make("button", { type: "button", className: "thumb" }, canvas);
-      button.classList.toggle("ablated", state.ablations.some((other) => other.map === one.name && other.head === head && other.query === undefined));
-      button.setAttribute("aria-label", `${one.name}, head ${head}`);
-      button.title = `${one.name}, head ${head} (Shift+click adds it)`;
-      Object.assign(button.dataset, { map: one.name, head });
-      button.onclick = (event) => choose(one.name, head, event.shiftKey);
+      button.classList.toggle("ablated", state.ablations.some((ablation) => ablation.map === name && ablation.head === head && ablation.query === undefined));
+      button.setAttribute("aria-label", `${name}, head ${head}`);
+      button.title = `${name}, head ${head} (Shift+click adds it)`;
+      Object.assign(button.dataset, { map: name, head });
+      button.onclick = (event) => choose(name, head, event.shiftKey);
       return button;
     });
-    return make("div", { className: "layer" }, make("span", {}, one.name), mean, ...buttons);
+    return make("div", { className: "layer" }, make("span", {}, name), mean, ...buttons);
   });
   at("heads").replaceChildren(...groups);
   markSelected();
@@ -140,7 +140,7 @@ const markSelected = () => {
 const choose = (name, head, add = false) => {
   if (name !== state.map) [state.row, state.column, first] = [0, 0, 0];
   if (head === null) state.heads = [];
-  else if (add && name === state.map) state.heads = state.heads.includes(head) ? state.heads.filter((one) => one !== head) : [...state.heads, head];
+  else if (add && name === state.map) state.heads = state.heads.includes(head) ? state.heads.filter((selected) => selected !== head) : [...state.heads, head];
   else state.heads = [head];
   state.map = name;
   const start = performance.now();
@@ -154,7 +154,7 @@ const choose = (name, head, add = false) => {
   markSelected();
 };
 
-// The three views. Without a choice a map over a grid is shown query by query, every other one as a matrix.
+// The three views. Without a choice a map over a grid is shown query by query, any other map as a matrix.
 const currentView = () => state.view || (axes()[1].kind === "grid" ? "query" : "matrix");
 const render = (done) => {
   updateLink();
@@ -170,7 +170,7 @@ const render = (done) => {
   const sqrt = at("sqrt").checked = state.sqrt ?? columns.length > LONG;
   at("steps").href = `/steps?${query({ model: state.model, ...textInputs(state.inputs), map: state.map, head: state.heads[0] ?? 0, query: tokenOf(state.row), options: optionText(at("options")) })}`;
   drawPixels(at("scale"), Array.from({ length: 64 }, (_, i) => (sqrt && view === "matrix" ? Math.sqrt(i / 63) : i / 63)), 64);
-  at("scale").hidden = view === "query" && axes()[1].kind === "grid"; // a heat map has a hue of its own
+  at("scale").hidden = view === "query" && axes()[1].kind === "grid"; // a heat map has its own colours
   showDownloads();
   ({ matrix: showMatrix, lines: showLines, query: showQuery })[view](rows, columns, done);
 };
@@ -190,7 +190,7 @@ const showMatrix = (rows, columns, done) => {
       if (pinned) updateLink();
     },
   });
-  matrix.at = [state.row, state.column];
+  matrix.selected = [state.row, state.column];
   at("view").replaceChildren(matrix.node);
   matrix.layout(); // at once: the browser would report its width with the next frame
   at("status").textContent = `${rows.length} queries (rows), ${columns.length} keys (columns)`;
@@ -200,7 +200,7 @@ const showStatus = (row, pairs, pinned) => {
   pairs.forEach(([label, weight], i) => line.push(i ? ", " : "", make("bdi", {}, label), ` ${digits(weight, 4)}`));
   at("status").replaceChildren(...line, pinned ? make("small", {}, "  pinned") : "");
 };
-const strongest = (weights, columns) => [...weights].map((weight, i) => [columns[i], weight]).sort((one, two) => two[1] - one[1]).slice(0, 5);
+const strongest = (weights, columns) => [...weights].map((weight, i) => [columns[i], weight]).sort((a, b) => b[1] - a[1]).slice(0, 5);
 const showLines = async (rows, columns, done) => {
   const count = Math.min(SHOWN, Math.max(rows.length, columns.length));
   first = Math.min(first, Math.max(0, Math.max(rows.length, columns.length) - count));
@@ -263,7 +263,7 @@ const showQuery = async (rows, columns, done) => {
   }
 };
 
-// Play: one query after the other.
+// Play: step through the queries.
 let timer = 0;
 const stop = () => {
   clearInterval(timer);
@@ -335,7 +335,7 @@ const start = async () => {
   const { model, view, map: name, head, row, column, words, sqrt, options } = data.parameters;
   if (model && data.models.includes(model)) at("model").value = model;
   Object.assign(state, { view: ["matrix", "lines", "query"].includes(view) ? view : "", map: name ?? "", row: Number(row) || 0, column: Number(column) || 0 });
-  state.heads = (head ?? "").split(",").filter((one) => /^\d+$/.test(one)).map(Number);
+  state.heads = (head ?? "").split(",").filter((part) => /^\d+$/.test(part)).map(Number);
   state.words = at("words").checked = words !== "0";
   state.sqrt = sqrt ? sqrt === "1" : null;
   await describeModel();

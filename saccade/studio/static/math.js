@@ -4,12 +4,12 @@ export const softmax = (scores, allowed) => {
   const largest = Math.max(...masked);
   if (largest === -Infinity) return masked.map(() => 0);
   const powers = masked.map((score) => Math.exp(score - largest));
-  const total = powers.reduce((one, two) => one + two, 0);
+  const total = powers.reduce((sum, power) => sum + power, 0);
   return powers.map((power) => power / total);
 };
-export const dot = (one, two) => one.reduce((sum, value, i) => sum + value * two[i], 0);
+export const dot = (a, b) => a.reduce((sum, value, i) => sum + value * b[i], 0);
 export const times = (matrix, vector) => matrix.map((row) => dot(row, vector));
-export const mix = (weights, rows) => rows[0].map((_, i) => weights.reduce((sum, weight, r) => sum + weight * rows[r][i], 0));
+export const weightedSum = (weights, rows) => rows[0].map((_, i) => weights.reduce((sum, weight, r) => sum + weight * rows[r][i], 0));
 export const entropy = (weights) => -weights.reduce((sum, weight) => sum + (weight > 0 ? weight * Math.log(weight) : 0), 0);
 
 // Reproducible random numbers.

@@ -1,21 +1,21 @@
-// The matrix view: a window onto a map of any size; only visible blocks are fetched, drawn on one canvas.
+// The matrix view: a scrollable window of a map of any size; only visible blocks are fetched and drawn.
 import { dark, drawPixels, make } from "./studio.js";
 
-const [TALL, WIDE] = [64, 1024]; // cells of a block: rows are computed whole
+const [BLOCK_ROWS, BLOCK_COLUMNS] = [64, 1024]; // wide blocks: the server computes complete rows
 const FONT = 13;
 
 export class Matrix {
   // rows, columns: labels. fetch(top, bottom, left, right, step): a promise of weights. select(row, column, pinned).
   // complete(): every visible cell has been drawn. sqrt: colours by the square root of a weight.
   constructor({ rows, columns, fetch, select, complete, cell, sqrt }) {
-    Object.assign(this, { rows, columns, fetch, select, complete, wanted: cell, sqrt });
+    Object.assign(this, { rows, columns, fetch, select, complete, cellSize: cell, sqrt });
     this.blocks = new Map();
     this.largest = 0.05;
-    this.at = [0, 0];
+    this.selected = [0, 0];
     this.pinned = false;
     this.canvas = make("canvas", {});
-    this.room = make("div", { className: "room" });
-    this.node = make("div", { className: "matrix", tabIndex: 0 }, this.canvas, this.room);
+    this.spacer = make("div", { className: "spacer" });
+    this.node = make("div", { className: "matrix", tabIndex: 0 }, this.canvas, this.spacer);
     this.node.setAttribute("role", "grid");
     this.node.setAttribute("aria-label", `${rows.length} queries, ${columns.length} keys`);
     this.node.onscroll = () => this.draw();
@@ -39,23 +39,23 @@ export class Matrix {
     const width = this.fitted || 600;
     const pen = this.canvas.getContext("2d");
     pen.font = `${FONT}px system-ui, sans-serif`;
-    const longest = (labels) => Math.min(140, Math.max(20, ...labels.slice(0, 400).map((label) => pen.measureText(label).width)));
-    this.left = Math.ceil(longest(this.rows)) + 14;
-    this.top = Math.ceil(longest(this.columns) * 0.87) + 18;
+    const labelWidth = (labels) => Math.min(140, Math.max(20, ...labels.slice(0, 400).map((label) => pen.measureText(label).width)));
+    this.left = Math.ceil(labelWidth(this.rows)) + 14;
+    this.top = Math.ceil(labelWidth(this.columns) * 0.87) + 18;
     const fit = (width - this.left - 60) / this.columns.length;
-    const cell = this.wanted || Math.min(28, fit);
+    const cell = this.cellSize || Math.min(28, fit);
     this.step = cell >= 1 ? 1 : Math.ceil(1 / cell);
     this.cell = this.step > 1 ? 1 : Math.max(1, Math.floor(cell));
-    this.high = Math.ceil(this.rows.length / this.step);
-    this.wide = Math.ceil(this.columns.length / this.step);
-    const across = this.left + this.wide * this.cell + 60;
-    const down = this.top + this.high * this.cell + 2;
-    Object.assign(this.room.style, { width: `${across}px`, height: `${down}px` });
+    this.rowCount = Math.ceil(this.rows.length / this.step);
+    this.columnCount = Math.ceil(this.columns.length / this.step);
+    const across = this.left + this.columnCount * this.cell + 60;
+    const down = this.top + this.rowCount * this.cell + 2;
+    Object.assign(this.spacer.style, { width: `${across}px`, height: `${down}px` });
     const tall = Math.min(down, Math.max(200, innerHeight * 0.7));
     this.node.style.height = `${tall + 2}px`;
     this.size = [Math.min(across, width), tall];
     const ratio = devicePixelRatio || 1;
-    [this.canvas.width, this.canvas.height] = this.size.map((one) => Math.round(one * ratio));
+    [this.canvas.width, this.canvas.height] = this.size.map((length) => Math.round(length * ratio));
     Object.assign(this.canvas.style, { width: `${this.size[0]}px`, height: `${this.size[1]}px` });
     this.ratio = ratio;
     this.draw();
@@ -65,16 +65,16 @@ export class Matrix {
     const key = `${this.step} ${r} ${c}`;
     if (!this.blocks.has(key)) {
       this.blocks.set(key, null);
-      const [top, left] = [r * TALL * this.step, c * WIDE * this.step];
-      const bottom = Math.min(this.rows.length, top + TALL * this.step);
-      const right = Math.min(this.columns.length, left + WIDE * this.step);
+      const [top, left] = [r * BLOCK_ROWS * this.step, c * BLOCK_COLUMNS * this.step];
+      const bottom = Math.min(this.rows.length, top + BLOCK_ROWS * this.step);
+      const right = Math.min(this.columns.length, left + BLOCK_COLUMNS * this.step);
       this.fetch(top, bottom, left, right, this.step).then((values) => {
         if (this.closed) return;
         const width = Math.ceil((right - left) / this.step);
         this.blocks.set(key, { values, width });
         for (const value of values) this.largest = Math.max(this.largest, value);
         this.draw();
-        if (this.moved) this.select(...this.at, this.pinned); // its weight may have arrived
+        if (this.moved) this.select(...this.selected, this.pinned); // its weight may have arrived
       }, () => this.blocks.delete(key));
     }
     return this.blocks.get(key);
@@ -82,8 +82,8 @@ export class Matrix {
 
   weight(row, column) {
     const [r, c] = [Math.floor(row / this.step), Math.floor(column / this.step)];
-    const block = this.blocks.get(`${this.step} ${Math.floor(r / TALL)} ${Math.floor(c / WIDE)}`);
-    return block ? block.values[(r % TALL) * block.width + (c % WIDE)] : NaN;
+    const block = this.blocks.get(`${this.step} ${Math.floor(r / BLOCK_ROWS)} ${Math.floor(c / BLOCK_COLUMNS)}`);
+    return block ? block.values[(r % BLOCK_ROWS) * block.width + (c % BLOCK_COLUMNS)] : NaN;
   }
 
   draw() {
@@ -96,15 +96,15 @@ export class Matrix {
     pen.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
     pen.clearRect(0, 0, width, height);
     pen.imageSmoothingEnabled = false;
-    const [c0, c1] = [Math.floor(x0 / cell), Math.min(this.wide, Math.ceil((x0 + width - left) / cell))];
-    const [r0, r1] = [Math.floor(y0 / cell), Math.min(this.high, Math.ceil((y0 + height - top) / cell))];
+    const [c0, c1] = [Math.floor(x0 / cell), Math.min(this.columnCount, Math.ceil((x0 + width - left) / cell))];
+    const [r0, r1] = [Math.floor(y0 / cell), Math.min(this.rowCount, Math.ceil((y0 + height - top) / cell))];
     pen.save();
     pen.beginPath();
     pen.rect(left, top, width - left, height - top);
     pen.clip();
     let complete = true;
-    for (let r = Math.floor(r0 / TALL); r * TALL < r1; r++) {
-      for (let c = Math.floor(c0 / WIDE); c * WIDE < c1; c++) {
+    for (let r = Math.floor(r0 / BLOCK_ROWS); r * BLOCK_ROWS < r1; r++) {
+      for (let c = Math.floor(c0 / BLOCK_COLUMNS); c * BLOCK_COLUMNS < c1; c++) {
         const block = this.block(r, c);
         complete &&= Boolean(block);
         if (!block) continue;
@@ -115,16 +115,16 @@ export class Matrix {
           drawPixels(block.picture, values, block.width, 255 / largest);
           block.shade = shade;
         }
-        const [px, py] = [left + c * WIDE * cell - x0, top + r * TALL * cell - y0];
+        const [px, py] = [left + c * BLOCK_COLUMNS * cell - x0, top + r * BLOCK_ROWS * cell - y0];
         pen.drawImage(block.picture, px, py, block.picture.width * cell, block.picture.height * cell);
       }
     }
     if (complete) this.complete?.();
-    const [row, column] = this.at.map((one) => Math.floor(one / this.step));
+    const [row, column] = this.selected.map((index) => Math.floor(index / this.step));
     pen.strokeStyle = style.getPropertyValue("--mark");
     pen.lineWidth = cell < 6 ? 1 : 2;
-    pen.strokeRect(left - x0, top + row * cell - y0, this.wide * cell, Math.max(cell, 2));
-    pen.strokeRect(left + column * cell - x0, top - y0, Math.max(cell, 2), this.high * cell);
+    pen.strokeRect(left - x0, top + row * cell - y0, this.columnCount * cell, Math.max(cell, 2));
+    pen.strokeRect(left + column * cell - x0, top - y0, Math.max(cell, 2), this.rowCount * cell);
     pen.restore();
     pen.fillStyle = style.getPropertyValue("--text");
     pen.font = `${FONT}px system-ui, sans-serif`;
@@ -141,8 +141,8 @@ export class Matrix {
     }
   }
 
-  label(pen, text, x, y, angle, least) {
-    if (y < least) return;
+  label(pen, text, x, y, angle, minimum) {
+    if (y < minimum) return;
     pen.save();
     pen.translate(x, y);
     pen.rotate(angle);
@@ -161,7 +161,7 @@ export class Matrix {
 
   isSelected(event) {
     const [row, column] = this.cellAt(event);
-    return row === this.at[0] && column === this.at[1];
+    return row === this.selected[0] && column === this.selected[1];
   }
 
   hover(event) {
@@ -171,7 +171,7 @@ export class Matrix {
   }
 
   move(row, column) {
-    this.at = [row, column];
+    this.selected = [row, column];
     this.moved = true;
     this.draw();
     this.select(row, column, this.pinned);
@@ -184,13 +184,13 @@ export class Matrix {
     event.preventDefault();
     const within = (value, count) => Math.min(Math.max(value, 0), count - 1);
     this.pinned = true;
-    this.move(within(this.at[0] + move[0] * this.step, this.rows.length), within(this.at[1] + move[1] * this.step, this.columns.length));
+    this.move(within(this.selected[0] + move[0] * this.step, this.rows.length), within(this.selected[1] + move[1] * this.step, this.columns.length));
     this.scrollToSelected();
   }
 
   // Scroll so that the selected cell is visible.
   scrollToSelected() {
-    const [row, column] = this.at.map((one) => Math.floor(one / this.step) * this.cell);
+    const [row, column] = this.selected.map((index) => Math.floor(index / this.step) * this.cell);
     const [wide, tall] = [this.node.clientWidth - this.left - this.cell, this.node.clientHeight - this.top - this.cell];
     this.node.scrollLeft = Math.min(Math.max(this.node.scrollLeft, column - wide), column);
     this.node.scrollTop = Math.min(Math.max(this.node.scrollTop, row - tall), row);

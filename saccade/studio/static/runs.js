@@ -24,9 +24,9 @@ const buttons = (run) => {
   const button = make("button", { type: "button", hidden: run.finished && !run.running }, run.running ? "Stop" : "Resume");
   button.setAttribute("aria-label", `${button.textContent} ${run.name}`);
   button.onclick = () => act(run.name, run.running ? "stop" : "resume");
-  const look = make("a", { href: `/look?model=${encodeURIComponent(run.name)}` }, "Look");
-  const attempt = make("a", { href: `/try?model=${encodeURIComponent(run.name)}` }, "Try");
-  return make("span", { className: "row" }, button, look, attempt);
+  const lookLink = make("a", { href: `/look?model=${encodeURIComponent(run.name)}` }, "Look");
+  const tryLink = make("a", { href: `/try?model=${encodeURIComponent(run.name)}` }, "Try");
+  return make("span", { className: "row" }, button, lookLink, tryLink);
 };
 
 const list = () => {
@@ -62,8 +62,8 @@ const draw = async () => {
   try {
     const shown = await Promise.all([...chosen].map((name) => request(`/api/runs/${encodeURIComponent(name)}`)));
     const over = at("over").value;
-    const along = (record) => (over === "step" ? record.step : (record.seconds ?? record.elapsed) / 60);
-    const lines = (pick, name) => shown.map((run) => ({ name: run.name, points: pick(run).filter((one) => name in one).map((one) => [along(one), one[name]]) }));
+    const xOf = (record) => (over === "step" ? record.step : (record.seconds ?? record.elapsed) / 60);
+    const lines = (records, name) => shown.map((run) => ({ name: run.name, points: records(run).filter((record) => name in record).map((record) => [xOf(record), record[name]]) }));
     const names = (key) => [...new Set(shown.flatMap((run) => run[key]))];
     const x = over === "step" ? "step" : "minutes";
     const units = [...new Set(shown.map((run) => run.unit).filter(Boolean))].join(" or ") || "tokens";
@@ -88,7 +88,7 @@ const refresh = async () => {
   }
 };
 at("over").onchange = draw;
-for (const run of runs.filter((one) => !one.error).slice(0, 1)) chosen.add(run.name);
+for (const run of runs.filter((entry) => !entry.error).slice(0, 1)) chosen.add(run.name);
 list();
 draw();
 setInterval(() => document.hidden || refresh(), 3000);

@@ -1,20 +1,20 @@
 // Step by step: from the vector of a token to the output of a head, with the model's own numbers.
 import { at, data, digits, make, query, request, showError, table, updateAddress } from "./studio.js";
 import { buildInputs, isEmpty, parseOptionText, readInputs, textInputs, writeInputs } from "./form.js";
-import { dot, mix, softmax, times } from "./math.js";
+import { dot, weightedSum, softmax, times } from "./math.js";
 
 let prediction = null;
 let values = null; // of the calculation
 
-const field = (value, act, name) => {
+const field = (value, onChange, name) => {
   const input = make("input", { type: "number", step: "any", value: Number(value.toPrecision(6)) });
   input.setAttribute("aria-label", name);
-  input.onchange = () => act(Number(input.value));
+  input.onchange = () => onChange(Number(input.value));
   return input;
 };
-const vector = (numbers, act, name, most = 64) => make("div", { className: "vector" },
-  ...numbers.slice(0, most).map((value, i) => (act ? field(value, (now) => act(i, now), `${name} ${i}`) : make("span", {}, digits(value, 3)))),
-  numbers.length > most ? make("small", {}, `\u2026 ${numbers.length} in total`) : "");
+const vector = (numbers, onChange, name, limit = 64) => make("div", { className: "vector" },
+  ...numbers.slice(0, limit).map((value, i) => (onChange ? field(value, (edited) => onChange(i, edited), `${name} ${i}`) : make("span", {}, digits(value, 3)))),
+  numbers.length > limit ? make("small", {}, `\u2026 ${numbers.length} in total`) : "");
 const step = (title, text, ...parts) => make("li", {}, make("h2", {}, title), make("p", { className: "soft" }, text), ...parts);
 
 const unchanged = () => values.projected.every((value, i) => Math.abs(value - values.q[i]) < 1e-5 * (1 + Math.abs(value)));
@@ -25,12 +25,12 @@ const recompute = ({ fromX = false, fromScores = false } = {}) => {
   }
   if (!fromScores && values.dots) {
     values.dots = values.k.map((key) => dot(values.q, key));
-    values.scores = values.dots.map((fit) => fit * values.scale);
+    values.scores = values.dots.map((product) => product * values.scale);
   }
-  const remaining = values.remaining ? [values.remaining] : []; // keys that are not shown count as one
-  const weights = softmax([...values.scores, ...remaining.map((one) => one.score)], [...values.allowed, ...remaining.map(() => true)]);
+  const remaining = values.remaining ? [values.remaining] : []; // keys that are not shown, as a single key
+  const weights = softmax([...values.scores, ...remaining.map((key) => key.score)], [...values.allowed, ...remaining.map(() => true)]);
   values.weights = weights.slice(0, values.scores.length);
-  values.head_output = mix(weights, [...values.v, ...remaining.map((one) => one.value)]);
+  values.head_output = weightedSum(weights, [...values.v, ...remaining.map((key) => key.value)]);
   values.changed = true;
   draw();
 };
@@ -39,20 +39,20 @@ const draw = () => {
   const direct = unchanged();
   const size = values.q.length;
   const rows = values.labels.map((label, i) => [
-    make("bdi", {}, label), values.dots ? digits(values.dots[i], 3) : "", field(values.scores[i], (now) => { values.scores[i] = now; recompute({ fromScores: true }); }, `score of ${label}`),
+    make("bdi", {}, label), values.dots ? digits(values.dots[i], 3) : "", field(values.scores[i], (edited) => { values.scores[i] = edited; recompute({ fromScores: true }); }, `score of ${label}`),
     values.allowed[i] ? "" : "masked", make("b", {}, digits(values.weights[i], 4))]);
   at("steps").replaceChildren(
     step("x: the input vector of the token", `${values.x.length} numbers.${direct ? "" : " This model rotates or normalizes q and k, so edit q below instead."}`,
-      vector(values.x, direct ? (i, now) => { values.x[i] = now; recompute({ fromX: true }); } : null, "x", 32)),
-    step("W_Q x: the query projection", `The part of W_Q that belongs to this head has ${size} rows of ${values.x.length} numbers; each row times x gives one number${values.bias ? ", plus a bias" : ""}. The first row starts with ${values.matrix[0].slice(0, 4).map((value) => digits(value, 3)).join(", ")}\u2026`,
+      vector(values.x, direct ? (i, edited) => { values.x[i] = edited; recompute({ fromX: true }); } : null, "x", 32)),
+    step("W_Q x: the query projection", `The part of W_Q that belongs to this head has ${size} rows of ${values.x.length} numbers; the dot product of each row with x is one number${values.bias ? ", plus a bias" : ""}. The first row starts with ${values.matrix[0].slice(0, 4).map((value) => digits(value, 3)).join(", ")}\u2026`,
       vector(values.projected)),
     step("q: the query", direct ? "Unchanged: this model applies nothing more to it." : "After rotary position encoding and normalization, where the model has them.",
-      vector(values.q, (i, now) => { values.q[i] = now; recompute(); }, "q")),
+      vector(values.q, (i, edited) => { values.q[i] = edited; recompute(); }, "q")),
     step("Scores, mask and softmax", values.dots
       ? `q.k for every key, times ${digits(values.scale, 4)}${Math.abs(values.scale - size ** -0.5) < 1e-6 ? ` = 1 / \u221a${size}` : ""}; masked keys are left out; the softmax of the other scores gives weights that sum to 1.`
       : "This model computes the score of q and k with a small network; the softmax of the scores gives weights that sum to 1.",
       table(["key", "q.k", "score", "mask", "weight"], rows),
-      values.remaining ? make("p", { className: "soft" }, `The ${values.labels.length} keys with the largest weights; the weights of the others sum to ${digits(1 - values.weights.reduce((one, two) => one + two, 0), 4)}.`) : ""),
+      values.remaining ? make("p", { className: "soft" }, `The ${values.labels.length} keys with the largest weights; the weights of the others sum to ${digits(1 - values.weights.reduce((sum, weight) => sum + weight, 0), 4)}.`) : ""),
     step("Weighted mean of the values", "The value vector of each key times its weight, summed: the output of this head.", vector(values.head_output)),
     step("All heads concatenated, times W_O", values.changed ? "Values were edited above, so the output of the other heads is no longer shown." : `${values.concatenated.length} numbers, and after W_O the ${values.output.length} that are added to the residual stream.`,
       ...(values.changed ? [] : [vector(values.concatenated, null, "", 32), vector(values.output, null, "", 32)])),
@@ -70,21 +70,21 @@ const compute = async () => {
     showError(error);
   }
 };
-const showSelectors = (wanted = {}) => {
-  const names = prediction.maps.filter((one) => !["alignment", "rollout"].includes(one.name)).map((one) => one.name);
+const showSelectors = (selected = {}) => {
+  const names = prediction.maps.map((map) => map.name).filter((name) => !["alignment", "rollout"].includes(name));
   at("selectors").hidden = !names.length;
   if (!names.length) return showError("This model has no attention to show.");
   at("map").replaceChildren(...names.map((name) => new Option(name)));
-  if (names.includes(wanted.map)) at("map").value = wanted.map;
-  showHeads(wanted);
+  if (names.includes(selected.map)) at("map").value = selected.map;
+  showHeads(selected);
   return undefined;
 };
-const showHeads = (wanted = {}) => {
-  const map = prediction.maps.find((one) => one.name === at("map").value);
+const showHeads = (selected = {}) => {
+  const map = prediction.maps.find((entry) => entry.name === at("map").value);
   at("head").replaceChildren(...Array.from({ length: map.heads }, (_, i) => new Option(i)));
   at("query").replaceChildren(...map.queries.labels.map((label, i) => new Option(`${i} ${label}`, i)));
-  if (wanted.head < map.heads) at("head").value = wanted.head;
-  at("query").value = wanted.query < map.queries.labels.length ? wanted.query : map.queries.labels.length - 1;
+  if (selected.head < map.heads) at("head").value = selected.head;
+  at("query").value = selected.query < map.queries.labels.length ? selected.query : map.queries.labels.length - 1;
   compute();
 };
 const submit = async (event) => {

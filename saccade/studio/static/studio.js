@@ -93,7 +93,7 @@ export const drawPixels = (canvas, values, width, scale = 255) => {
   canvas.height = Math.max(1, values.length / width);
   const pen = canvas.getContext("2d");
   const image = pen.createImageData(canvas.width, canvas.height);
-  const [colours, cells] = [ramp(), image.data].map((one) => new Uint32Array(one.buffer)); // RGBA as one number
+  const [colours, cells] = [ramp(), image.data].map((bytes) => new Uint32Array(bytes.buffer)); // RGBA as one number
   for (let i = 0; i < values.length; i++) cells[i] = colours[Math.min(255, Math.max(0, Math.round(values[i] * scale)))];
   pen.putImageData(image, 0, 0);
 };

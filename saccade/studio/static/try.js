@@ -25,13 +25,13 @@ const card = (prediction, milliseconds) => {
   const { text } = prediction.output;
   const [prompt] = Object.values(prediction.inputs);
   const shown = prediction.continues ? [make("span", { className: "soft" }, prompt), text] : [text || "(no answer)"];
-  const aligned = prediction.maps.find((one) => one.name === "alignment");
+  const aligned = prediction.maps.find((map) => map.name === "alignment");
   const parts = [
     make("h2", {}, prediction.model),
     make("p", { className: "output", dir: "auto" }, ...shown),
     ...(prediction.output.png ? [make("img", { className: "preview", alt: text, src: `data:image/png;base64,${prediction.output.png}` })] : []),
     make("div", { className: "strip" }, ...Object.entries(prediction.scores).slice(0, 20).map(([name, value]) => bar(name, value))),
-    ...prediction.alternatives.map((one) => make("p", { dir: "auto" }, make("small", {}, `${digits(Object.values(one.scores).at(-1), 3)}  `), one.output)),
+    ...prediction.alternatives.map((alternative) => make("p", { dir: "auto" }, make("small", {}, `${digits(Object.values(alternative.scores).at(-1), 3)}  `), alternative.output)),
   ];
   if (aligned && prediction.alignment) parts.push(alignment(aligned, prediction.alignment));
   const parameters = { model: prediction.model, ...textInputs(prediction.inputs), options: optionText(at("options")) };
@@ -43,7 +43,7 @@ const alignment = (map, pairs) => {
   const [targets, sources] = [wordsOf(map.queries), wordsOf(map.keys ?? map.queries)];
   const buttons = (labels) => labels.map((label) => token(label, { select: () => {} }));
   const [above, below] = [buttons(sources), buttons(targets)];
-  const highlight = (nodes, chosen) => nodes.forEach((node, i) => node.style.setProperty("--share", chosen.has(i) ? 0.5 : 0));
+  const highlight = (nodes, chosen) => nodes.forEach((node, i) => node.style.setProperty("--opacity", chosen.has(i) ? 0.5 : 0));
   below.forEach((node, i) => {
     node.onpointerenter = node.onfocus = () => {
       highlight(below, new Set([i]));

@@ -8,29 +8,29 @@ let run = data;
 let newest = true; // the slider stays at the newest step until it is moved
 const cache = new Map();
 
-const where = encodeURIComponent(run.name);
+const name = encodeURIComponent(run.name);
 at("name").textContent = run.name;
-at("look").href = `/look?model=${where}`;
-at("try").href = `/try?model=${where}`;
+at("look").href = `/look?model=${name}`;
+at("try").href = `/try?model=${name}`;
 
 const curves = () => {
   const last = run.steps.at(-1);
   at("about").textContent = `${run.task} on ${run.data}${last ? `, step ${thousands(last.step)}` : ""}`;
   at("state").className = run.running ? "live" : "soft";
   at("state").textContent = stateOf(run);
-  const series = (records, name) => [{ name, points: records.filter((one) => name in one).map((one) => [one.step, one[name]]) }];
+  const series = (records, name) => [{ name, points: records.filter((record) => name in record).map((record) => [record.step, record[name]]) }];
   at("charts").replaceChildren(
     ...run.losses.map((name) => chart(series(run.steps, name), { title: `training ${name.replace("_", ", ")}` })),
     ...run.metrics.map((name) => chart(series(run.evaluations, name), { title: `${name} (validation)` })),
     chart([{ name: "throughput", points: run.throughput }], { title: `${run.unit || "tokens"} per second` }),
   );
   at("outputs").hidden = !run.samples.length;
-  at("samples").replaceChildren(...run.samples.slice(-3).reverse().map((one) =>
-    make("p", {}, make("small", {}, `step ${thousands(one.step)}  `), make("span", { dir: "auto", className: "output" }, one.text))));
+  at("samples").replaceChildren(...run.samples.slice(-3).reverse().map((sample) =>
+    make("p", {}, make("small", {}, `step ${thousands(sample.step)}  `), make("span", { dir: "auto", className: "output" }, sample.text))));
 };
 
 const snapshot = async (step) => {
-  if (!cache.has(step)) cache.set(step, await request(`/api/runs/${where}/attention/${step}`));
+  if (!cache.has(step)) cache.set(step, await request(`/api/runs/${name}/attention/${step}`));
   return cache.get(step);
 };
 const options = (select, names) => {
@@ -71,7 +71,7 @@ const heads = (map) => {
 const matrix = (map, weights, head) => {
   const [rows, columns] = [map.queries.labels.length, map.keys.labels.length];
   const canvas = make("canvas", {});
-  drawPixels(canvas, weights, columns, 255 / weights.reduce((one, two) => Math.max(one, two), 1));
+  drawPixels(canvas, weights, columns, 255 / weights.reduce((largest, weight) => Math.max(largest, weight), 1));
   const side = Math.min(300, Math.max(120, 9 * Math.max(rows, columns)));
   Object.assign(canvas.style, { width: `${side}px`, height: `${(side * rows) / columns}px`, imageRendering: "pixelated" });
   canvas.setAttribute("role", "img");
@@ -97,7 +97,7 @@ at("example").onchange = at("layer").onchange = show;
 addEventListener("theme", show);
 const refresh = async () => {
   try {
-    run = await request(`/api/runs/${where}`);
+    run = await request(`/api/runs/${name}`);
     showError();
     curves();
     await show();

@@ -2,7 +2,7 @@
 import { digits, make } from "../studio.js";
 import { token } from "./tokens.js";
 
-const STRENGTH = 190; // opacity of the largest value, of 255
+const MAX_OPACITY = 190; // opacity of the largest value, of 255
 const POSITIVE = [224, 40, 24];
 const NEGATIVE = [26, 86, 196];
 
@@ -12,7 +12,7 @@ const heatMap = (canvas, values, { rows, columns }, largest) => {
   const image = pen.createImageData(canvas.width, canvas.height);
   values.forEach((value, i) => {
     const [red, green, blue] = value < 0 ? NEGATIVE : POSITIVE;
-    image.data.set([red, green, blue, (STRENGTH * Math.abs(value)) / largest], 4 * i);
+    image.data.set([red, green, blue, (MAX_OPACITY * Math.abs(value)) / largest], 4 * i);
   });
   pen.putImageData(image, 0, 0);
 };
