@@ -68,7 +68,7 @@ def test_translation_and_attention(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     names, _ = execute(NOTEBOOKS[0])
     assert names["run"].metrics["exact"] > 90
     assert names["prediction"].text == "1987-03-03"
-    assert [answer.text for answer in names["model"](names["questions"])] == ["2014-08-12", "1975-05-09", "2031-10-05"]
+    assert [answer.text for answer in names["model"](names["dates"])] == ["2014-08-12", "1975-05-09", "2031-10-05"]
     assert "<iframe" in render(names["prediction"]) and "<svg" in render(names["run"])
     assert Path("attention.svg").read_text().startswith("<svg")
 
