@@ -14,7 +14,7 @@ from saccade.metrics.alignment import head_weights
 
 LABEL, TALL = 20, 14  # cells of the longest row label and of the tallest column label
 LISTED = 3  # keys of each query in the list
-LEAST = 0.05  # weights below are left out of the list
+SMALLEST = 0.05  # smaller weights are not listed
 
 
 def terminal(attention: AttentionMap, *, width: int, colour: bool) -> str:
@@ -59,7 +59,7 @@ def _list(weights: Tensor, rows: Sequence[str], columns: Sequence[str], width: i
         for number, (value, key) in enumerate(zip(values.tolist(), keys.tolist(), strict=True)):
             ahead = line + (", " if number else " ")
             room = width - cells(ahead) - 5  # for the weight
-            if value < LEAST or (number and cells(columns[key]) > room):
+            if value < SMALLEST or (number and cells(columns[key]) > room):
                 break
             line = f"{ahead}{truncate(columns[key], min(max(room, 1), LABEL))} {value:.2f}"
         lines.append(truncate(line, width))
@@ -120,8 +120,8 @@ def _extent(labels: Sequence[str], factor: float) -> float:
 
 
 def _text(label: str, position: str) -> str:
-    whole = f"<title>{escape(label)}</title>" if cells(label) > LABEL else ""
-    return f"<text {position}>{whole}{escape(truncate(label, LABEL))}</text>"
+    tooltip = f"<title>{escape(label)}</title>" if cells(label) > LABEL else ""
+    return f"<text {position}>{tooltip}{escape(truncate(label, LABEL))}</text>"
 
 
 def _cell(row: int, column: int, weight: float, largest: float, name: str) -> str:

@@ -90,8 +90,8 @@ class Explanation:
     @torch.no_grad()
     def importance(self, progress: Progress = ignore_progress) -> dict[str, list[float]]:
         """Return `Effect.lost` of every head, by the name of its attention."""
-        whole = self.task.rerun(self.prediction)
-        log_probs = _log_probs(whole.logits, whole.chosen)
+        intact = self.task.rerun(self.prediction)
+        log_probs = _log_probs(intact.logits, intact.chosen)
         heads = {name: _heads(module) for name, module in self._modules().items() if _heads(module)}
         total, done = sum(heads.values()), 0
         lost: dict[str, list[float]] = {}
@@ -100,7 +100,7 @@ class Explanation:
             for head in range(count):
                 with self._ablated([Ablation(name, head)]):
                     without = self.task.rerun(self.prediction)
-                lost[name].append(float((log_probs - _log_probs(without.logits, whole.chosen)).mean()))
+                lost[name].append(float((log_probs - _log_probs(without.logits, intact.chosen)).mean()))
                 done += 1
                 progress(done / total)
         return lost
@@ -164,15 +164,15 @@ class Explanation:
 
     def _ablated(self, ablations: Sequence[Ablation]) -> AbstractContextManager[object]:
         """Return a context in which the ablations hold, for the calls of this thread alone."""
-        unknown = next((one.attention for one in ablations if one.attention not in self._names()), None)
+        unknown = next((a.attention for a in ablations if a.attention not in self._names()), None)
         if unknown is not None:
             raise UsageError(f"no attention '{unknown}' to ablate{suggest(unknown, self._names())}")
         stack = ExitStack()
         for network in self.task.networks().values():
             names = dict(network.named_modules())
-            inside = [one for one in ablations if one.attention in names]
+            own = [ablation for ablation in ablations if ablation.attention in names]
             try:
-                stack.enter_context(ablated(network, inside))
+                stack.enter_context(ablated(network, own))
             except ValueError as error:
                 stack.close()
                 raise UsageError(str(error)) from error
@@ -217,15 +217,18 @@ def _log_probs(logits: Tensor, chosen: Sequence[int]) -> Tensor:
 
 
 def _scores(trace: ForwardTrace, logits: Tensor) -> tuple[PositionScores, ...]:
-    """Return what logits (N, V) give at the positions of an answer."""
+    """Return the scores of logits (N, V) at the positions of an answer."""
     log_probs = _log_probs(logits.float(), trace.chosen).tolist()
     labels = trace.positions.labels
     if logits.shape[-1] == 1:
-        return tuple(PositionScores(label, f"{one:.4g}", one, ()) for label, one in zip(labels, log_probs, strict=True))
-    values, indices = logits.float().log_softmax(-1).topk(min(SHOWN, logits.shape[-1]), dim=-1)
+        values = zip(labels, log_probs, strict=True)
+        return tuple(PositionScores(label, f"{value:.4g}", value, ()) for label, value in values)
+    highest, indices = logits.float().log_softmax(-1).topk(min(SHOWN, logits.shape[-1]), dim=-1)
     top = [
-        tuple((trace.output_name(index), math.exp(value)) for index, value in zip(row, log_prob, strict=True))
-        for row, log_prob in zip(indices.tolist(), values.tolist(), strict=True)
+        tuple((trace.output_name(index), math.exp(value)) for index, value in zip(row, row_log_probs, strict=True))
+        for row, row_log_probs in zip(indices.tolist(), highest.tolist(), strict=True)
     ]
     rows = zip(labels, trace.chosen, log_probs, top, strict=True)
-    return tuple(PositionScores(label, trace.output_name(chosen), one, best) for label, chosen, one, best in rows)
+    return tuple(
+        PositionScores(label, trace.output_name(chosen), log_prob, best) for label, chosen, log_prob, best in rows
+    )

@@ -1,4 +1,4 @@
-"""Features: vectors of texts or tokens from chosen layers of an encoder, and which layers suit one's own data.
+"""Features: vectors of texts or tokens from chosen layers of an encoder, and a comparison of layers on labelled data.
 
 Shapes: N rows, T tokens, D width.
 """
@@ -55,7 +55,7 @@ class LayerScore:
 def encoder_of(task: Task) -> EncoderTask:
     """Return the task if it has an encoder."""
     if not isinstance(task, EncoderTask):
-        raise UsageError("features need an encoder such as BERT, but this model has none; take minilm, for example")
+        raise UsageError("features need an encoder such as BERT, but this model has none; try minilm, for example")
     return task
 
 
@@ -72,7 +72,7 @@ def vectors(
     _check(layers)
     if int8:
         model = quantize(merge_lora(encoder.model))
-        encoder = copy.copy(encoder)  # the caller's keeps its own network
+        encoder = copy.copy(encoder)  # the caller's encoder keeps its network
         encoder.model = model
     encoded = [EncodedText(*encoder.template.build(ids, None)) for ids in encoder.tokenizer.encode_batch(texts)]
     ready: dict[int, Tensor] = {}
@@ -92,17 +92,17 @@ def write(vectors: Iterable[Vectors], output: Path | None) -> Iterator[str]:
         return
     if output.suffix == ".jsonl":
         with output.open("w", encoding="utf-8") as file:
-            file.writelines(f"{_line(one)}\n" for one in vectors)
+            file.writelines(f"{_line(entry)}\n" for entry in vectors)
     elif output.suffix == ".npy":
-        rows = [one.values if one.values.dim() == 2 else one.values[None] for one in vectors]
+        rows = [entry.values if entry.values.dim() == 2 else entry.values[None] for entry in vectors]
         np.save(output, torch.cat(rows).numpy())
     else:
         raise UsageError(f"--output must end on .npy or .jsonl, but is {output}")
 
 
-def _line(one: Vectors) -> str:
-    described = {"text": one.text, "tokens": list(one.tokens)} if one.values.dim() == 2 else {"text": one.text}
-    return json.dumps({**described, "vector": one.values.tolist()}, ensure_ascii=False)
+def _line(entry: Vectors) -> str:
+    tokens = {"tokens": list(entry.tokens)} if entry.values.dim() == 2 else {}
+    return json.dumps({"text": entry.text, **tokens, "vector": entry.values.tolist()}, ensure_ascii=False)
 
 
 def word_similarity(encoder: EncoderTask, texts: tuple[str, str], word: str, layers: str = "last") -> float:
@@ -137,7 +137,7 @@ def compare_layers(
         predictions = _probe(train, splits[0].labels, valid)
         scores.append(LayerScore(layers, splits[1].score(predictions), train.shape[1]))
         progress(number / len(LAYERS))
-    return sorted(scores, key=lambda one: -one.score)
+    return sorted(scores, key=lambda result: -result.score)
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ class _Examples:
         return torch.cat([rows[row] for row in range(len(self.encoded))])
 
     def score(self, predictions: Tensor) -> float:
-        predicted, expected = ([self.names[one] for one in side.tolist()] for side in (predictions, self.labels))
+        predicted, expected = ([self.names[label] for label in side.tolist()] for side in (predictions, self.labels))
         if not self.entities:
             return classification.accuracy(predicted, expected).value
         assert self.positions is not None

@@ -19,16 +19,16 @@ from saccade.look.labels import visible
 from saccade.look.serialize import input_text
 from saccade.metrics.alignment import merge_words
 
-MOST = 30_000_000  # weights; a browser opens the 80 MB they make, but not many more
+MOST = 30_000_000  # weights; 80 MB, about as much as a browser opens
 BAR = 28  # pixels of the highest bar
 
 
 def page(prediction: Prediction, attention: Iterable[AttentionMap], *, title: str) -> str:
     """Return one HTML file with inputs, output, scores and maps, the word alignment first if there is one."""
     aligned = prediction.alignment
-    ahead = [] if aligned is None else [replace(aligned, name=f"word alignment ({aligned.name})")]
-    maps = [one for one in [*ahead, *attention] if math.prod(one.shape)]
-    count = sum(math.prod(one.shape) for one in maps)
+    first = [] if aligned is None else [replace(aligned, name=f"word alignment ({aligned.name})")]
+    maps = [weights for weights in [*first, *attention] if math.prod(weights.shape)]
+    count = sum(math.prod(weights.shape) for weights in maps)
     if count > MOST:
         raise UsageError(
             f"a page must hold at most {MOST:,} weights, but these maps have {count:,}; choose fewer layers"
@@ -46,7 +46,7 @@ def page(prediction: Prediction, attention: Iterable[AttentionMap], *, title: st
         alternatives=_alternatives(prediction.alternatives),
         token_scores="".join(_token_scores(scores) for scores in prediction.token_scores),
         no_maps=_no_maps(maps),
-        data=_data([_map(one) for one in maps]),
+        data=_data([_map(weights) for weights in maps]),
     )
 
 
@@ -112,7 +112,7 @@ def _token_scores(scores: TokenScores) -> str:
 
 
 def _no_maps(maps: Sequence[AttentionMap]) -> str:
-    """Return what stands below the texts without maps, or without the script that draws them."""
+    """Return the message shown without maps, or without the script that draws them."""
     if not maps:
         return "<p>No attention was recorded with this prediction.</p>"
     return "<noscript><p>The maps of this page are drawn by a script, which this browser does not run.</p></noscript>"

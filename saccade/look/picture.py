@@ -54,7 +54,7 @@ def _matrix(attention: AttentionMap, title: str) -> "Image.Image":
 
     weights = head_weights(attention)
     size = max(SMALLEST, min(CELL, WIDEST // max(*weights.shape, 1)))
-    step = -(-FONT // size)  # labels that would overlap are left out
+    step = -(-FONT // size)  # labels that would overlap are skipped
     rows = [_text(truncate(visible(label), LABEL)) for label in attention.queries.labels[::step]]
     columns = [
         _text(truncate(visible(label), LABEL)).rotate(60, expand=True) for label in attention.keys.labels[::step]

@@ -83,9 +83,9 @@ class MapView:
         return (weights / counts[:, None])[:: rows.step]
 
     def _check(self, rows: range, columns: range, head: int | None) -> None:
-        for name, asked, most in (("rows", rows, len(self.queries)), ("columns", columns, len(self.keys))):
-            if not (0 <= asked.start <= asked.stop <= most and asked.step > 0):
-                raise UsageError(f"{name} must be within 0 to {most}, but are {asked.start} to {asked.stop}")
+        for name, span, size in (("rows", rows, len(self.queries)), ("columns", columns, len(self.keys))):
+            if not (0 <= span.start <= span.stop <= size and span.step > 0):
+                raise UsageError(f"{name} must be within 0 to {size}, but are {span.start} to {span.stop}")
         heads = self.attention.shape[0]
         if head is not None and not 0 <= head < heads:
             raise UsageError(f"head must be 0 to {heads - 1} in '{self.attention.name}', but is {head}")

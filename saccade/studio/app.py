@@ -173,38 +173,38 @@ class Studio:
         return JSONResponse(inspection.describe(self.sessions.inspection(request.path_params["id"])))
 
     async def cells(self, request: Request) -> Response:
-        asked = request.query_params
-        rows = range(_number(asked, "top"), _number(asked, "bottom"), _number(asked, "down", 1))
-        columns = range(_number(asked, "left"), _number(asked, "right"), _number(asked, "across", 1))
-        name, head, words = asked.get("map", ""), _head(asked), asked.get("words") == "1"
-        data = await self._inspect(request, lambda one: inspection.cells(one, name, head, rows, columns, words=words))
+        params = request.query_params
+        rows = range(_number(params, "top"), _number(params, "bottom"), _number(params, "down", 1))
+        columns = range(_number(params, "left"), _number(params, "right"), _number(params, "across", 1))
+        name, head, words = params.get("map", ""), _head(params), params.get("words") == "1"
+        data = await self._inspect(request, lambda item: inspection.cells(item, name, head, rows, columns, words=words))
         return Response(data, media_type="application/octet-stream")
 
     async def effect(self, request: Request) -> Response:
         body = await read_json(request)
-        return JSONResponse(await self._inspect(request, lambda one: inspection.effect(one, body.get("ablations"))))
+        return JSONResponse(await self._inspect(request, lambda item: inspection.effect(item, body.get("ablations"))))
 
     async def export(self, request: Request) -> Response:
-        asked, kind = request.query_params, request.path_params["kind"]
-        name, head, pieces = asked.get("map", ""), _head(asked), asked.get("words") != "1"
+        params, kind = request.query_params, request.path_params["kind"]
+        name, head, pieces = params.get("map", ""), _head(params), params.get("words") != "1"
         data, media_type = await self._inspect(
-            request, lambda one: export(one.prediction, kind, name, head, pieces=pieces)
+            request, lambda item: export(item.prediction, kind, name, head, pieces=pieces)
         )
         headers = {"content-disposition": f'attachment; filename="attention.{kind}"'}
         return Response(data, media_type=media_type, headers=headers)
 
     async def part(self, request: Request) -> Response:
-        asked, part = request.query_params, request.path_params["part"]
-        position = None if "position" not in asked else _number(asked, "position")
-        name, method = asked.get("map", ""), asked.get("method", "gradient")
+        params, part = request.query_params, request.path_params["part"]
+        position = None if "position" not in params else _number(params, "position")
+        name, method = params.get("map", ""), params.get("method", "gradient")
         parts: dict[str, Callable[[Inspection], Any]] = {
             "overview": inspection.overview,
-            "statistics": lambda one: inspection.statistics(one, name),
+            "statistics": lambda item: inspection.statistics(item, name),
             "logit-lens": inspection.logit_lens,
             "importance": inspection.importance,
-            "attribution": lambda one: inspection.attribution(one, position, method),
-            "calculation": lambda one: inspection.calculation(
-                one, name, _number(asked, "head"), _number(asked, "query")
+            "attribution": lambda item: inspection.attribution(item, position, method),
+            "calculation": lambda item: inspection.calculation(
+                item, name, _number(params, "head"), _number(params, "query")
             ),
         }
         if part not in parts:
@@ -216,12 +216,12 @@ class Studio:
         return await run_in_threadpool(lambda: work(self.sessions.inspection(request.path_params["id"])))
 
 
-def _head(asked: Any) -> int | None:
-    return None if asked.get("head", "mean") == "mean" else _number(asked, "head")
+def _head(params: Any) -> int | None:
+    return None if params.get("head", "mean") == "mean" else _number(params, "head")
 
 
-def _number(asked: Any, name: str, default: int | None = None) -> int:
-    text = asked.get(name, "" if default is None else str(default))
+def _number(params: Any, name: str, default: int | None = None) -> int:
+    text = params.get(name, "" if default is None else str(default))
     if not text.isascii() or not text.isdecimal() or len(text) > 9:
         raise UsageError(f"{name} must be a whole number, but is '{text[:40]}'")
     return int(text)

@@ -13,7 +13,7 @@ MEDIA_TYPES = {"svg": "image/svg+xml", "png": "image/png", "html": "text/html", 
 
 
 def export(prediction: Prediction, kind: str, name: str, head: int | None, *, pieces: bool) -> tuple[bytes, str]:
-    """Return a map as .svg or .png, or the whole prediction as .html or .json, with its media type."""
+    """Return a map as .svg or .png, or the prediction with all maps as .html or .json, with its media type."""
     if kind not in MEDIA_TYPES:
         raise UsageError(f"a file must be {', '.join(MEDIA_TYPES)}, but is '{kind}'")
     figure = AttentionFigure.of(prediction, "" if name == "alignment" else name, head, pieces=pieces)

@@ -27,11 +27,11 @@ def describe(inspection: Inspection) -> dict[str, Any]:
     prediction = inspection.prediction
     alignment = prediction.alignment
     aligned = [] if alignment is None else [replace(alignment, name="alignment")]
-    maps = [_map(one) for one in [*aligned, *prediction.attention.values()]]
+    maps = [_map(attention) for attention in [*aligned, *prediction.attention.values()]]
     layers = inspection.layers
     if len(layers) > 1 and layers[0].shape[1] <= ROLLOUT:  # computed when it is shown
         maps.append({**_map(layers[0]), "name": "rollout", "heads": 1})
-    others = [{"output": one.text, "scores": dict(one.scores)} for one in prediction.alternatives]
+    alternatives = [{"output": other.text, "scores": dict(other.scores)} for other in prediction.alternatives]
     return {
         "id": inspection.id,
         "model": inspection.name,
@@ -39,8 +39,8 @@ def describe(inspection: Inspection) -> dict[str, Any]:
         "inputs": inputs_to_json(prediction.inputs),
         "output": prediction.output.to_json(),
         "scores": dict(prediction.scores),
-        "alternatives": others,
-        "token_scores": [token_scores_to_json(one, label=visible) for one in prediction.token_scores],
+        "alternatives": alternatives,
+        "token_scores": [token_scores_to_json(scores, label=visible) for scores in prediction.token_scores],
         "maps": maps,
         "alignment": None if alignment is None else word_alignment(alignment),
     }
@@ -73,8 +73,8 @@ def cells(inspection: Inspection, name: str, head: int | None, rows: range, colu
 def statistics(inspection: Inspection, name: str) -> list[dict[str, Any]]:
     """Return what each head of a map attends to."""
     return [
-        {**{key: round(value, 4) for key, value in asdict(one).items()}, "pattern": one.pattern}
-        for one in head_statistics(inspection.attention(name))
+        {**{key: round(value, 4) for key, value in asdict(head).items()}, "pattern": head.pattern}
+        for head in head_statistics(inspection.attention(name))
     ]
 
 
@@ -86,7 +86,7 @@ def parse_ablations(values: object) -> list[Ablation]:
     for value in values:
         entry = value if isinstance(value, dict) else {}
         name, numbers = entry.get("map"), [entry.get(key) for key in ("head", "query", "key")]
-        if not isinstance(name, str) or not all(one is None or type(one) is int for one in numbers):
+        if not isinstance(name, str) or not all(number is None or type(number) is int for number in numbers):
             raise UsageError("an ablation must have a map and a head, and may have a query and a key")
         if numbers[0] is None:
             raise UsageError("an ablation must have a head, but has none")
@@ -96,9 +96,9 @@ def parse_ablations(values: object) -> list[Ablation]:
 
 def effect(inspection: Inspection, values: object) -> dict[str, Any]:
     """Return the scores of the answer before and after ablations."""
-    found = inspection.explanation.ablate_all(parse_ablations(values))
-    before, after = ([_position(one) for one in side] for side in (found.before, found.after))
-    return {"lost": found.lost, "before": before, "after": after}
+    result = inspection.explanation.ablate_all(parse_ablations(values))
+    before, after = ([_position(scores) for scores in side] for side in (result.before, result.after))
+    return {"lost": result.lost, "before": before, "after": after}
 
 
 def importance(inspection: Inspection) -> dict[str, list[float]]:
@@ -109,7 +109,7 @@ def importance(inspection: Inspection) -> dict[str, list[float]]:
 def logit_lens(inspection: Inspection) -> list[dict[str, Any]]:
     """Return what the output layer predicts after each layer."""
     layers = inspection.explanation.logit_lens()
-    return [{"name": layer.name, "positions": [_position(one) for one in layer.positions]} for layer in layers]
+    return [{"name": layer.name, "positions": [_position(scores) for scores in layer.positions]} for layer in layers]
 
 
 def _position(scores: PositionScores) -> dict[str, Any]:
@@ -123,7 +123,7 @@ def attribution(inspection: Inspection, position: int | None, method: str) -> li
     if method not in ("gradient", "integrated"):
         raise UsageError(f"method must be gradient or integrated, but is '{method}'")
     scores = inspection.explanation.attribute(position, "gradient" if method == "gradient" else "integrated")
-    return [token_scores_to_json(one, label=visible) for one in scores]
+    return [token_scores_to_json(entry, label=visible) for entry in scores]
 
 
 def calculation(inspection: Inspection, name: str, head: int, query: int) -> dict[str, Any]:
@@ -149,8 +149,8 @@ def _remaining(values: Calculation, kept: list[int]) -> dict[str, Any] | None:
 
 def _numbers(values: Calculation, kept: list[int]) -> dict[str, Any]:
     by_key = {"k": values.k, "v": values.v, "dots": values.dots, "scores": values.scores, "weights": values.weights}
-    whole = {"x": values.x, "matrix": values.matrix, "bias": values.bias, "projected": values.projected, "q": values.q}
-    whole |= {"head_output": values.head_output, "concatenated": values.concatenated, "output": values.output}
+    single = {"x": values.x, "matrix": values.matrix, "bias": values.bias, "projected": values.projected, "q": values.q}
+    single |= {"head_output": values.head_output, "concatenated": values.concatenated, "output": values.output}
     numbers = {name: None if value is None else value[kept].tolist() for name, value in by_key.items()}
-    numbers |= {name: None if value is None else value.tolist() for name, value in whole.items()}
+    numbers |= {name: None if value is None else value.tolist() for name, value in single.items()}
     return {**numbers, "scale": values.scale, "allowed": values.allowed[kept].tolist()}

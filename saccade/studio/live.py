@@ -1,4 +1,4 @@
-"""Runs as they are now: their curves and attention snapshots; stopping and resuming them."""
+"""The current state of runs: their curves and attention snapshots; stopping and resuming them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def list_runs(root: Path) -> list[dict[str, Any]]:
 
 
 def curves(root: Path, name: str) -> dict[str, Any]:
-    """Return what a run has measured: losses of its steps, thinned out, and all its evaluations."""
+    """Return the records of a run: losses of its steps, thinned out, and all its evaluations."""
     run = get_run(root, name)
     records = read_journal(run.folder / "metrics.jsonl")
     steps = [record for record in records if "lr_scale" in record]
@@ -79,7 +79,7 @@ def snapshots(root: Path, name: str) -> list[int]:
 def snapshot(root: Path, name: str, step: int) -> dict[str, Any]:
     """Return the attention of a step."""
     if step not in snapshots(root, name):
-        raise UsageError(f"run '{name}' kept no attention of step {step}")
+        raise UsageError(f"run '{name}' has no attention snapshot of step {step}")
     path = get_run(root, name).folder / FOLDER / f"step-{step:08d}.json"
     content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return content
@@ -89,7 +89,7 @@ def examples(root: Path, name: str, inputs: Sequence[Field]) -> list[dict[str, A
     """Return inputs to start with: validation examples of a run; two well-known sentences for a pretrained model."""
     if name in {run.name for run in runs.list_runs(root)}:
         steps = snapshots(root, name)
-        return [one["inputs"] for one in snapshot(root, name, steps[-1])["examples"]] if steps else []
+        return [example["inputs"] for example in snapshot(root, name, steps[-1])["examples"]] if steps else []
     if inputs[0].kind != "text" or not all(field.optional for field in inputs[1:]):
         return []
     sentence = "The animal didn't cross the street because it was too {}."

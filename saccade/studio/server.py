@@ -13,7 +13,7 @@ HOST = "127.0.0.1"
 
 
 def serve(root: Path, refs: Sequence[str], port: int, ready: Callable[[str], None], *, task: str = "") -> None:
-    """Run the studio; `ready` is called with the address, key included; `task` allows runs of a task of one's own."""
+    """Run the studio; `ready` is called with the address, key included; `task` allows runs of a custom task."""
     try:
         import uvicorn
     except ImportError as error:

@@ -62,8 +62,8 @@ class Inspection:
     @property
     def layers(self) -> list[AttentionMap]:
         """The self-attention of the first sequence, lowest layer first."""
-        maps = [one for one in self.prediction.attention.values() if is_self_attention(one)]
-        return [one for one in maps if same_axis(one.queries, maps[0].queries)]
+        maps = [attention for attention in self.prediction.attention.values() if is_self_attention(attention)]
+        return [attention for attention in maps if same_axis(attention.queries, maps[0].queries)]
 
     @property
     def explanation(self) -> Explanation:

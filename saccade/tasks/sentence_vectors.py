@@ -47,9 +47,9 @@ class SentenceVectorsConfig(LabelledConfig):
     """All settings of sentence vectors except those of the training loop."""
 
     scale: float = 20.0
-    """factor of cosines in the contrastive loss (an inverse temperature)"""
+    """factor of the cosine similarities in the contrastive loss (inverse temperature)"""
     contrast: float = 0.0
-    """pairs whose number, scaled to 0..1, is at least this also enter the contrastive loss; 0: none"""
+    """pairs whose similarity, scaled to 0..1, is at least this are also used in the contrastive loss; 0: none"""
 
     def __post_init__(self) -> None:
         super().__post_init__()

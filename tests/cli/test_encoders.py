@@ -176,7 +176,7 @@ def test_features_need_an_encoder(place):
     assert result.exit_code == 0, result.stderr
     result = call("features", "book", "a")
     assert result.exit_code == 2
-    message = "features need an encoder such as BERT, but this model has none; take minilm, for example"
+    message = "features need an encoder such as BERT, but this model has none; try minilm, for example"
     assert message in result.stderr
 
 

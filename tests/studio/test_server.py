@@ -193,7 +193,7 @@ def test_runs_can_be_followed_stopped_and_resumed_by_name_only(client, place):
     assert found["steps"][-1]["step"] == 30 and found["snapshots"] == [10, 20, 30] and not found["running"]
     seen = client.get("/api/runs/pairs/attention/20").json()
     assert seen["step"] == 20 and seen["examples"][0]["maps"]
-    assert "kept no attention of step 21" in client.get("/api/runs/pairs/attention/21").json()["error"]
+    assert "has no attention snapshot of step 21" in client.get("/api/runs/pairs/attention/21").json()["error"]
     answer = client.post("/api/runs/pairs/stop", json={}, headers=MINE)
     assert answer.json() == {"error": "run 'pairs' is not being trained"}
     assert client.post("/api/runs/pairs/delete", json={}, headers=MINE).status_code == 400

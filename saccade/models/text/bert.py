@@ -31,7 +31,7 @@ class BertConfig(TransformerConfig):
     segments: int = 2
     """number of segment (token type) embeddings; 0: none"""
     tie_embeddings: bool = False
-    """the output layer of the masked language model shares the embedding's weights"""
+    """share one matrix between the embedding and the output layer of the masked language model"""
     pooler: bool = False
     """dense layer with tanh over the first token, as in BERT for next sentence prediction"""
     init: Literal["zero_residual", "normal"] = "zero_residual"

@@ -115,9 +115,9 @@ class SimilarityLoss:
     """Settings of the loss for pairs of texts."""
 
     scale: float = 20.0
-    """factor of cosines in the contrastive loss (an inverse temperature)"""
+    """factor of the cosine similarities in the contrastive loss (inverse temperature)"""
     contrast: float = 0.0
-    """pairs with at least this target also enter the contrastive loss; 0: none"""
+    """pairs with at least this target are also used in the contrastive loss; 0: none"""
 
 
 class SentenceEncoder(nn.Module):

@@ -67,7 +67,7 @@ class EncoderConfig:
     vocabulary_size: int = 8000
     """number of word pieces of an encoder trained from scratch"""
     lowercase: bool = True
-    """an encoder trained from scratch ignores case and accents"""
+    """ignore case and accents; for an encoder trained from scratch"""
     max_length: int = 128
     """maximum number of tokens of a row; longer texts are truncated"""
     batch_tokens: int = 1000
