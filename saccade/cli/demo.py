@@ -24,8 +24,9 @@ from saccade.cli.printing import show_run
 @click.option(
     "--minutes", type=click.FloatRange(0, min_open=True), default=0.9, show_default=True, help="Minutes of training."
 )
+@click.option("--steps", type=click.IntRange(1), help="Steps of training, instead of minutes.")
 @runs_option
-def demo(minutes: float, root: str) -> None:
+def demo(minutes: float, steps: int | None, root: str) -> None:
     """Train a small model on generated dates and show it.
 
     The model converts dates as they are written in some 40 languages to ISO dates, character by character.
@@ -56,7 +57,7 @@ def demo(minutes: float, root: str) -> None:
                 root=root,
                 callbacks=[bar],
                 progress=False,
-                minutes=minutes,
+                **({"steps": steps} if steps else {"minutes": minutes}),
                 valid=valid,
             )
         show_run(run, False)

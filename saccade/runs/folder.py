@@ -51,7 +51,8 @@ class Run:
         except ModelFileError as error:
             raise ModelFileError(f"{error}; restore it from a copy, or train a new run") from error
         if described.get("format") != FORMAT:
-            raise ModelFileError(f"{path}: format must be {FORMAT}, but is {described.get('format')}; update saccade")
+            step = "open it with the version of saccade that wrote it, or train a new run"
+            raise ModelFileError(f"{path}: format must be {FORMAT}, but is {described.get('format')}; {step}")
         for key, kind in FIELDS.items():
             if not isinstance(described.get(key), kind):
                 raise ModelFileError(f"{path}: '{key}' must be {kind.__name__}, but is {described.get(key)!r:.60}")

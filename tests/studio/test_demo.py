@@ -13,13 +13,13 @@ pytestmark = pytest.mark.slow
 
 def spoken(terminal, wanted):
     """What a terminal says until something is said; the end of what it says is an error."""
-    found = ""
-    while not re.search(wanted, found):
+    result = ""
+    while not re.search(wanted, result):
         try:
             part = os.read(terminal, 4096)
         except OSError:  # the other side has closed the terminal
             part = b""
-        assert part, f"the demo ended without saying {wanted!r}: {found[-2000:]}"
+        assert part, f"the demo ended without saying {wanted!r}: {result[-2000:]}"
         found += part.decode(errors="replace")
     return found
 
@@ -30,7 +30,7 @@ def test_the_demo_opens_what_it_learns_and_what_it_has_learnt(tmp_path, browser,
     note.write_text(f'#!/bin/sh\necho "$1" >> "{opened}"\n')
     note.chmod(0o755)
     terminal, side = pty.openpty()
-    words = [sys.executable, "-m", "saccade", "demo", "--minutes", "0.15", "--runs", str(tmp_path / "runs")]
+    words = [sys.executable, "-m", "saccade", "demo", "--steps", "350", "--runs", str(tmp_path / "runs")]
     environment = {key: value for key, value in os.environ.items() if key != "CI"}
     environment |= {
         "BROWSER": f"{note} %s",
