@@ -1,4 +1,4 @@
-"""Every test of the data has a cache of its own."""
+"""A separate cache for each data test."""
 
 import pytest
 

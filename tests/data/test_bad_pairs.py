@@ -1,4 +1,4 @@
-"""Bad pairs: whatever is wrong with the files or the words is named with its place and the next step."""
+"""Bad pairs: every error names the file, the line and the next step."""
 
 import gzip
 from pathlib import Path
@@ -134,7 +134,7 @@ BAD_TABLES = [
 
 
 @pytest.mark.parametrize(("name", "content", "message"), BAD_TABLES)
-def test_bad_tables_are_named_with_place_and_next_step(
+def test_bad_tables_are_reported_with_line_and_next_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, content: str | bytes, message: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -184,7 +184,7 @@ BAD_LINES: list[tuple[str | bytes, str | bytes, str]] = [
 
 
 @pytest.mark.parametrize(("source", "target", "message"), BAD_LINES)
-def test_bad_lines_are_named_with_place_and_next_step(
+def test_bad_lines_are_reported_with_line_and_next_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str | bytes, target: str | bytes, message: str
 ) -> None:
     monkeypatch.chdir(tmp_path)

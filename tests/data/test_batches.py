@@ -34,9 +34,9 @@ def test_a_shuffle_is_a_permutation(size: int, seed: int) -> None:
 @given(st.integers(1, 10**12), SEEDS, st.lists(st.integers(0, 10**12), max_size=20))
 def test_a_shuffle_of_a_huge_size_stays_inside_and_does_not_collide(size: int, seed: int, wishes: list[int]) -> None:
     positions = np.array(sorted({wish % size for wish in wishes}), dtype=np.uint64)
-    found = shuffle(positions, size, seed)
-    assert (found < size).all()
-    assert len(set(found.tolist())) == len(positions)
+    computed = shuffle(positions, size, seed)
+    assert (computed < size).all()
+    assert len(set(computed.tolist())) == len(positions)
 
 
 @fair
@@ -48,7 +48,7 @@ def test_a_shuffle_stirs_and_follows_its_seed(size: int, seed: int) -> None:
     assert first == order(size, seed)
 
 
-def test_every_place_is_reached_from_everywhere() -> None:
+def test_every_position_is_reached_from_every_other() -> None:
     counts = np.zeros((12, 12))
     for seed in range(3000):
         counts[np.arange(12), order(12, key(seed))] += 1
@@ -58,9 +58,9 @@ def test_every_place_is_reached_from_everywhere() -> None:
 
 def test_keys_depend_on_every_part_and_their_order() -> None:
     parts = [(1,), (2,), (1, 2), (2, 1), (1, 2, 0), (0, 1, 2), (0,), (0, 0), (-1,)]
-    found = [key(*part) for part in parts]
-    assert len(set(found)) == len(found)
-    assert all(0 <= number < 2**63 for number in found)
+    computed = [key(*part) for part in parts]
+    assert len(set(computed)) == len(computed)
+    assert all(0 <= number < 2**63 for number in computed)
 
 
 def test_mixing_is_one_to_one() -> None:
@@ -110,7 +110,7 @@ def test_two_epochs_differ_and_so_do_two_seeds(width: int, seed: int) -> None:
     assert data.starts(0, size).tolist() != other.starts(0, size).tolist()
 
 
-def test_epochs_cut_at_different_places() -> None:
+def test_epochs_cut_at_different_positions() -> None:
     data = Windows(1000, 10, 1)
     phases = {int(data.starts(epoch * data.per_epoch, 1)[0]) % 10 for epoch in range(60)}
     assert len(phases) >= 8
@@ -146,11 +146,11 @@ def test_a_batch_is_a_pure_function_of_its_step(
 ) -> None:
     source, target = zip(*lengths, strict=True)
     seeking, walking = (buckets(source, target, budget, seed) for _ in range(2))  # type: ignore[arg-type]
-    found = {step: seeking.rows(step).tolist() for step in steps}
+    computed = {step: seeking.rows(step).tolist() for step in steps}
     for step in sorted(steps):
-        assert walking.rows(step).tolist() == found[step]
+        assert walking.rows(step).tolist() == computed[step]
         fresh = buckets(source, target, budget, seed)  # type: ignore[arg-type]
-        assert fresh.rows(step).tolist() == found[step] and fresh.per_epoch == walking.per_epoch
+        assert fresh.rows(step).tolist() == computed[step] and fresh.per_epoch == walking.per_epoch
 
 
 def like_multi30k(count: int = 4000) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -182,7 +182,7 @@ def test_short_and_long_batches_come_in_turn() -> None:
 
 
 def padding_share(source: NDArray[np.int64], target: NDArray[np.int64], budget: int) -> float:
-    """The share of all positions that hold no token."""
+    """Return the fraction of positions that are padding."""
     data, positions = Buckets(source, target, budget, 1), 0
     for step in range(data.per_epoch):
         rows = data.rows(step)

@@ -18,7 +18,7 @@ SOUNDS = ["AA1", "B", "CH", "D", "EH0", "F", "G", "HH", "IY2", "K", "L", "M"]
 
 
 def quiet(share: float) -> None:
-    """Tell nobody."""
+    """Ignore progress."""
 
 
 def spellings(count: int = 400) -> Rows:
@@ -237,7 +237,7 @@ def test_two_files_by_a_path_then_others_by_the_rule(tmp_path: Path) -> None:
     assert list(reader.read_all(tmp_path / "test.en", quiet).texts) == rows[80:]
 
 
-def test_paths_are_kept_whole_so_that_a_run_can_go_on_from_anywhere(tmp_path: Path, monkeypatch: Any) -> None:
+def test_paths_are_made_absolute_so_that_a_run_can_be_resumed_from_anywhere(tmp_path: Path, monkeypatch: Any) -> None:
     (tmp_path / "b.de").write_text("x\n")
     monkeypatch.chdir(tmp_path)
     settings = PairSettings(target="b.de", valid="v.tsv")
@@ -253,6 +253,6 @@ def test_paths_are_kept_whole_so_that_a_run_can_go_on_from_anywhere(tmp_path: Pa
         ({"max_length": 0}, "max_length must be at least 1, but is 0"),
     ],
 )
-def test_settings_that_cannot_be_are_refused(wrong: dict[str, Any], says: str) -> None:
+def test_invalid_settings_are_refused(wrong: dict[str, Any], says: str) -> None:
     with pytest.raises(ValueError, match=says):
         PairSettings(**wrong)

@@ -1,4 +1,4 @@
-"""Finding, sniffing and reading files: what is read is exactly the text, and what is bad is named with its place."""
+"""Finding, sniffing and reading files: the text is read exactly, and errors name the line."""
 
 import csv
 import gzip
@@ -103,22 +103,22 @@ def test_an_unreadable_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_text_is_described_in_one_line(tmp_path: Path) -> None:
-    found = sniff(write(tmp_path, "plain.txt", "hello\n" * 200_000))
-    assert found.describe() == "plain.txt: text, utf-8, 1.2 MB"
-    assert (found.gzip, found.bom, found.newline, found.size) == (False, False, "\n", 1_200_000)
+    data_file = sniff(write(tmp_path, "plain.txt", "hello\n" * 200_000))
+    assert data_file.describe() == "plain.txt: text, utf-8, 1.2 MB"
+    assert (data_file.gzip, data_file.bom, data_file.newline, data_file.size) == (False, False, "\n", 1_200_000)
 
 
 @pytest.mark.parametrize("codec", ["utf-8-sig", "utf-16", "utf-32"])
 def test_byte_order_marks_choose_the_encoding(tmp_path: Path, codec: str) -> None:
-    found = sniff(write(tmp_path, "marked.txt", "héllo\nwörld\n".encode(codec)))
-    assert (found.bom, found.encoding) == (True, codec.removesuffix("-sig"))
-    assert [document.text for document in documents(found)] == ["héllo\nwörld\n"]
+    data_file = sniff(write(tmp_path, "marked.txt", "héllo\nwörld\n".encode(codec)))
+    assert (data_file.bom, data_file.encoding) == (True, codec.removesuffix("-sig"))
+    assert [document.text for document in documents(data_file)] == ["héllo\nwörld\n"]
 
 
-def test_a_mark_beats_a_wrong_encoding_and_says_so(tmp_path: Path) -> None:
-    found = sniff(write(tmp_path, "marked.txt", b"\xef\xbb\xbfh\xc3\xa9"), encoding="latin-1")
-    assert found.encoding == "utf-8"
-    assert found.notes == ("the byte order mark is that of utf-8, so iso8859-1 is not used",)
+def test_a_byte_order_mark_overrides_a_wrong_encoding_with_a_note(tmp_path: Path) -> None:
+    data_file = sniff(write(tmp_path, "marked.txt", b"\xef\xbb\xbfh\xc3\xa9"), encoding="latin-1")
+    assert data_file.encoding == "utf-8"
+    assert data_file.notes == ("the byte order mark is that of utf-8, so iso8859-1 is not used",)
 
 
 def test_a_given_encoding_is_used(tmp_path: Path) -> None:
@@ -135,11 +135,11 @@ def test_a_given_encoding_is_used(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("ending", "name"), [("\r\n", "CRLF"), ("\r", "CR")])
-def test_line_ends_are_made_newlines_with_a_note(tmp_path: Path, ending: str, name: str) -> None:
-    found = sniff(write(tmp_path, "a.txt", f"one{ending}two{ending}"))
-    assert found.newline == ending
-    assert found.notes == (f"{name} line ends are read as \\n",)
-    assert next(documents(found)).text == "one\ntwo\n"
+def test_line_ends_become_newlines_with_a_note(tmp_path: Path, ending: str, name: str) -> None:
+    data_file = sniff(write(tmp_path, "a.txt", f"one{ending}two{ending}"))
+    assert data_file.newline == ending
+    assert data_file.notes == (f"{name} line ends are read as \\n",)
+    assert next(documents(data_file)).text == "one\ntwo\n"
 
 
 @pytest.mark.parametrize(
@@ -152,16 +152,16 @@ def test_line_ends_are_made_newlines_with_a_note(tmp_path: Path, ending: str, na
     ],
 )
 def test_content_corrects_the_name(tmp_path: Path, name: str, content: str, format: str, note: str) -> None:
-    found = sniff(write(tmp_path, name, content))
-    assert found.format == format
-    assert note in found.notes
+    data_file = sniff(write(tmp_path, name, content))
+    assert data_file.format == format
+    assert note in data_file.notes
 
 
 def test_gzip_is_seen_whatever_the_name(tmp_path: Path) -> None:
-    found = sniff(write(tmp_path, "a.txt", gzip.compress(b"hello\n")))
-    assert found.gzip
-    assert found.describe().startswith("a.txt: text in gzip, utf-8, ")
-    assert next(documents(found)).text == "hello\n"
+    data_file = sniff(write(tmp_path, "a.txt", gzip.compress(b"hello\n")))
+    assert data_file.gzip
+    assert data_file.describe().startswith("a.txt: text in gzip, utf-8, ")
+    assert next(documents(data_file)).text == "hello\n"
 
 
 @pytest.mark.parametrize(
@@ -176,12 +176,12 @@ def test_gzip_is_seen_whatever_the_name(tmp_path: Path) -> None:
     ],
 )
 def test_headers_are_told_from_rows(tmp_path: Path, content: str, columns: tuple[str, ...]) -> None:
-    found = sniff(write(tmp_path, "t.csv", content))
-    assert found.columns == columns
-    assert ("the first row is the header" if columns else "no header") in found.notes
+    data_file = sniff(write(tmp_path, "t.csv", content))
+    assert data_file.columns == columns
+    assert ("the first row is the header" if columns else "no header") in data_file.notes
 
 
-def test_a_header_can_be_said(tmp_path: Path) -> None:
+def test_a_header_can_be_given(tmp_path: Path) -> None:
     path = write(tmp_path, "t.csv", "cat,chat\ndog,chien\n")
     assert sniff(path, header=True).columns == ("cat", "chat")
     assert [row.values for row in rows(sniff(path), ["cat"])] == [("dog",)]
@@ -225,9 +225,9 @@ def test_csv_reads_as_the_csv_module_does(
     stream = io.StringIO(newline="")
     csv.writer(stream, quoting=csv.QUOTE_ALL, lineterminator="\n").writerows([("text", "label"), *table])
     path = write(tmp_path_factory.mktemp("csv"), "t.csv", stream.getvalue())
-    found = sniff(path)
-    assert [row.values for row in rows(found, ["text", "label"])] == table
-    lines = [row.line for row in rows(found)]
+    data_file = sniff(path)
+    assert [row.values for row in rows(data_file, ["text", "label"])] == table
+    lines = [row.line for row in rows(data_file)]
     assert lines == [2 + sum("".join(cells).count("\n") + 1 for cells in table[:at]) for at in range(len(table))]
 
 
@@ -239,11 +239,11 @@ def test_quotes_in_tsv_are_only_quotes_unless_all_are_enclosed(tmp_path: Path) -
 
 
 def test_the_text_column_is_chosen_or_asked_for(tmp_path: Path) -> None:
-    found = sniff(write(tmp_path, "t.csv", "id,Sentence,label\n1,hello,x\n2,there,y\n"))
-    assert [(document.text, document.line) for document in documents(found)] == [("hello", 2), ("there", 3)]
-    assert [document.text for document in documents(found, column="label")] == ["x", "y"]
+    data_file = sniff(write(tmp_path, "t.csv", "id,Sentence,label\n1,hello,x\n2,there,y\n"))
+    assert [(document.text, document.line) for document in documents(data_file)] == [("hello", 2), ("there", 3)]
+    assert [document.text for document in documents(data_file, column="label")] == ["x", "y"]
     with pytest.raises(BadRows, match=r"t.csv:1: no column called 'lable', expected one of: .*did you mean 'label'\?"):
-        list(documents(found, column="lable"))
+        list(documents(data_file, column="lable"))
     other = sniff(write(tmp_path, "u.csv", "price,colour\n1,red\n"))
     with pytest.raises(BadRows, match=r"expected one of: price, colour; choose one with data.text_column=NAME"):
         list(documents(other))
@@ -254,10 +254,10 @@ def test_the_text_column_is_chosen_or_asked_for(tmp_path: Path) -> None:
 
 
 def test_numbers_in_json_are_text_for_rows_and_errors_for_documents(tmp_path: Path) -> None:
-    found = sniff(write(tmp_path, "t.jsonl", '{"text": "a", "label": 1}\n\n{"text": "b", "label": true}\n'))
-    assert [(row.values, row.line) for row in rows(found)] == [(("a", "1"), 1), (("b", "true"), 3)]
+    data_file = sniff(write(tmp_path, "t.jsonl", '{"text": "a", "label": 1}\n\n{"text": "b", "label": true}\n'))
+    assert [(row.values, row.line) for row in rows(data_file)] == [(("a", "1"), 1), (("b", "true"), 3)]
     with pytest.raises(BadRows, match=r"t.jsonl:1:15: 'label' is a number \(1\), expected a string"):
-        list(documents(found, column="label"))
+        list(documents(data_file, column="label"))
 
 
 def test_plain_text_is_no_table(tmp_path: Path) -> None:
@@ -267,10 +267,10 @@ def test_plain_text_is_no_table(tmp_path: Path) -> None:
 
 def test_all_bad_rows_are_told_at_once_up_to_a_limit(tmp_path: Path) -> None:
     lines = ["text,label"] + [f"good {number},1" if number % 2 else f"bad {number},1,2" for number in range(60)]
-    found = sniff(write(tmp_path, "t.csv", "\n".join(lines)))
+    data_file = sniff(write(tmp_path, "t.csv", "\n".join(lines)))
     read = []
     with pytest.raises(BadRows) as caught:
-        read.extend(documents(found))
+        read.extend(documents(data_file))
     assert len(read) == 30
     assert len(caught.value.problems) == 20
     assert [problem.line for problem in caught.value.problems[:3]] == [2, 4, 6]
@@ -289,8 +289,8 @@ def test_a_fatal_problem_comes_with_those_before_it(tmp_path: Path) -> None:
 
 def test_a_caller_adds_problems_of_its_own(tmp_path: Path) -> None:
     collected = Problems()
-    found = sniff(write(tmp_path, "t.csv", "text,label\na,b,c\nfine,1\n"))
-    assert [row.line for row in rows(found, problems=collected)] == [3]
+    data_file = sniff(write(tmp_path, "t.csv", "text,label\na,b,c\nfine,1\n"))
+    assert [row.line for row in rows(data_file, problems=collected)] == [3]
     assert collected.count == 1
     with pytest.raises(BadRows, match=r"t.csv:2: 3 columns, expected 2 \(text, label\)"):
         collected.check()
@@ -298,9 +298,9 @@ def test_a_caller_adds_problems_of_its_own(tmp_path: Path) -> None:
 
 def test_over_long_fields_are_refused_where_they_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rows_module, "MAX_FIELD", 1000)
-    found = sniff(write(tmp_path, "t.csv", 'text,label\nfine,1\nx,"' + "y\n" * 2000))
+    data_file = sniff(write(tmp_path, "t.csv", 'text,label\nfine,1\nx,"' + "y\n" * 2000))
     with pytest.raises(BadRows, match=r"t.csv:3:3: the quote that opens here is not closed within 1,000 characters"):
-        list(documents(found))
+        list(documents(data_file))
 
 
 def test_progress_ends_at_the_size_of_the_file(tmp_path: Path) -> None:
@@ -308,15 +308,15 @@ def test_progress_ends_at_the_size_of_the_file(tmp_path: Path) -> None:
         ("a.txt", b"hello\n" * 300_000),
         ("b.txt.gz", gzip.compress(os.urandom(200_000).hex().encode())),
     ):
-        found, seen = sniff(write(tmp_path, name, content)), []
-        list(documents(found, on_bytes=seen.append))
+        data_file, seen = sniff(write(tmp_path, name, content)), []
+        list(documents(data_file, on_bytes=seen.append))
         assert seen == sorted(seen)
-        assert seen[-1] == found.size
+        assert seen[-1] == data_file.size
 
 
 @settings(deadline=None, max_examples=80)
 @given(st.binary(max_size=300), st.sampled_from(["a.txt", "a.csv", "a.tsv", "a.jsonl", "a.txt.gz"]))
-def test_any_bytes_are_read_or_refused_with_a_place(
+def test_any_bytes_are_read_or_refused_with_a_line(
     tmp_path_factory: pytest.TempPathFactory, content: bytes, name: str
 ) -> None:
     path = write(tmp_path_factory.mktemp("any"), name, content)

@@ -64,7 +64,7 @@ def test_the_columns_of_numbers_have_names_of_their_own(tmp_path):
     assert find_labelled(path, numbers=True).columns == Columns("text", "score")
 
 
-def test_columns_are_taken_as_said(tmp_path):
+def test_given_columns_are_used(tmp_path):
     path = write(tmp_path, "t.tsv", "text\tlabel\tother\tmood\nq w\t1\te r\tup\na s\t2\td f\tdown\n")
     rows = read(path, text_column="other", second_column="text", label_column="mood")
     assert rows_of(rows) == [("e r", "q w", "up"), ("d f", "a s", "down")]
@@ -105,7 +105,7 @@ def test_a_column_of_numbers_is_found_by_content_but_not_one_that_numbers_the_ro
     assert read_labelled(files).numbers == (4.5, 1.0, 5.0)
 
 
-def test_what_was_chosen_is_said(tmp_path):
+def test_notes_report_the_columns(tmp_path):
     path = write(tmp_path, "t.csv", "sentence1,sentence2,label\na b,c d,yes\ne f,g h,no\n")
     assert (
         find_labelled(path).notes()[1] == "text: column sentence1, second text: column sentence2, label: column label"
@@ -125,7 +125,7 @@ def test_every_table_gives_the_same_rows(tmp_path):
     assert rows_of(read(write(tmp_path, "t.jsonl", lines))) == wanted
 
 
-def test_several_labels_stand_between_bars_or_in_lists(tmp_path):
+def test_several_labels_are_separated_by_bars_or_in_lists(tmp_path):
     wanted = [("a b", ("y", "x")), ("c d", "x"), ("e f", ())]
     tables = {
         "t.csv": "text,labels\na b,y| x\nc d,x\ne f,\n",
@@ -239,29 +239,29 @@ def test_control_characters_are_read_as_spaces_and_counted(tmp_path):
     ],
 )
 def test_bad_rows_are_named(tmp_path, content, message):
-    said = failure(write(tmp_path, "t.csv", content))
-    assert said == message or (message.endswith("characters") and said.startswith(message))
+    error = failure(write(tmp_path, "t.csv", content))
+    assert error == message or (message.endswith("characters") and error.startswith(message))
 
 
 @pytest.mark.parametrize(
     "value, what", [("good", "the label is 'good'"), ("nan", "the label is 'nan'"), ("", "no label")]
 )
 def test_a_label_that_is_no_number_is_named(tmp_path, value, what):
-    said = failure(write(tmp_path, "t.csv", f"text,score\na b,1\nc d,{value}\n"), numbers=True)
+    error = failure(write(tmp_path, "t.csv", f"text,score\na b,1\nc d,{value}\n"), numbers=True)
     step = "correct or delete the row, or classify instead of predicting numbers"
-    assert said == f"t.csv:3: {what}, expected a finite number in every row; {step}"
+    assert error == f"t.csv:3: {what}, expected a finite number in every row; {step}"
 
 
 def test_all_bad_rows_come_together(tmp_path):
-    said = failure(write(tmp_path, "t.csv", "text,label\n,x\na b,y\n,y\n"))
-    assert said.split("\n") == [
+    error = failure(write(tmp_path, "t.csv", "text,label\n,x\na b,y\n,y\n"))
+    assert error.split("\n") == [
         "t.csv:2: empty text in column 'text', expected some text in every row",
         "t.csv:4: empty text in column 'text', expected some text in every row",
         "next: fill it in or delete the row",
     ]
 
 
-def test_a_name_that_is_no_column_is_said_with_those_there_are(tmp_path):
+def test_a_missing_column_is_reported_with_the_existing_ones(tmp_path):
     path = write(tmp_path, "t.csv", "text,label\na b,x\nc d,y\n")
     assert failure(path, label_column="lable") == (
         "t.csv:1: no column called 'lable', expected one of: text, label; did you mean 'label'?"
@@ -376,7 +376,7 @@ def test_held_out_rows_do_not_depend_on_the_order_and_copies_stay_together(rows,
     assert again == [sides[key] for key, _ in rows]
 
 
-def test_every_label_gives_its_share(tmp_path):
+def test_the_split_is_stratified_by_label(tmp_path):
     body = "".join(f"text {row},{'rare' if row % 20 == 0 else 'frequent'}\n" for row in range(1000))
     rows = read(write(tmp_path, "t.csv", "text,label\n" + body))
     splits = [rows.split(SplitSettings(0.1, seed)) for seed in (0, 0, 1)]

@@ -1,4 +1,4 @@
-"""Lengths: the middle, nine in ten and the longest, and their orders of magnitude."""
+"""Lengths: median, 90th percentile and maximum, and their orders of magnitude."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Rows of sentences, hidden tokens and pairs that follow or not: shares, rules, and the same each time."""
+"""Masked language modelling: sentence pairs and masked tokens, their proportions, rules and determinism."""
 
 import numpy as np
 import pytest
@@ -52,9 +52,9 @@ def test_a_template_adds_special_tokens_and_truncates_the_longer_text_first():
 
 def test_pairs_follow_half_of_the_time_and_are_what_they_say():
     examples = Examples(sentences(), TEMPLATE, 3, pairs=True)
-    found = [examples.at(place) for place in range(1000)]
-    assert 0.42 < np.mean([one.follows for one in found]) < 0.55
-    for one in found:
+    drawn = [examples.at(position) for position in range(1000)]
+    assert 0.42 < np.mean([one.follows for one in drawn]) < 0.55
+    for one in drawn:
         inner = [token for token in one.ids if token >= 4]
         assert one.ids[0] == BEGIN and one.ids[-1] == END and len(one.ids) <= 32
         first, second = one.ids[1 : one.second - 1], one.ids[one.second : -1]
@@ -69,8 +69,8 @@ def test_pairs_follow_half_of_the_time_and_are_what_they_say():
 
 def test_examples_are_a_pure_function_of_seed_and_position_and_an_epoch_repeats_none():
     one, other = (Examples(sentences(), TEMPLATE, 3, pairs=True) for _ in range(2))
-    assert [one.at(place) for place in (5, 900, 5)] == [other.at(place) for place in (5, 900, 5)]
-    starts = [one.at(place).start for place in range(one.per_epoch)]
+    assert [one.at(position) for position in (5, 900, 5)] == [other.at(position) for position in (5, 900, 5)]
+    starts = [one.at(position).start for position in range(one.per_epoch)]
     assert len(set(starts)) == len(starts)
     assert one.at(0).ids != one.at(one.per_epoch).ids
     assert Examples(sentences(), TEMPLATE, 4, pairs=True).at(0) != one.at(0)
@@ -78,8 +78,8 @@ def test_examples_are_a_pure_function_of_seed_and_position_and_an_epoch_repeats_
 
 def test_one_document_alone_still_gives_pairs_that_do_not_follow():
     examples = Examples(sentences(documents=1), TEMPLATE, 1, pairs=True)
-    found = [examples.at(place) for place in range(200)]
-    assert 0.3 < np.mean([one.follows for one in found]) < 0.7
+    drawn = [examples.at(position) for position in range(200)]
+    assert 0.3 < np.mean([one.follows for one in drawn]) < 0.7
 
 
 def test_without_pairs_a_row_is_one_run_of_sentences():
@@ -97,12 +97,12 @@ def test_the_share_is_hidden_and_eight_one_one_of_ten_become_mask_another_or_sta
     kinds = {"mask": 0, "same": 0, "other": 0}
     for seed in range(200):
         shown, labels = masker().mask(ids, seed)
-        places = [place for place, label in enumerate(labels) if label >= 0]
-        assert len(places) == 30  # 15% of 200
-        assert all(labels[place] == ids[place] for place in places)
-        assert all(shown[place] == ids[place] for place in range(len(ids)) if place not in places)
-        for place in places:
-            kinds["mask" if shown[place] == MASK else "same" if shown[place] == ids[place] else "other"] += 1
+        positions = [position for position, label in enumerate(labels) if label >= 0]
+        assert len(positions) == 30  # 15% of 200
+        assert all(labels[position] == ids[position] for position in positions)
+        assert all(shown[position] == ids[position] for position in range(len(ids)) if position not in positions)
+        for position in positions:
+            kinds["mask" if shown[position] == MASK else "same" if shown[position] == ids[position] else "other"] += 1
     total = sum(kinds.values())
     assert kinds["mask"] / total == pytest.approx(0.8, abs=0.02)
     assert kinds["same"] / total == pytest.approx(0.1, abs=0.02)
@@ -112,17 +112,17 @@ def test_the_share_is_hidden_and_eight_one_one_of_ten_become_mask_another_or_sta
 def test_the_plain_recipe_hides_with_the_mask_alone_and_the_same_seed_hides_the_same():
     ids = [BEGIN, *range(10, 30), END]
     shown, labels = masker(masking="mask_only").mask(ids, 1)
-    assert {shown[place] for place, label in enumerate(labels) if label >= 0} == {MASK}
+    assert {shown[position] for position, label in enumerate(labels) if label >= 0} == {MASK}
     assert masker(masking="mask_only").mask(ids, 1) == (shown, labels) != masker(masking="mask_only").mask(ids, 2)
 
 
-def test_whole_words_are_hidden_whole():
+def test_whole_words_are_masked():
     inside = np.zeros(1000, dtype=np.bool_)
     inside[500:] = True
     ids = [BEGIN, 10, 500, 501, 11, 12, 502, 13, END]
     for seed in range(50):
         _, labels = masker(inside_word=inside, mask_probability=0.3).mask(ids, seed)
-        hidden = {place for place, label in enumerate(labels) if label >= 0}
+        hidden = {position for position, label in enumerate(labels) if label >= 0}
         assert hidden
         for word in ({1, 2, 3}, {5, 6}):
             assert not hidden & word or word <= hidden

@@ -60,7 +60,7 @@ def test_columns_are_found_by_usual_names_or_because_there_are_two(
     ]
 
 
-def test_columns_are_taken_as_said(tmp_path: Path) -> None:
+def test_given_columns_are_used(tmp_path: Path) -> None:
     path = write(tmp_path, "t.tsv", "source\ttarget\tde\nthe one\tthe two\tdie drei\na\tb\tc\n")
     assert texts(find_pairs(path, source="de", target="source")) == [("die drei", "the one"), ("c", "a")]
     two = write(tmp_path, "two.tsv", "name\tlabel x\nthe one\tthe two\n")
@@ -68,13 +68,13 @@ def test_columns_are_taken_as_said(tmp_path: Path) -> None:
     assert texts(find_pairs(two, target="name")) == [("the two", "the one")]
 
 
-def test_a_usual_name_finds_the_partner_of_the_one_that_is_said(tmp_path: Path) -> None:
+def test_a_given_column_is_paired_by_usual_names(tmp_path: Path) -> None:
     path = write(tmp_path, "t.csv", "article,highlights,title,summary\na 1,b 1,c 1,d 1\na 2,b 2,c 2,d 2\n")
     assert find_pairs(path).columns == ("article", "highlights")
     assert find_pairs(path, target="summary").columns == ("article", "summary")
 
 
-def test_a_table_without_header_reads_its_first_two_columns_and_says_so(tmp_path: Path) -> None:
+def test_a_table_without_header_reads_its_first_two_columns_with_a_note(tmp_path: Path) -> None:
     path = write(tmp_path, "t.txt", "\ufeffHi.\tHallo!\tCC-BY\nRun!\tLauf!\tCC-BY\nGo on.\tWeiter.\tCC-BY\n")
     files = find_pairs(path)
     assert texts(files) == [("Hi.", "Hallo!"), ("Run!", "Lauf!"), ("Go on.", "Weiter.")]
@@ -100,7 +100,7 @@ def test_named_columns_are_a_header_even_if_they_do_not_look_like_one(tmp_path: 
     assert (texts(files), files.ignored) == ([("trois", "un"), ("drei", "eins")], ("two",))
 
 
-def test_lists_of_strings_are_joined_or_cut_and_that_is_said(tmp_path: Path) -> None:
+def test_lists_of_strings_are_joined_or_cut_with_a_note(tmp_path: Path) -> None:
     rows = [{"source": ["a b", "c"], "target": ["x", "y"], "n": 1}, {"source": "d", "target": [], "n": 2}]
     rows.append({"source": "e", "target": 5, "n": 3})
     files = find_pairs(write(tmp_path, "t.jsonl", "\n".join(map(json.dumps, rows))))

@@ -15,13 +15,13 @@ def test_texts_are_cut_as_the_library_cuts_them(marian_folder):
     library = pytest.importorskip("sentencepiece")
     vocabulary = json.loads((marian_folder / "vocab.json").read_text())
     assert is_marian(marian_folder) and not is_marian(marian_folder.parent)
-    for name, found in zip(("source", "target"), read_sides(marian_folder), strict=True):
+    for name, tokenizer in zip(("source", "target"), read_sides(marian_folder), strict=True):
         theirs = library.SentencePieceProcessor(model_file=str(marian_folder / f"{name}.spm"))
         for text in TEXTS:
             wanted = [vocabulary[theirs.id_to_piece(number)] for number in theirs.encode(text)]
-            assert found.encode(text) == wanted, text
-        ids = found.encode("The cat sat.") if name == "source" else found.encode("xyz uvw.")
-        assert found.decode(ids) == ("The cat sat." if name == "source" else "xyz uvw.")
+            assert tokenizer.encode(text) == wanted, text
+        ids = tokenizer.encode("The cat sat.") if name == "source" else tokenizer.encode("xyz uvw.")
+        assert tokenizer.decode(ids) == ("The cat sat." if name == "source" else "xyz uvw.")
 
 
 def test_pieces_are_shown_with_their_spaces(marian_folder):
@@ -33,9 +33,9 @@ def test_pieces_are_shown_with_their_spaces(marian_folder):
 
 @pytest.mark.parametrize("share", [0.3, 0.9999])
 def test_a_cut_file_is_refused(marian_folder, tmp_path, share):
-    whole = (marian_folder / "source.spm").read_bytes()
+    complete = (marian_folder / "source.spm").read_bytes()
     bad = tmp_path / "source.spm"
-    bad.write_bytes(whole[: int(len(whole) * share)])
+    bad.write_bytes(complete[: int(len(complete) * share)])
     with pytest.raises(ModelFileError, match="must be a complete SentencePiece file"):
         read_pieces(bad)
 

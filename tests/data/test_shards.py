@@ -222,7 +222,7 @@ def test_the_cache_folder_follows_the_environment(monkeypatch: pytest.MonkeyPatc
     assert default_cache() == Path.home() / ".cache" / "saccade"
 
 
-def test_tiny_shakespeare_splits_as_everybody_splits_it(dataset: Callable[[str], Path]) -> None:
+def test_tiny_shakespeare_has_the_usual_split(dataset: Callable[[str], Path]) -> None:
     path = dataset("lm/tinyshakespeare.txt")
     tokenizer = train_tokenizer("characters", [path.read_text(encoding="utf-8")], 1000)
     train, valid = shards(path, tokenizer)

@@ -48,8 +48,8 @@ def test_running_text_is_cut_at_the_exact_character_across_files(tmp_path: Path)
     texts = ["é" * 9 + "\n" + "word\n" * 10, "more\n" * 8]
     for number, text in enumerate(texts):
         (tmp_path / f"{number}.txt").write_text(text, encoding="utf-8")
-    found = [sniff(tmp_path / f"{number}.txt") for number in range(2)]
-    corpus = read_corpus(found, None, SplitSettings(fraction=0.25))
+    result = [sniff(tmp_path / f"{number}.txt") for number in range(2)]
+    corpus = read_corpus(result, None, SplitSettings(fraction=0.25))
     train, valid = "".join(corpus.texts("train")), "".join(corpus.texts("valid"))
     assert "".join(corpus.texts()) == train + valid
     assert train + valid == "".join(texts)
@@ -65,10 +65,10 @@ def test_the_fraction_must_leave_both_sides(fraction: float) -> None:
 
 
 def test_repeats_are_counted_by_document() -> None:
-    found = overlap(["a", "b", "a", "c", " a "], ["a", "d", "a"])
-    assert (found.train_total, found.valid_total) == (5, 3)
-    assert (found.duplicates_in_train, found.valid_also_in_train) == (2, 2)
-    assert found.notes() == (
+    result = overlap(["a", "b", "a", "c", " a "], ["a", "d", "a"])
+    assert (result.train_total, result.valid_total) == (5, 3)
+    assert (result.duplicates_in_train, result.valid_also_in_train) == (2, 2)
+    assert result.notes() == (
         "2 of 5 training documents are duplicates",
         "2 of 3 validation documents are also in the training part",
     )
@@ -76,7 +76,7 @@ def test_repeats_are_counted_by_document() -> None:
 
 def test_repeats_are_counted_by_long_lines_of_running_text() -> None:
     long = "a line of more than twenty characters"
-    found = overlap([f"{long}\nshort\nshort\n{long}\n"], [f"short\n{long}\nother {long}"], by_line=True)
-    assert (found.train_total, found.duplicates_in_train) == (2, 1)
-    assert (found.valid_total, found.valid_also_in_train) == (2, 1)
+    result = overlap([f"{long}\nshort\nshort\n{long}\n"], [f"short\n{long}\nother {long}"], by_line=True)
+    assert (result.train_total, result.duplicates_in_train) == (2, 1)
+    assert (result.valid_total, result.valid_also_in_train) == (2, 1)
     assert overlap(["x"], ["y"]).notes() == ()

@@ -46,16 +46,16 @@ def test_questions_come_back(tmp_path):
         question(7, []),
     ]
     path = write(tmp_path, document(*items))
-    found = read_squad(path)
-    assert tuple(found.questions) == (
+    squad_data = read_squad(path)
+    assert tuple(squad_data.questions) == (
         Question("a", "Normans", CONTEXT, "Where?", (Answer("France", 20), Answer("in France", 17)), 1),
         Question("b", "Normans", CONTEXT, "Where?", (), 1),
         Question("c", "Normans", CONTEXT, "Where?", (Answer("theirs", 43),), 1),
         Question("7", "Normans", CONTEXT, "Where?", (), 1),
     )
-    assert [each.impossible for each in found.questions] == [False, True, False, True]
-    assert found.notes() == ["t.json: 4 questions about 1 article, 2 with an answer, 2 without"]
-    assert found.references() == {"a": ["France", "in France"], "b": [], "c": ["theirs"], "7": []}
+    assert [each.impossible for each in squad_data.questions] == [False, True, False, True]
+    assert squad_data.notes() == ["t.json: 4 questions about 1 article, 2 with an answer, 2 without"]
+    assert squad_data.references() == {"a": ["France", "in France"], "b": [], "c": ["theirs"], "7": []}
 
 
 def test_a_file_may_be_packed_or_marked_or_in_another_encoding(tmp_path):
@@ -193,7 +193,7 @@ VALUES = st.recursive(
 
 @settings(max_examples=150)
 @given(VALUES, st.sampled_from(["document", "article", "paragraph", "question", "answer"]))
-def test_whatever_a_file_holds_it_is_read_or_refused_in_words(tmp_path_factory, value, place):
+def test_any_file_is_read_or_refused_with_a_data_error(tmp_path_factory, value, place):
     whole = document(question())
     paragraph = whole["data"][0]["paragraphs"][0]
     if place == "document":
@@ -208,11 +208,11 @@ def test_whatever_a_file_holds_it_is_read_or_refused_in_words(tmp_path_factory, 
         paragraph["qas"][0]["answers"].append(value)
     path = write(tmp_path_factory.mktemp("any"), whole)
     try:
-        found = read_squad(path)
+        squad_data = read_squad(path)
     except DataError as error:
         assert str(path) in str(error)
     else:
-        for each in found.questions:
+        for each in squad_data.questions:
             assert all(each.context[mark.start :].startswith(mark.text) for mark in each.answers)
 
 
@@ -250,15 +250,15 @@ def test_articles_are_held_out_whole(tmp_path):
         document(*(question(f"{number}-{each}") for each in range(3)), title=f"title {number % 18}")["data"][0]
         for number in range(20)  # two titles stand twice
     ]
-    found = read_squad(write(tmp_path, {"data": articles}))
-    splits = [found.split(SplitSettings(0.2, seed)) for seed in (0, 0, 1)]
+    squad_data = read_squad(write(tmp_path, {"data": articles}))
+    splits = [squad_data.split(SplitSettings(0.2, seed)) for seed in (0, 0, 1)]
     ids = [[question.id for question in valid.questions] for _, valid in splits]
     assert ids[0] == ids[1] != ids[2]
     for train, valid in splits:
         titles = [{each.title for each in part.questions} for part in (train, valid)]
         assert not titles[0] & titles[1]
         assert len(titles[1]) == 4
-        assert sorted(each.id for each in [*train.questions, *valid.questions]) == sorted(found.references())
+        assert sorted(each.id for each in [*train.questions, *valid.questions]) == sorted(squad_data.references())
     one = read_squad(write(tmp_path, document(question())))
     with pytest.raises(DataError) as caught:
         one.split(SplitSettings())
@@ -269,8 +269,10 @@ def test_articles_are_held_out_whole(tmp_path):
 
 
 def test_real_questions_are_read(dataset):
-    found = read_squad(dataset("qa/squad2/dev-v2.0.json"))
-    assert found.notes() == ["dev-v2.0.json: 6,078 questions about 16 articles, 2,910 with an answer, 3,168 without"]
-    first = {each.id: each.answers[0].text if each.answers else "" for each in found.questions}
-    scores = score_answers(first, found.references())
+    squad_data = read_squad(dataset("qa/squad2/dev-v2.0.json"))
+    assert squad_data.notes() == [
+        "dev-v2.0.json: 6,078 questions about 16 articles, 2,910 with an answer, 3,168 without"
+    ]
+    first = {each.id: each.answers[0].text if each.answers else "" for each in squad_data.questions}
+    scores = score_answers(first, squad_data.references())
     assert (scores.exact.value, scores.f1.value, scores.count) == (100, 100, 6078)

@@ -1,4 +1,4 @@
-"""Tagged words: every way people write CoNLL files gives the same sentences, and every bad line is named."""
+"""Tagged words: all CoNLL variants give the same sentences, and every bad line is reported."""
 
 import gzip
 from collections import Counter
@@ -80,7 +80,7 @@ def test_words_may_hold_spaces_where_tabs_part_the_columns(tmp_path):
     assert sentences(write(tmp_path, "t.conll", unusual)) == [[("a\u00a0b", "O"), ("c\u2028d", "O")]]
 
 
-def test_what_is_left_out_is_said(tmp_path):
+def test_skipped_lines_are_reported(tmp_path):
     found = read_tagged(write(tmp_path, "t.conll", "a\x12\tO\n \tO\nb\tO\n"))
     assert found.sentences[0].words == ("a", "b")
     assert found.notes()[1:] == [

@@ -1,4 +1,4 @@
-"""Tokenizers: what is encoded comes back, training is repeatable, and files from elsewhere are not trusted."""
+"""Tokenizers: what is encoded comes back, training is repeatable, and downloaded files are not trusted."""
 
 import json
 import subprocess
@@ -103,7 +103,7 @@ def test_texts_are_not_cut_under_rules_that_would_notice(
     assert loaded.encode(TEXT) == loaded._inner.encode(TEXT, add_special_tokens=False).ids
 
 
-def test_a_foreign_word_list_is_not_taken_for_characters(tmp_path: Path) -> None:
+def test_a_word_level_file_is_not_read_as_characters(tmp_path: Path) -> None:
     content = json.loads(CHARACTERS._saved)
     content["normalizer"] = {"type": "Lowercase"}
     (tmp_path / "t.json").write_text(json.dumps(content))
@@ -349,7 +349,7 @@ def test_files_from_elsewhere_are_looked_at(tmp_path: Path, edit: Callable[..., 
 
 
 @pytest.mark.parametrize("pattern", [{"Regex": r"\s+"}, {"Regex": "ab-c"}, {"String": "(a+)+$"}])
-def test_known_and_literal_patterns_are_let_in(tmp_path: Path, pattern: dict[str, str]) -> None:
+def test_known_and_literal_patterns_are_allowed(tmp_path: Path, pattern: dict[str, str]) -> None:
     assert Tokenizer.load(change(tmp_path / "t.json", split_by(pattern))).size == BYTES.size
 
 

@@ -1,4 +1,4 @@
-"""Vocabularies of foreign folders: the same ids as transformers gives, and what is not right is refused by its line."""
+"""Vocabularies of pretrained models: the same ids as transformers, and invalid files are refused with the line."""
 
 import json
 import os
@@ -34,17 +34,17 @@ NASTY = [
 ]
 
 
-def word_pieces(folder: Path, lowercase: bool = True, **said) -> Path:
+def word_pieces(folder: Path, lowercase: bool = True, **settings) -> Path:
     """A small vocabulary of BERT's kind as a folder."""
     trained = train_tokenizer("wordpiece", NASTY, 900, lowercase=lowercase)
     folder.mkdir(exist_ok=True)
     tokens = [trained.token(number) for number in range(trained.size)]
     (folder / "vocab.txt").write_text("".join(f"{token}\n" for token in tokens), encoding="utf-8", newline="\n")
-    (folder / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": lowercase, **said}))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": lowercase, **settings}))
     return folder
 
 
-def pairs(folder: Path, specials=(END,), said=None) -> Path:
+def pairs(folder: Path, specials=(END,), settings=None) -> Path:
     """A small byte-level vocabulary as a folder."""
     trained = train_tokenizer("bpe", NASTY, 420, specials)
     model = json.loads(trained._saved)["model"]
@@ -52,8 +52,8 @@ def pairs(folder: Path, specials=(END,), said=None) -> Path:
     (folder / "vocab.json").write_text(json.dumps(model["vocab"]))
     merges = [" ".join(pair) if isinstance(pair, list) else pair for pair in model["merges"]]
     (folder / "merges.txt").write_text("#version: 0.2\n" + "\n".join(merges) + "\n", encoding="utf-8", newline="\n")
-    if said is not None:
-        (folder / "tokenizer_config.json").write_text(json.dumps(said))
+    if settings is not None:
+        (folder / "tokenizer_config.json").write_text(json.dumps(settings))
     return folder
 
 
@@ -65,10 +65,10 @@ def agree(ours: Tokenizer, theirs) -> None:
     }
 
 
-@pytest.mark.parametrize("said", [{}, {"strip_accents": False}, {"tokenize_chinese_chars": False}])
+@pytest.mark.parametrize("settings", [{}, {"strip_accents": False}, {"tokenize_chinese_chars": False}])
 @pytest.mark.parametrize("lowercase", [True, False])
-def test_word_pieces_are_those_of_transformers(lowercase, said, tmp_path):
-    folder = word_pieces(tmp_path / "a", lowercase, **said)
+def test_word_pieces_are_those_of_transformers(lowercase, settings, tmp_path):
+    folder = word_pieces(tmp_path / "a", lowercase, **settings)
     ours = read_tokenizer(folder)
     agree(ours, transformers.BertTokenizer.from_pretrained(folder))
     assert list(ours.specials) == list(BERT)
@@ -82,16 +82,16 @@ def test_settings_of_word_pieces_change_the_ids(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "said", [None, {"add_prefix_space": True}, {"eos_token": {"__type": "AddedToken", "content": END}}]
+    "settings", [None, {"add_prefix_space": True}, {"eos_token": {"__type": "AddedToken", "content": END}}]
 )
-def test_byte_pairs_are_those_of_transformers(said, tmp_path):
-    folder = pairs(tmp_path / "a", said=said)
+def test_byte_pairs_are_those_of_transformers(settings, tmp_path):
+    folder = pairs(tmp_path / "a", settings=settings)
     ours = read_tokenizer(folder)
     agree(ours, transformers.GPT2Tokenizer.from_pretrained(folder))
     assert list(ours.specials) == [END]
 
 
-def test_roberta_is_known_by_its_special_tokens(tmp_path):
+def test_roberta_is_recognized_by_its_special_tokens(tmp_path):
     folder = pairs(tmp_path / "a", ["<s>", "<pad>", "</s>", "<unk>", "<mask>"])
     ours = read_tokenizer(folder)
     theirs = transformers.RobertaTokenizer.from_pretrained(folder)
@@ -126,7 +126,7 @@ def test_a_tokenizer_json_comes_first_and_passes_the_checks(tmp_path):
 
 
 def test_added_tokens_are_numbered_on(tmp_path):
-    folder = pairs(tmp_path / "a", said={"pad_token": "[PAD]"})
+    folder = pairs(tmp_path / "a", settings={"pad_token": "[PAD]"})
     (folder / "added_tokens.json").write_text('{"[PAD]": 420}')
     ours = read_tokenizer(folder)
     assert ours.specials == {END: 0, "[PAD]": 420} and ours.size == 421
@@ -178,7 +178,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_what_is_wrong_is_said_with_its_place_and_rule(name, tmp_path):
+def test_invalid_files_are_refused_with_line_and_rule(name, tmp_path):
     files, message = BAD[name]
     for path, content in files.items():
         (tmp_path / path).write_text(content)

@@ -55,7 +55,7 @@ def test_every_answer_is_a_date_of_two_centuries(tables):
         assert "1900-01-01" <= iso <= "2099-12-31"
 
 
-def test_no_text_stands_for_two_dates(tables):
+def test_no_text_has_two_dates(tables):
     meaning = {}
     for text, iso, _, _ in tables[0] + tables[1]:
         assert meaning.setdefault(text, iso) == iso
@@ -181,7 +181,7 @@ def test_without_babel_the_message_names_the_extra(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_folder_that_cannot_be_made_is_named(tmp_path):
+def test_a_folder_that_cannot_be_created_is_reported(tmp_path):
     file = tmp_path / "file"
     file.write_text("in the way")
     with pytest.raises(ResourceError, match=re.escape(f"cannot write the dates into {file}: File exists; name")):

@@ -88,7 +88,7 @@ SIZE = 6
 
 
 def constructed():
-    """Heads of known worth, sharp and flat, right and useless."""
+    """Heads of known quality: sharp and flat, aligned and uninformative."""
     eye = torch.eye(SIZE)
     last = torch.zeros(SIZE, SIZE)
     last[:, -1] = 1

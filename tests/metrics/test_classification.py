@@ -81,7 +81,7 @@ def test_labels_by_hand():
     assert accuracy([frozenset("ab"), frozenset("a")], [frozenset("ab"), frozenset("ab")]).value == 50
 
 
-def test_every_score_says_how_it_was_computed():
+def test_every_score_has_a_signature():
     version = f"version:saccade-{__version__}"
     scores = score_labels([["a"]], [["a"]])
     assert scores.micro.signature == f"F1|average:micro|{version}"

@@ -30,7 +30,7 @@ PAIRED = [generation.bleu, generation.chrf, generation.rouge, generation.exact, 
 
 
 def by_command_line(folder, pairs, *words):
-    """What sacrebleu's own command line says of the same lines."""
+    """Return the output of sacrebleu's command line for the same lines."""
     for name, lines in zip(("outputs", "references"), pairs, strict=True):
         (folder / name).write_text("".join(line + "\n" for line in lines), encoding="utf-8")
     command = [sys.executable, "-m", "sacrebleu", "references", "-i", "outputs", "-w", "9", *words]
@@ -70,7 +70,7 @@ def test_bleu_by_hand():
     assert generation.bleu(["the cat sat on"], ["the cat sat on a mat"]).value == pytest.approx(100 * math.exp(-0.5))
 
 
-def test_the_signature_of_bleu_says_how():
+def test_the_signature_of_bleu():
     from sacrebleu import __version__ as theirs
 
     assert generation.bleu(*ENGLISH).signature == f"nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:{theirs}"
@@ -134,7 +134,7 @@ def test_rouge_is_the_stored_one(pair, stem):
     assert {name: score.value for name, score in ours.items()} == {name: 100 * f for name, f in stored.items()}
 
 
-def test_the_stored_pairs_are_worth_testing():
+def test_the_stored_pairs_are_varied():
     for name in ("rouge1", "rouge2", "rougeL", "rougeLsum"):
         assert len({pair["plain"][name] for pair in PAIRS}) > 20
         assert any(pair["plain"][name] != pair["stemmed"][name] for pair in PAIRS)
@@ -166,7 +166,7 @@ def test_rouge_by_hand():
     assert (swapped["rougeL"].value, swapped["rougeLsum"].value) == (50, 100)
 
 
-def test_the_signature_of_rouge_says_how():
+def test_the_signature_of_rouge():
     plain, stemmed = generation.rouge(["Cats"], ["cat"]), generation.rouge(["Cats"], ["cat"], stem=True)
     assert plain["rouge1"] == generation.Score(0, f"rouge:F|stem:no|tok:ascii|version:saccade-{__version__}")
     assert stemmed["rougeL"] == generation.Score(100, f"rouge:F|stem:yes|tok:ascii|version:saccade-{__version__}")

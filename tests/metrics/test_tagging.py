@@ -146,7 +146,7 @@ def test_rows_whose_tags_may_follow_each_other_are_read_alike_kindly_and_strictl
     assert all(may_follow(one, other, "IOB1") for one in ("O", "B-A", "I-B") for other in ("O", "B-A", "I-A"))
 
 
-def test_the_score_says_how_it_was_counted():
+def test_the_score_has_a_signature():
     predictions, references = [["B-PER", "O", "B-LOC"]], [["B-PER", "O", "B-PER"]]
     ours = score_entities(predictions, references)
     assert ours.by_type == {"LOC": Counts(0, 1, 0), "PER": Counts(1, 1, 2)}
