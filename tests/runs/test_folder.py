@@ -92,7 +92,7 @@ def test_a_run_is_found_by_name_or_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "says"),
+    ("content", "message"),
     [
         ("", "run.json is damaged: .*; restore it from a copy, or train a new run"),
         ("[]", "run.json must hold a JSON object, but holds list"),
@@ -100,13 +100,13 @@ def test_a_run_is_found_by_name_or_folder(tmp_path: Path) -> None:
         ("{}", "format must be 2, but is None"),
         ('{"format": 2, "task": 5}', "'task' must be str, but is 5"),
         ('{"format": 2, "task": "x"}', "'config' must be dict, but is None"),
-        ('{"format": 9}', "format must be 2, but is 9; update saccade"),
+        ('{"format": 9}', "format must be 2, but is 9; open it with the version of saccade that wrote it"),
     ],
 )
-def test_a_damaged_description_is_named(tmp_path: Path, content: str, says: str) -> None:
+def test_a_damaged_description_is_named(tmp_path: Path, content: str, message: str) -> None:
     run = create(tmp_path, "a")
     (run.folder / "run.json").write_text(content)
-    with pytest.raises(ModelFileError, match=says):
+    with pytest.raises(ModelFileError, match=message):
         run.describe()
 
 
