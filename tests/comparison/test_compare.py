@@ -1,4 +1,4 @@
-"""A whole comparison: killed and continued, a model that crashes, and errors before anything is trained."""
+"""Complete comparisons: killed and continued, a model that crashes, and errors before training."""
 
 import json
 import os
@@ -85,7 +85,7 @@ def killed(data, tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_a_stop_signal_saves_and_says_how_to_continue(killed):
+def test_a_stop_signal_saves_and_reports_how_to_continue(killed):
     code, messages = killed["stopped"]
     assert code == 143
     assert "stopped at rnn; continue with the same command and --name both" in messages
@@ -99,7 +99,7 @@ def test_a_finished_model_is_not_trained_again(killed):
 
 
 @pytest.mark.slow
-def test_the_interrupted_model_ends_as_if_nothing_had_happened(killed, data, tmp_path):
+def test_an_interrupted_model_equals_an_uninterrupted_one(killed, data, tmp_path):
     overrides = [*OVERRIDES, "model.architecture=transformer"]
     api.train(data, task="translation", name="transformer", root=tmp_path, overrides=overrides, progress=False)
 
@@ -138,7 +138,7 @@ def test_all_numbers_are_in_the_json(killed):
 
 
 @pytest.mark.slow
-def test_classes_of_lengths_have_the_score_that_evaluate_gives(killed, data):
+def test_length_classes_have_the_score_of_evaluate(killed, data):
     """The outputs behind the classes are those of `evaluate`: one class of everything has the same BLEU."""
     from saccade.comparison import measure
 
@@ -149,7 +149,7 @@ def test_classes_of_lengths_have_the_score_that_evaluate_gives(killed, data):
 
 
 @pytest.mark.slow
-def test_the_page_and_the_table_are_there(killed):
+def test_the_page_and_the_table_are_written(killed):
     text = (killed["folder"] / "report.html").read_text()
     assert text.count("<section") == 9
     assert EVIL not in text
@@ -184,7 +184,7 @@ def test_other_data_under_the_same_name_are_refused(killed, data):
 
 
 @pytest.mark.slow
-def test_a_model_that_crashes_is_reported_and_the_others_are_there(data, tmp_path):
+def test_a_model_that_crashes_is_reported_and_the_others_are_complete(data, tmp_path):
     more = ["--models", "rnn,transformer", "--probe-minutes", "0", "--name", "x", "model.rnn.hidden=100000000"]
     done = subprocess.run(**command(data, tmp_path, *more, *OVERRIDES[2:], "--json"), capture_output=True, text=True)
     assert done.returncode == 1
@@ -214,12 +214,12 @@ def test_an_unknown_model_is_refused_before_anything_starts(tmp_path):
         ({"models": ("rnn", "rnn")}, "each architecture once, but names rnn again"),
     ],
 )
-def test_a_trial_that_makes_no_sense_is_refused(settings, message):
+def test_an_invalid_trial_is_refused(settings, message):
     with pytest.raises(UsageError, match=message):
         Trial(**settings)
 
 
-def test_the_probe_takes_two_fifths_of_the_time_but_not_too_little():
+def test_the_probe_takes_two_fifths_of_the_time_with_a_minimum():
     assert Trial(minutes=10).probe == 4
     assert Trial(minutes=0.5).probe == 0.3
     assert Trial(probe_minutes=0).probe == 0

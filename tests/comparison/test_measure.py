@@ -33,7 +33,7 @@ def test_the_receptive_field_of_convolutions_follows_from_their_layers():
 
 
 @pytest.mark.parametrize("architecture", ["rnn", "rnn+attention", "transformer", "universal"])
-def test_other_encoders_see_the_whole_source(architecture):
+def test_other_encoders_see_the_entire_source(architecture):
     reach = measure.reach(model(architecture))
     assert reach["seen"] == 101
     assert reach["half"] <= reach["most"] <= 101
@@ -51,7 +51,7 @@ def test_sequential_steps_are_tokens_or_layers():
     assert measure.sequential(Seq2SeqConfig(architecture="transformer"))["at"] == Seq2SeqConfig().transformer.depth
 
 
-def test_plain_attention_keeps_four_times_as_much_for_twice_the_tokens_and_the_fused_kernel_twice():
+def test_memory_of_plain_attention_is_quadratic_and_of_the_fused_kernel_linear():
     plain = [measure.saved_bytes(tokens, measure._plain) for tokens in (512, 1024)]
     fused = [measure.saved_bytes(tokens, F.scaled_dot_product_attention) for tokens in (512, 1024)]
     assert 3 < plain[1] / plain[0] <= 4

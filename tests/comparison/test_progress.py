@@ -1,4 +1,4 @@
-"""Progress of a whole comparison, and the message of a process that crashed."""
+"""Progress of a comparison, and the message of a process that crashed."""
 
 import signal
 

@@ -1,4 +1,4 @@
-"""Axes, attention maps, metrics, callbacks: small values that everything else relies on."""
+"""Axes, attention maps, metrics and callbacks."""
 
 import json
 
@@ -62,7 +62,7 @@ def test_rows_of_a_map_by_head_and_step():
     torch.testing.assert_close(one.weights, weights)
 
 
-def test_a_missing_map_is_answered_with_those_there_are():
+def test_a_missing_map_lists_the_existing_ones():
     axis = AXES[0]
     maps = AttentionMaps([AttentionMap(name, torch.ones(1, 3, 3), axis, axis) for name in ("a", "b")])
     assert list(maps) == ["a", "b"] and maps["b"].name == "b"
@@ -75,12 +75,12 @@ def test_a_metric_knows_its_direction():
     assert Metric("loss", False, "nats").better(1.0, 2.0)
 
 
-def test_a_table_lines_up_and_escapes_bars():
+def test_a_table_is_aligned_and_escapes_bars():
     table = Table("confusion", ("true", "a|b"), (("a|b", "10"),))
     assert table.to_markdown() == ["| true | a\\|b |", "| ---- | ---- |", "| a\\|b | 10   |"]
 
 
-def test_callbacks_hear_everything_in_order():
+def test_callbacks_receive_every_event_in_order():
     heard = []
 
     class Listener(Callback):

@@ -1,4 +1,4 @@
-"""Input fields: every form a person can give is read, everything else is refused by name, value and rule."""
+"""Input fields: every supported type is read, everything else is refused with name, value and rule."""
 
 import base64
 import re
@@ -74,12 +74,12 @@ def test_an_image_is_a_path_bytes_a_data_url_an_array_or_a_pil_image(tmp_path):
         ({"a": 1}, "image must be a path, bytes, a data URL, a PIL image or an array of pixels, but is dict"),
     ],
 )
-def test_what_is_no_image_is_refused(value, message):
+def test_invalid_images_are_refused(value, message):
     with pytest.raises(UsageError, match=message):
         Image("image").read(value)
 
 
-def test_sounds_graphs_and_vectors(tmp_path):
+def test_audio_graphs_and_vectors(tmp_path):
     samples, rate = Audio("audio").read(([0.0, 0.5], 8000))
     assert samples.tolist() == [0.0, 0.5] and rate == 8000
     graph = {"nodes": [1, 2], "edges": [[1, 2]]}
@@ -106,6 +106,6 @@ def test_sounds_graphs_and_vectors(tmp_path):
         (Vector("state"), [[1.0]], r"state must be a vector \(D,\), but has shape \(1, 1\)"),
     ],
 )
-def test_what_does_not_fit_is_refused(field, value, message):
+def test_invalid_values_are_refused(field, value, message):
     with pytest.raises(UsageError, match=message):
         field.read(value)

@@ -35,7 +35,7 @@ def test_an_output_renders_itself(output):
     assert "<script>" not in output.to_html()
 
 
-def test_what_the_renderings_say():
+def test_outputs_as_text_and_json():
     label, tags = OUTPUTS[1], OUTPUTS[3]
     assert label.to_json()["probabilities"] == {EVIL: 0.9, "b": 0.1}
     assert LabelOutput(("a", "b"), {}).text == "a|b"

@@ -80,7 +80,7 @@ def test_a_cache_changes_nothing_also_past_the_context(model: GPT, length: int) 
 
 @pytest.mark.parametrize("length", [1, 5, CONTEXT, 3 * CONTEXT])
 @pytest.mark.parametrize("sampling", [GREEDY, Sampling(0.9, top_k=5, repetition_penalty=1.3)], ids=["greedy", "drawn"])
-def test_one_row_gives_the_bits_of_the_plain_loop(model: GPT, length: int, sampling: Sampling) -> None:
+def test_one_row_is_bit_identical_to_the_plain_loop(model: GPT, length: int, sampling: Sampling) -> None:
     ids = torch.randint(VOCABULARY, (1, length), generator=torch.Generator().manual_seed(length))
     logits = Spy(model)
     found = list(generate(logits, Request(ids[0].tolist(), sampling, 7, 40), CONTEXT))
@@ -144,7 +144,7 @@ def test_a_row_is_the_same_alone_and_with_others_that_join_and_leave(models, sha
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_logits_of_a_row_do_not_depend_on_the_rows_beside_it(models, shape: str, monkeypatch) -> None:
+def test_logits_of_a_row_do_not_depend_on_other_rows(models, shape: str, monkeypatch) -> None:
     """Row 0 runs from the beginning; others of other lengths join, leave and fill their context beside it."""
     logits: list[Tensor] = []
     plain = _Row.choose
@@ -169,7 +169,7 @@ def test_logits_of_a_row_do_not_depend_on_the_rows_beside_it(models, shape: str,
     torch.testing.assert_close(torch.cat(logits), alone, atol=1e-10, rtol=1e-10)
 
 
-def test_what_new_memory_holds_does_not_matter(models) -> None:
+def test_uninitialized_memory_is_never_read(models) -> None:
     """New memory filled with nan, as torch does on demand, while rows of different lengths join and leave."""
     requests = [Request([number + 1] * length, GREEDY, 1, 20 - length) for number, length in enumerate((2, 9, 5))]
     alone = [list(generate(models["rotary"], request, CONTEXT)) for request in requests]
@@ -189,7 +189,7 @@ def test_what_new_memory_holds_does_not_matter(models) -> None:
     assert list(together.values()) == alone
 
 
-def test_equal_requests_give_equal_tokens_in_the_order_they_were_added(model: GPT) -> None:
+def test_equal_requests_return_equal_tokens_in_the_order_they_were_added(model: GPT) -> None:
     generation = Generation(model, CONTEXT)
     requests = [Request([1, 2], Sampling(1.0), 5, 4), Request([4], GREEDY, 1, 2), Request([1, 2], Sampling(1.0), 5, 4)]
     for request in requests:
@@ -218,7 +218,7 @@ def test_a_stop_id_ends_its_row_and_is_not_yielded(model: GPT) -> None:
     assert tokens == ids[: ids.index(stop) + 1]
 
 
-def test_chance_follows_the_seed_alone(model: GPT) -> None:
+def test_random_tokens_depend_only_on_the_seed(model: GPT) -> None:
     first = generated(model, [1, 2, 3], 30, Sampling(temperature=1), seed=4)
     torch.rand(3)
     assert first == generated(model, [1, 2, 3], 30, Sampling(temperature=1), seed=4)

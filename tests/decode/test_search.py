@@ -1,4 +1,4 @@
-"""Beam search: against brute force over a tiny vocabulary, against its own rules, and against models that go wrong."""
+"""Beam search: against brute force over a tiny vocabulary, its own rules, and models with invalid logits."""
 
 import itertools
 import math
@@ -10,49 +10,49 @@ from hypothesis import strategies as st
 
 from saccade.decode.search import Search, search
 
-BEGIN, END = 0, 1
+START, END = 0, 1
 
 
 class Table:
-    """A language by table: the logits after a beginning depend on the sentence and all that was written."""
+    """A decoder with random logits that depend on the sentence and the complete prefix."""
 
     def __init__(self, sentences=1, vocabulary=4, seed=0, sharpness=1.0):
         self.sentences = list(range(sentences))
-        self.written = [[] for _ in self.sentences]
+        self.prefixes = [[] for _ in self.sentences]
         self.vocabulary, self.seed, self.sharpness, self.calls = vocabulary, seed, sharpness, 0
 
-    def logits(self, sentence, written):
-        number = hash((self.seed, sentence, tuple(written))) % 2**31
+    def logits(self, sentence, prefix):
+        number = hash((self.seed, sentence, tuple(prefix))) % 2**31
         return torch.randn(self.vocabulary, generator=torch.Generator().manual_seed(number)) * self.sharpness
 
     def step(self, ids):
         self.calls += 1
         width = len(ids) // len(self.sentences)
-        self.written = [[*row, *new] for row, new in zip(self.written, ids.tolist(), strict=True)]
-        pairs = enumerate(self.written)
-        return torch.stack([self.logits(self.sentences[row // width], written) for row, written in pairs])
+        self.prefixes = [[*row, *new] for row, new in zip(self.prefixes, ids.tolist(), strict=True)]
+        pairs = enumerate(self.prefixes)
+        return torch.stack([self.logits(self.sentences[row // width], prefix) for row, prefix in pairs])
 
     def reorder(self, rows, sentences):
-        self.written = [self.written[row] for row in rows.tolist()]
+        self.prefixes = [self.prefixes[row] for row in rows.tolist()]
         if sentences is not None:
-            self.sentences = [self.sentences[place] for place in sentences.tolist()]
+            self.sentences = [self.sentences[position] for position in sentences.tolist()]
 
-    def chance(self, sentence, ids, ended):
-        """The log probability of an output, token by token."""
+    def log_probability(self, sentence, ids, ended):
+        """Return the log probability of an output, token by token."""
         labels = [*ids, END] if ended else list(ids)
-        beginnings = ([BEGIN, *labels[:place]] for place in range(len(labels)))
+        prefixes = ([START, *labels[:position]] for position in range(len(labels)))
         return sum(
             float(self.logits(sentence, before).log_softmax(-1)[label])
-            for before, label in zip(beginnings, labels, strict=True)
+            for before, label in zip(prefixes, labels, strict=True)
         )
 
 
 def run(table, max_length, settings, prefixes=()):
-    return search(table, max_length, start_id=BEGIN, end_id=END, settings=settings, prefixes=prefixes)
+    return search(table, max_length, start_id=START, end_id=END, settings=settings, prefixes=prefixes)
 
 
 def outputs(vocabulary, max_length):
-    """All outputs: those that end before the longest length, and those that are cut there."""
+    """Yield all outputs: those that end before the maximum length, and those that are cut off there."""
     others = [token for token in range(vocabulary) if token != END]
     for length in range(max_length):
         yield from ((ids, True) for ids in itertools.product(others, repeat=length))
@@ -60,92 +60,100 @@ def outputs(vocabulary, max_length):
 
 
 @given(st.integers(2, 4), st.integers(1, 4), st.integers(0, 10_000), st.sampled_from([0.0, 0.6, 1.0, 2.0]))
-def test_a_beam_wide_enough_finds_what_brute_force_finds(vocabulary, max_length, seed, penalty):
+def test_a_wide_beam_equals_brute_force(vocabulary, max_length, seed, penalty):
     table = Table(1, vocabulary, seed)
     wide = Search(beam=200, n_best=200, length_penalty=penalty)
-    (found,) = run(table, [max_length], wide)
+    (hypotheses,) = run(table, [max_length], wide)
     by_hand = {}
     for ids, ended in outputs(vocabulary, max_length):
-        value = table.chance(0, ids, ended)
+        value = table.log_probability(0, ids, ended)
         by_hand[ids, ended] = (value, value / (len(ids) + ended) ** penalty)
-    assert {(one.ids, one.ended) for one in found} == set(by_hand)
-    assert [one.score for one in found] == sorted((one.score for one in found), reverse=True)
-    for one in found:
-        assert (one.log_probability, one.score) == pytest.approx(by_hand[one.ids, one.ended], abs=1e-4)
+    assert {(hypothesis.ids, hypothesis.ended) for hypothesis in hypotheses} == set(by_hand)
+    assert [hypothesis.score for hypothesis in hypotheses] == sorted(
+        (hypothesis.score for hypothesis in hypotheses), reverse=True
+    )
+    for hypothesis in hypotheses:
+        assert (hypothesis.log_probability, hypothesis.score) == pytest.approx(
+            by_hand[hypothesis.ids, hypothesis.ended], abs=1e-4
+        )
     best = max(by_hand, key=lambda key: by_hand[key][1])
-    assert found[0].score == pytest.approx(by_hand[best][1], abs=1e-4)
-    assert sum(math.exp(one.log_probability) for one in found) == pytest.approx(1, abs=1e-4)
+    assert hypotheses[0].score == pytest.approx(by_hand[best][1], abs=1e-4)
+    assert sum(math.exp(hypothesis.log_probability) for hypothesis in hypotheses) == pytest.approx(1, abs=1e-4)
 
 
 @given(st.integers(0, 10_000), st.integers(2, 6))
-def test_one_beam_is_the_loop_of_the_likeliest(seed, vocabulary):
+def test_beam_1_is_greedy_search(seed, vocabulary):
     table = Table(1, vocabulary, seed)
-    ((found,),) = run(table, [6], Search(beam=1))
-    ids = [BEGIN]
+    ((hypothesis,),) = run(table, [6], Search(beam=1))
+    ids = [START]
     while len(ids) < 7 and (len(ids) == 1 or ids[-1] != END):
         ids.append(int(table.logits(0, ids).argmax()))
-    assert found.ended == (ids[-1] == END)
-    assert list(found.ids) == (ids[1:-1] if found.ended else ids[1:])
+    assert hypothesis.ended == (ids[-1] == END)
+    assert list(hypothesis.ids) == (ids[1:-1] if hypothesis.ended else ids[1:])
 
 
 @given(st.integers(0, 10_000), st.integers(1, 7), st.lists(st.integers(1, 6), min_size=1, max_size=5))
 def test_many_sentences_at_once_equal_each_alone(seed, beam, max_length):
     settings = Search(beam=beam, n_best=beam)
     together = run(Table(len(max_length), 5, seed), max_length, settings)
-    for sentence, most in enumerate(max_length):
+    for sentence, limit in enumerate(max_length):
         table = Table(1, 5, seed)
         table.sentences = [sentence]
-        assert run(table, [most], settings) == [together[sentence]]
-        assert all(len(one.ids) + one.ended <= most for one in together[sentence])
+        assert run(table, [limit], settings) == [together[sentence]]
+        assert all(len(hypothesis.ids) + hypothesis.ended <= limit for hypothesis in together[sentence])
 
 
 @given(st.integers(0, 10_000), st.integers(1, 9), st.integers(2, 5))
-def test_answers_are_sorted_distinct_end_before_the_end_and_tell_the_truth(seed, beam, vocabulary):
-    """Also where the beam is wider than the vocabulary: what has ended does not go on."""
+def test_hypotheses_are_sorted_distinct_and_have_their_true_probability(seed, beam, vocabulary):
+    """Also where the beam is wider than the vocabulary: a finished hypothesis is not extended."""
     table = Table(2, vocabulary, seed)
-    for sentence, found in enumerate(run(table, [5, 3], Search(beam=beam, n_best=beam))):
-        assert 1 <= len(found) <= beam
-        assert len({(one.ids, one.ended) for one in found}) == len(found)
-        assert [one.score for one in found] == sorted((one.score for one in found), reverse=True)
-        for one in found:
-            assert END not in one.ids
-            assert one.log_probability == pytest.approx(table.chance(sentence, one.ids, one.ended), abs=1e-4)
-            assert one.ended or len(one.ids) == (5, 3)[sentence]
+    for sentence, hypotheses in enumerate(run(table, [5, 3], Search(beam=beam, n_best=beam))):
+        assert 1 <= len(hypotheses) <= beam
+        assert len({(hypothesis.ids, hypothesis.ended) for hypothesis in hypotheses}) == len(hypotheses)
+        assert [hypothesis.score for hypothesis in hypotheses] == sorted(
+            (hypothesis.score for hypothesis in hypotheses), reverse=True
+        )
+        for hypothesis in hypotheses:
+            assert END not in hypothesis.ids
+            assert hypothesis.log_probability == pytest.approx(
+                table.log_probability(sentence, hypothesis.ids, hypothesis.ended), abs=1e-4
+            )
+            assert hypothesis.ended or len(hypothesis.ids) == (5, 3)[sentence]
 
 
-def test_the_best_few_are_the_first_of_all():
+def test_n_best_returns_the_first_hypotheses():
     many = run(Table(3, 6), [5, 5, 5], Search(beam=6, n_best=6))
     few = run(Table(3, 6), [5, 5, 5], Search(beam=6, n_best=2))
-    assert few == [found[:2] for found in many]
+    assert few == [hypotheses[:2] for hypotheses in many]
 
 
 class Certain(Table):
-    """One path of tokens, each with this probability, the end sure after it; else all alike."""
+    """One path of tokens with this probability each, then the end; all other prefixes have uniform logits."""
 
-    def __init__(self, path, share=0.9, vocabulary=6):
+    def __init__(self, path, probability=0.9, vocabulary=6):
         super().__init__(1, vocabulary)
-        self.path, self.share = [*path, END], share
+        self.path, self.probability = [*path, END], probability
 
-    def logits(self, sentence, written):
-        place = len(written) - 1
-        chances = torch.full((self.vocabulary,), 1 / self.vocabulary)
-        if written[1:] == self.path[:place] and place < len(self.path):
-            chances = torch.full((self.vocabulary,), (1 - self.share) / (self.vocabulary - 1))
-            chances[self.path[place]] = self.share
-        return chances.log()
+    def logits(self, sentence, prefix):
+        position = len(prefix) - 1
+        probs = torch.full((self.vocabulary,), 1 / self.vocabulary)
+        if prefix[1:] == self.path[:position] and position < len(self.path):
+            probs = torch.full((self.vocabulary,), (1 - self.probability) / (self.vocabulary - 1))
+            probs[self.path[position]] = self.probability
+        return probs.log()
 
 
-def test_it_stops_at_the_end_and_is_cut_at_the_longest():
-    ((whole,),) = run(Certain([2, 3, 4, 5]), [20], Search(beam=3))
-    assert (whole.ids, whole.ended) == ((2, 3, 4, 5), True)
-    assert whole.log_probability == pytest.approx(5 * math.log(0.9), abs=1e-5)
-    assert whole.score == pytest.approx(math.log(0.9), abs=1e-6)
+def test_search_stops_at_the_end_token_and_at_the_maximum_length():
+    ((complete,),) = run(Certain([2, 3, 4, 5]), [20], Search(beam=3))
+    assert (complete.ids, complete.ended) == ((2, 3, 4, 5), True)
+    assert complete.log_probability == pytest.approx(5 * math.log(0.9), abs=1e-5)
+    assert complete.score == pytest.approx(math.log(0.9), abs=1e-6)
     ((short,),) = run(Certain([2, 3, 4, 5]), [3], Search(beam=1))
     assert (short.ids, short.ended) == ((2, 3, 4), False)
     assert short.log_probability == pytest.approx(3 * math.log(0.9), abs=1e-5)
 
 
-def test_no_step_is_taken_when_all_is_found():
+def test_no_step_is_taken_after_the_search_is_finished():
     table = Certain([2, 3])
     run(table, [100], Search(beam=1))
     assert table.calls == 3
@@ -154,18 +162,18 @@ def test_no_step_is_taken_when_all_is_found():
 class Two(Table):
     """A short output of probability 0.4, and a long one (three tokens and the end) of 0.6 x 0.7 x 0.7 x 0.7."""
 
-    def logits(self, sentence, written):
-        rest = written[1:]
-        chances = torch.full((self.vocabulary,), 1e-6)
-        if not rest:
-            chances[END], chances[2] = 0.4, 0.6
-        elif rest == [2] * len(rest) and len(rest) < 3:
-            chances[2], chances[3] = 0.7, 0.3
-        elif rest == [2, 2, 2]:
-            chances[END], chances[3] = 0.7, 0.3
+    def logits(self, sentence, prefix):
+        tokens = prefix[1:]
+        probs = torch.full((self.vocabulary,), 1e-6)
+        if not tokens:
+            probs[END], probs[2] = 0.4, 0.6
+        elif tokens == [2] * len(tokens) and len(tokens) < 3:
+            probs[2], probs[3] = 0.7, 0.3
+        elif tokens == [2, 2, 2]:
+            probs[END], probs[3] = 0.7, 0.3
         else:
-            chances[END] = 1.0
-        return chances.log()
+            probs[END] = 1.0
+        return probs.log()
 
 
 def test_the_length_penalty_decides_between_short_and_long():
@@ -177,52 +185,58 @@ def test_the_length_penalty_decides_between_short_and_long():
 
 
 @given(st.integers(0, 10_000), st.integers(1, 4), st.integers(1, 5))
-def test_no_run_of_tokens_comes_twice(seed, size, beam):
+def test_no_ngram_occurs_twice(seed, size, beam):
     table = Table(2, 4, seed, sharpness=0.3)
-    for sentence, found in enumerate(run(table, [12, 9], Search(beam=beam, n_best=beam, no_repeat_ngram_size=size))):
-        for one in found:
-            grams = [one.ids[at : at + size] for at in range(len(one.ids) - size + 1)]
+    for sentence, hypotheses in enumerate(
+        run(table, [12, 9], Search(beam=beam, n_best=beam, no_repeat_ngram_size=size))
+    ):
+        for hypothesis in hypotheses:
+            grams = [hypothesis.ids[at : at + size] for at in range(len(hypothesis.ids) - size + 1)]
             assert len(set(grams)) == len(grams)
-            assert one.log_probability == pytest.approx(table.chance(sentence, one.ids, one.ended), abs=1e-3)
+            assert hypothesis.log_probability == pytest.approx(
+                table.log_probability(sentence, hypothesis.ids, hypothesis.ended), abs=1e-3
+            )
 
 
-def test_without_the_rule_a_model_that_repeats_itself_repeats_itself():
+def test_without_no_repeat_ngram_size_a_model_may_repeat_itself():
     loop = Certain([2] * 10)
     assert run(loop, [8], Search(beam=2))[0][0].ids == (2,) * 8
     assert run(Certain([2] * 10), [8], Search(beam=2, no_repeat_ngram_size=2))[0][0].ids != (2,) * 8
 
 
-def test_where_everything_is_a_repetition_it_ends():
-    ((found,),) = run(Table(1, 4, sharpness=0.0), [50], Search(beam=1, no_repeat_ngram_size=1))
-    assert found.ended
-    assert len(found.ids) <= 3
+def test_search_ends_where_every_token_would_be_a_repetition():
+    ((hypothesis,),) = run(Table(1, 4, sharpness=0.0), [50], Search(beam=1, no_repeat_ngram_size=1))
+    assert hypothesis.ended
+    assert len(hypothesis.ids) <= 3
 
 
 @given(st.integers(0, 10_000), st.lists(st.sampled_from([0, 2, 3]), max_size=4), st.integers(1, 5))
-def test_a_forced_beginning_is_kept_with_its_true_probability(seed, prefix, beam):
+def test_a_forced_prefix_is_kept_with_its_true_probability(seed, prefix, beam):
     table = Table(2, 4, seed)
-    both = run(table, [6, 6], Search(beam=beam, n_best=beam), [prefix, []])
-    assert both[1] == run(Table(2, 4, seed), [6, 6], Search(beam=beam, n_best=beam))[1]
-    for one in both[0]:
-        assert list(one.ids[: len(prefix)]) == prefix
-        assert one.log_probability == pytest.approx(table.chance(0, one.ids, one.ended), abs=1e-4)
-    assert len({one.ids for one in both[0]}) == len(both[0]) > 0
+    with_prefix, without = run(table, [6, 6], Search(beam=beam, n_best=beam), [prefix, []])
+    assert without == run(Table(2, 4, seed), [6, 6], Search(beam=beam, n_best=beam))[1]
+    for hypothesis in with_prefix:
+        assert list(hypothesis.ids[: len(prefix)]) == prefix
+        assert hypothesis.log_probability == pytest.approx(
+            table.log_probability(0, hypothesis.ids, hypothesis.ended), abs=1e-4
+        )
+    assert len({hypothesis.ids for hypothesis in with_prefix}) == len(with_prefix) > 0
 
 
 class Broken(Table):
-    """Logits of one sentence are no numbers, from a given step on."""
+    """The logits of one sentence are not finite from a given step."""
 
     def __init__(self, value, since, sentences=2):
         super().__init__(sentences, 5)
         self.value, self.since = value, since
 
-    def logits(self, sentence, written):
-        found = super().logits(sentence, written)
-        return torch.full_like(found, self.value) if sentence == 0 and len(written) > self.since else found
+    def logits(self, sentence, prefix):
+        logits = super().logits(sentence, prefix)
+        return torch.full_like(logits, self.value) if sentence == 0 and len(prefix) > self.since else logits
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_a_model_that_breaks_is_named_and_does_not_loop_for_ever(value):
+def test_logits_that_are_not_finite_raise_and_do_not_loop_forever(value):
     table = Broken(value, since=0)
     with pytest.raises(FloatingPointError, match="scores must be finite, but sentence 1 has none left"):
         run(table, [1000, 6], Search(beam=3))
@@ -230,54 +244,56 @@ def test_a_model_that_breaks_is_named_and_does_not_loop_for_ever(value):
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_what_was_found_before_a_model_breaks_counts_and_no_other_sentence_is_harmed(value):
+def test_hypotheses_finished_before_a_failure_count_and_other_sentences_are_unaffected(value):
     table = Broken(value, since=3)
-    found = run(table, [1000, 6], Search(beam=3, n_best=3))
+    hypotheses = run(table, [1000, 6], Search(beam=3, n_best=3))
     assert table.calls <= 6
-    assert found[1] == run(Table(2, 5), [6, 6], Search(beam=3, n_best=3))[1]
-    for one in found[0]:
-        assert one.ended and len(one.ids) <= 3
-        assert one.log_probability == pytest.approx(Table(2, 5).chance(0, one.ids, True), abs=1e-4)
+    assert hypotheses[1] == run(Table(2, 5), [6, 6], Search(beam=3, n_best=3))[1]
+    for hypothesis in hypotheses[0]:
+        assert hypothesis.ended and len(hypothesis.ids) <= 3
+        assert hypothesis.log_probability == pytest.approx(
+            Table(2, 5).log_probability(0, hypothesis.ids, True), abs=1e-4
+        )
 
 
 class Half(Table):
-    """After token 2 nothing is a number; elsewhere all is well."""
+    """All logits after token 2 are nan."""
 
-    def logits(self, sentence, written):
-        found = super().logits(sentence, written)
-        return torch.full_like(found, math.nan) if 2 in written else found
-
-
-def test_a_beam_that_breaks_does_not_take_the_others_with_it():
-    (found,) = run(Half(1, 5), [5], Search(beam=4, n_best=4))
-    assert len(found) == 4
-    assert all(math.isfinite(one.score) and 2 not in one.ids[:-1] for one in found)
+    def logits(self, sentence, prefix):
+        logits = super().logits(sentence, prefix)
+        return torch.full_like(logits, math.nan) if 2 in prefix else logits
 
 
-def test_poor_answers_that_end_early_do_not_stop_a_better_one_that_is_still_written():
-    """Three ends of small probability fill the beams long before the likely output is written."""
+def test_a_beam_with_nan_does_not_affect_the_others():
+    (hypotheses,) = run(Half(1, 5), [5], Search(beam=4, n_best=4))
+    assert len(hypotheses) == 4
+    assert all(math.isfinite(hypothesis.score) and 2 not in hypothesis.ids[:-1] for hypothesis in hypotheses)
+
+
+def test_poor_hypotheses_that_end_early_do_not_stop_a_better_unfinished_one():
+    """Hypotheses of low probability fill the beams long before the most likely output is finished."""
     path = [2, 3, 4, 5] * 5
     for beam in (2, 3, 5):
         assert run(Certain(path, 0.8), [60], Search(beam=beam))[0][0].ids == tuple(path)
 
 
 @given(st.integers(0, 10_000), st.integers(2, 5), st.sampled_from([0.0, 1.0, 2.0]))
-def test_with_the_longest_far_away_no_live_beginning_is_better_than_the_answer(seed, beam, penalty):
-    """Stopping may only be too early where a beginning would have to gain by growing."""
+def test_below_the_maximum_length_no_unfinished_hypothesis_is_better_than_the_result(seed, beam, penalty):
+    """An unfinished hypothesis may only win if its score would increase with its length."""
     table = Table(1, 5, seed)
-    ((found,),) = run(table, [30], Search(beam=beam, length_penalty=penalty))
-    for row in table.written:
+    ((hypothesis,),) = run(table, [30], Search(beam=beam, length_penalty=penalty))
+    for row in table.prefixes:
         for token in range(2, 5):
             ids = [*row[1:], token]
-            assert table.chance(0, ids, False) / len(ids) ** penalty <= found.score + 1e-5
+            assert table.log_probability(0, ids, False) / len(ids) ** penalty <= hypothesis.score + 1e-5
 
 
-def test_nothing_to_search_for():
+def test_no_sentences_return_no_hypotheses():
     assert run(Table(0), [], Search()) == []
 
 
 @pytest.mark.parametrize(
-    ("wrong", "says"),
+    ("settings", "message"),
     [
         ({"beam": 0}, "beam must be at least 1, but is 0"),
         ({"beam": 1001}, "beam must be at most 1000, but is 1001"),
@@ -288,6 +304,6 @@ def test_nothing_to_search_for():
         ({"length_penalty": math.nan}, "length_penalty must be from 0 to 10, but is nan"),
     ],
 )
-def test_settings_that_cannot_be_are_refused(wrong, says):
-    with pytest.raises(ValueError, match=says):
-        Search(**wrong)
+def test_invalid_settings_are_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        Search(**settings)

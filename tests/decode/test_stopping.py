@@ -1,4 +1,4 @@
-"""Stop strings: the text before the first of them, however it is cut into pieces."""
+"""Stop strings: the text before the first of them, however it is split into pieces."""
 
 import pytest
 from hypothesis import given
@@ -17,7 +17,7 @@ def run(pieces: list[str], stop: list[str]) -> tuple[str, bool]:
     return ready + strings.finish(), False
 
 
-def test_text_that_may_begin_a_stop_string_is_held() -> None:
+def test_text_that_may_start_a_stop_string_is_buffered() -> None:
     strings = StopStrings(["END", "\n\n"])
     assert strings.feed("one E") == ("one ", False)
     assert strings.feed("N") == ("", False)
@@ -38,7 +38,7 @@ def test_a_single_stop_string_is_found_wherever_the_pieces_are_cut(pieces: list[
 
 
 @given(st.text("abc", max_size=30), st.lists(st.text("abc", min_size=1, max_size=3), min_size=1, max_size=3))
-def test_of_several_the_first_to_be_complete_ends_the_text(text: str, stop: list[str]) -> None:
+def test_the_first_complete_stop_string_ends_the_text(text: str, stop: list[str]) -> None:
     ends = [(text.index(string) + len(string), text.index(string)) for string in stop if string in text]
     first = min((end for end, _ in ends), default=None)
     expected = (text, False) if first is None else (text[: min(at for end, at in ends if end == first)], True)

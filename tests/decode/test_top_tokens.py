@@ -1,4 +1,4 @@
-"""The short cuts of the search equal the plain functions of torch."""
+"""The optimized functions of the search equal those of torch."""
 
 import math
 
@@ -10,7 +10,7 @@ from saccade.decode.search import log_sum_exp, top_tokens
 
 @pytest.mark.parametrize("vocabulary", [5, 4095, 4096, 4223])
 @pytest.mark.parametrize("forbidden", [False, True])
-def test_the_best_tokens_are_those_of_topk(vocabulary, forbidden):
+def test_top_tokens_equals_topk(vocabulary, forbidden):
     torch.manual_seed(vocabulary)
     logits = torch.randperm(6 * vocabulary).float().view(6, vocabulary)
     logits[0, -1] = logits[1, 0] = 1e6  # the last token stands in no whole group
@@ -24,6 +24,6 @@ def test_the_best_tokens_are_those_of_topk(vocabulary, forbidden):
 
 
 @pytest.mark.parametrize("rows", [1, 8, 19])
-def test_the_total_is_that_of_logsumexp(rows):
+def test_log_sum_exp_equals_torch(rows):
     logits = 50 * torch.randn(rows, 301)
     torch.testing.assert_close(log_sum_exp(logits), logits.logsumexp(-1, keepdim=True))

@@ -36,7 +36,7 @@ class Config:
         default_factory=lambda: TransformerConfig(dim=16, depth=1, heads=2, hidden=32, position="none")
     )
     walkers: int = 256
-    """environments that are stepped side by side"""
+    """environments that are stepped in parallel"""
     critic_lr: float = 0.01
     """learning rate of the critic"""
     penalty: float = 0.01
@@ -53,7 +53,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Steps:
-    """One step of every walker: what was seen (B, C), done (B,), earned (B,) and seen next (B, C)."""
+    """One step of every walker: observations (B, C), actions (B,), rewards (B,) and next observations (B, C)."""
 
     cells: Tensor
     actions: Tensor
@@ -74,12 +74,12 @@ class Steps:
         return [f"walker {number} of step {self.step}" for number in range(len(self.actions))]
 
     def to(self, device: Any) -> Steps:
-        tensors = (one.to(device) for one in (self.cells, self.actions, self.rewards, self.following))
+        tensors = (tensor.to(device) for tensor in (self.cells, self.actions, self.rewards, self.following))
         return Steps(*tensors, self.step)
 
 
 class Reader(nn.Module):
-    """Cells (B, C) through a Transformer to a few numbers (B, N)."""
+    """Transformer from cells (B, C) to outputs (B, N)."""
 
     def __init__(self, config: TransformerConfig, outputs: int) -> None:
         super().__init__()
@@ -94,7 +94,7 @@ class Reader(nn.Module):
 
 
 class Policy(Reader):
-    """Says how likely each action is."""
+    """Policy network: logits of the actions."""
 
     updates: Tensor
 
@@ -107,7 +107,7 @@ class Policy(Reader):
         return self.read(cells, states) / self.temperature
 
     def forward(self, cells: Tensor, actions: Tensor, advantages: Tensor) -> Tensor:
-        """The policy gradient loss, with a bonus for trying things."""
+        """Return the policy gradient loss with an entropy bonus."""
         self.updates += 1
         log_probs = self.logits(cells).log_softmax(-1)
         entropy = -(log_probs.exp() * log_probs).sum(-1)
@@ -115,19 +115,19 @@ class Policy(Reader):
 
 
 class Critic(Reader):
-    """Says what a situation is worth."""
+    """Value network: the expected return of a state."""
 
     def forward(self, cells: Tensor, returns: Tensor, penalty: float) -> Tensor:
-        """The squared error, with a penalty on the slope of the value between two situations."""
+        """Return the squared error with a gradient penalty."""
         with twice_differentiable():
             one_hot = F.one_hot(cells.long(), 3).float().requires_grad_()
             values = self.head(self.encoder(self.cell(one_hot)).flatten(1))[:, 0]
-            (slope,) = torch.autograd.grad(values.sum(), one_hot, create_graph=True)
-            return F.mse_loss(values, returns) + penalty * slope.square().sum((1, 2)).mean()
+            (grad,) = torch.autograd.grad(values.sum(), one_hot, create_graph=True)
+            return F.mse_loss(values, returns) + penalty * grad.square().sum((1, 2)).mean()
 
 
 class Corridor(core.Source):
-    """Walkers in corridors; every step goes on from where the one before ended."""
+    """Walkers in corridors; every step continues from the state of the previous one."""
 
     def __init__(self, policy: Policy, walkers: int, seed: int) -> None:
         self._policy, self._generator = policy, torch.Generator().manual_seed(seed)
@@ -237,7 +237,7 @@ class Task(core.Task):
 
     @torch.no_grad()
     def evaluate(self, split: Split, *, quick: bool = False, progress: Progress = ignore_progress) -> Evaluation:
-        """Every pair of positions once, greedily."""
+        """Evaluate the greedy policy on every pair of positions."""
         walker = torch.arange(CELLS).repeat_interleave(CELLS)
         goal = torch.arange(CELLS).repeat(CELLS)
         apart = walker != goal
@@ -282,7 +282,7 @@ class Task(core.Task):
 
 
 def observe(walker: Tensor, goal: Tensor) -> Tensor:
-    """What walkers see: the cells (B, C) of their corridors."""
+    """Return the observations of walkers: the cells (B, C) of their corridors."""
     cells = torch.full((len(walker), CELLS), EMPTY)
     cells.scatter_(1, goal[:, None], GOAL)
     cells.scatter_(1, walker[:, None], WALKER)
@@ -294,7 +294,7 @@ SETTINGS: list[str] = []
 
 
 def write_data(folder: Path) -> Path:
-    """An environment needs no data; the file names it."""
+    """Write a data file; the environment needs only its name."""
     path = folder / "corridor.txt"
     path.write_text("corridor\n")
     return path

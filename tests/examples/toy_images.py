@@ -38,7 +38,7 @@ class Config:
         default_factory=lambda: TransformerConfig(dim=16, depth=1, heads=2, hidden=32, position="none")
     )
     batch_size: int = 16
-    """images of one step"""
+    """images per step"""
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class ImageBatch:
 
 
 class Classifier(nn.Module):
-    """Patches through a Transformer; its outputs together are classified."""
+    """Transformer over patches, with a classifier on its concatenated outputs."""
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
@@ -95,7 +95,7 @@ class Classifier(nn.Module):
         self.head = nn.Linear(GRID * GRID * config.dim, len(LABELS))
 
     def forward(self, pixels: Tensor, labels: Tensor | None = None, *, states: list[Tensor] | None = None) -> Tensor:
-        """Logits (B, 2) of images (B, H, W), or the mean loss where labels (B,) are given."""
+        """Return logits (B, 2) of images (B, H, W), or the mean loss if labels (B,) are given."""
         x = (pixels.to(self.head.weight.dtype) / 255).unfold(1, PATCH, PATCH).unfold(2, PATCH, PATCH)  # (B, G, G, P, P)
         x = patch_embeddings(self.patches(x.flatten(3).flatten(1, 2)))  # (B, G * G, D)
         logits: Tensor = self.head(self.encoder(x, states=states).flatten(1))
@@ -202,7 +202,7 @@ class Task(core.Task):
 
 
 def _pixels(image: bytes | Tensor) -> Tensor:
-    """The grey pixels (H, W) of an input."""
+    """Return the grey pixels (H, W) of an input."""
     if isinstance(image, Tensor):
         return image[0]
     with Pillow.open(io.BytesIO(image)) as opened:
@@ -215,7 +215,7 @@ SETTINGS: list[str] = []
 
 
 def write_data(folder: Path) -> Path:
-    """Noise with a bright square somewhere."""
+    """Write images of noise with a bright square."""
     generator = np.random.default_rng(5)
     pixels = generator.integers(0, 80, (240, SIZE, SIZE), dtype=np.uint8)
     labels = generator.integers(0, 2, 240)

@@ -79,7 +79,7 @@ def test_r21_a_constant_vector_has_norm_a_times_root_d(width):
 
 
 def entropy_and_gradient(score, width, keys=16):
-    """Mean entropy of the weights, and mean size of their slope with respect to the scores."""
+    """Return the mean entropy of the weights, and the mean norm of their gradient with respect to the scores."""
     q, k = torch.randn(500, 1, width), torch.randn(500, keys, width)
     e = score(q, k).requires_grad_()
     a = softmax(e, None)

@@ -77,7 +77,7 @@ def test_r38_an_appended_position_trains_and_none_cannot():
     assert loss_after_training("none") == pytest.approx(math.log(6), abs=1e-3)
 
 
-def test_t12_a_position_is_learned_or_not_as_one_chooses():
+def test_t12_learned_positions_are_optional():
     assert [p.shape for p in Learned(20, 512).parameters()] == [(20, 512)]
     assert list(Sinusoidal(512).parameters()) == []
 

@@ -82,7 +82,7 @@ def test_r30_shuffling_the_inputs_shuffles_the_outputs():
     assert (turned(x[:, shuffle]) - turned(x)[:, shuffle]).abs().max() > 1e-4
 
 
-def test_r31_a_later_token_moves_no_earlier_output():
+def test_r31_a_later_token_changes_no_earlier_output():
     attention, x = Attention(16, 4), torch.randn(1, 8, 16)
     before = attention(x, mask=Causal())
     for position in range(8):
@@ -94,7 +94,7 @@ def test_r31_a_later_token_moves_no_earlier_output():
 
 
 def contributions(attention, x):
-    """What each head alone adds to the output: its weighted values through its own columns of W_O."""
+    """Return the contribution of each head to the output: its weighted values through its own columns of W_O."""
     with watch(attention) as maps:
         attention(x)
     values = attention.qkv(x).chunk(3, dim=-1)[2].unflatten(-1, (attention.heads, -1)).transpose(1, 2)
@@ -113,7 +113,7 @@ def test_r32_split_attend_concatenate_and_w_o(heads, width):
     torch.testing.assert_close(parts.sum(1) + attention.out.bias, attention(x), atol=1e-5, rtol=1e-5)
 
 
-def test_r32_switching_a_head_off_costs_loss():
+def test_r32_ablating_a_head_increases_the_loss():
     """The target is what all heads say together; without one of them the loss is what that head contributed."""
     attention, x = Attention(16, 4).requires_grad_(False), torch.randn(2, 6, 16)
     target, parts = attention(x), contributions(attention, x)

@@ -105,7 +105,7 @@ def test_r08_an_rnn_with_one_vector_translates_and_stops(tmp_path, monkeypatch):
     assert ends_on_stop(model, "we are eating bread")
 
 
-def test_r10_additive_weights_are_a_distribution_and_are_learnt_without_being_told():
+def test_r10_additive_weights_are_a_distribution_and_are_learned_without_supervision():
     config = RecurrentConfig(dim=8, hidden=10, score="additive")
     model = lively(build(Seq2SeqConfig(architecture="rnn+attention", rnn=config), Vocabularies(9, 9)))
     source, keep, ids = torch.randint(2, 9, (2, 5)), torch.ones(2, 5, dtype=torch.bool), torch.randint(2, 9, (2, 4))
@@ -162,7 +162,7 @@ def test_r44_from_a_file_of_pairs_to_machine_learning(tmp_path, monkeypatch, arc
 
 
 @torch.no_grad()
-def test_r49_one_block_is_repeated_and_each_token_says_when_it_is_done():
+def test_r49_one_block_is_repeated_and_each_token_halts_adaptively():
     counts = set()
     for depth in (1, 2, 6):
         config = UniversalConfig(dim=16, heads=2, hidden=24, depth=depth, decoder_depth=depth)

@@ -25,7 +25,7 @@ def test_r48_sizes_that_were_published_fall_into_their_rows():
     assert news[3] == "your data     in 10^2-10^3, out 10^1, 10^2 examples"
 
 
-def test_r48_what_can_translate_can_summarise(tmp_path):
+def test_r48_every_translation_architecture_can_summarise(tmp_path):
     """If you can use sequence to sequence you can use a Transformer: one task, every architecture, the same data."""
     assert issubclass(Task, translation.Task)
     draw = random.Random(0)

@@ -16,7 +16,7 @@ def copy(target, source):
     target.data.copy_(source)
 
 
-def test_gpt2_gives_the_logits_of_transformers():
+def test_gpt2_has_the_logits_of_transformers():
     theirs = transformers.GPT2LMHeadModel(
         transformers.GPT2Config(
             n_layer=3, n_embd=24, n_head=4, n_positions=16, vocab_size=50, bos_token_id=None, eos_token_id=None
@@ -56,7 +56,7 @@ def neighbours(weight, heads):
     return halves.transpose(1, 2).reshape(rows, width)
 
 
-def test_llama_gives_the_logits_of_transformers():
+def test_llama_has_the_logits_of_transformers():
     theirs = transformers.LlamaForCausalLM(
         transformers.LlamaConfig(
             hidden_size=24,

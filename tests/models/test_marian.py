@@ -35,7 +35,7 @@ def marian(activation, *, sharpness=0.35):
         pad_token_id=PAD,
         eos_token_id=END,
         decoder_start_token_id=PAD,
-        forced_eos_token_id=None,  # ours never forces the end: an output that is cut says so
+        forced_eos_token_id=None,  # ours never forces the end: a truncated output is marked as such
         max_position_embeddings=64,
         max_length=None,
     )
@@ -44,7 +44,7 @@ def marian(activation, *, sharpness=0.35):
     for name, parameter in model.named_parameters():
         if "embed_positions" not in name:
             torch.nn.init.normal_(parameter, mean=1.0 if "norm.weight" in name else 0.0, std=sharpness)
-    # Marian is never to write its padding; ours has no such rule, so the model itself must not want it.
+    # transformers never generates padding; ours has no such rule, so the model itself must not predict it.
     model.final_logits_bias.zero_()
     return model
 
@@ -61,7 +61,7 @@ def stacked(ours, *theirs):
 
 
 def translator(theirs, activation):
-    """Our Translator with the weights of a Marian."""
+    """Return our Translator with the weights of a Marian model."""
     published = TRANSLATION["base"]["model"]["transformer"]
     shape = {"dim": 24, "depth": 2, "decoder_depth": 3, "heads": 4, "hidden": 40, "activation": activation}
     ours = Translator(TranslatorConfig(**{**published, **shape}), Vocabularies(VOCABULARY, VOCABULARY, joint=True))

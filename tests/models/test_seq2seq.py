@@ -415,7 +415,7 @@ def test_a_tie_is_one_tensor_with_the_source_only_where_the_vocabulary_is_joint(
 
 
 @pytest.mark.parametrize(("name", "count"), [("rnn", 0), ("additive", 1), ("convolution", 2), ("transformer", 6)])
-def test_an_architecture_has_the_attention_it_is_named_for(name, count):
+def test_an_architecture_has_the_expected_number_of_attention_layers(name, count):
     assert sum(isinstance(module, Attention) for module in make(name).modules()) == count
 
 

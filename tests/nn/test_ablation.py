@@ -77,7 +77,7 @@ def test_an_unknown_layer_or_head_is_refused(attention):
         ablated(attention, [Ablation("", 3)])
 
 
-def test_inputs_can_be_replaced_and_come_back():
+def test_embeddings_are_patched_only_inside_the_block():
     model = GPT(GPTConfig(dim=8, depth=1, heads=2, hidden=8, init="gpt2"), 10).eval()
     ids = torch.tensor([[1, 2, 3]])
     seen = []

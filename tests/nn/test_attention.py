@@ -1,4 +1,4 @@
-"""Attention: equal to torch's own layer, exact about who sees whom, and never NaN."""
+"""Attention: equal to torch's own layer, exact masks, and never NaN."""
 
 import math
 
@@ -132,7 +132,7 @@ def test_grouped_heads_are_full_heads_that_share_keys_and_values(kv_heads):
     share=st.sampled_from([1, 2]),
 )
 def test_any_shape_equals_the_explicit_weights(rows, tokens, heads, width, share):
-    """The fused kernel gives what softmax(score(q, k)) v gives when every step is written out."""
+    """The fused kernel equals the explicit computation of softmax(score(q, k)) v."""
     heads = heads * share
     attention = Attention(heads * width, heads, kv_heads=heads // share).double()
     x = torch.randn(rows, tokens, heads * width, dtype=torch.double)
@@ -191,8 +191,8 @@ def test_weights_sum_to_one_and_are_exactly_zero_where_masked(seed):
 
 
 @pytest.mark.parametrize("score", SCORES)
-def test_a_query_that_may_see_nothing_gets_exactly_zero_and_zero_gradient(score):
-    """Node 2 sees nobody: what reaches the output layer is 0, so what leaves it is the bias of that layer."""
+def test_a_query_without_visible_keys_gets_zero_output_and_zero_gradient(score):
+    """Node 2 sees no node: the input of the output layer is 0, so its output is the bias."""
     adjacency = torch.rand(4, 4) < 0.7
     adjacency[2], adjacency[0, 0] = False, True
     attention = Attention(DIM, HEADS, score=SCORES[score]())
@@ -206,7 +206,7 @@ def test_a_query_that_may_see_nothing_gets_exactly_zero_and_zero_gradient(score)
 
 
 @pytest.mark.parametrize("score", SCORES)
-def test_a_mask_that_hides_everything_gives_zero_and_no_gradient_to_any_weight_before_it(score):
+def test_a_mask_without_visible_keys_returns_zero_and_no_gradient(score):
     attention = Attention(DIM, HEADS, score=SCORES[score](), bias=False)
     x = torch.randn(2, 4, DIM, requires_grad=True)
     y = attention(x, mask=Padding(torch.zeros(2, 4, dtype=torch.bool)))
@@ -243,7 +243,7 @@ def test_no_look_ahead(score):
 
 
 @pytest.mark.parametrize("score", SCORES)
-def test_garbage_in_padding_changes_nothing(score):
+def test_values_in_padding_change_nothing(score):
     attention = Attention(DIM, HEADS, score=SCORES[score]())
     x = torch.randn(2, TOKENS, DIM)
     garbage = torch.where(KEEP[..., None], x, 1e4 * torch.randn(2, TOKENS, DIM))
@@ -279,7 +279,7 @@ def test_dropout_acts_in_training_only(score):
 # --- what a person can get wrong ---
 
 
-def test_width_and_heads_that_do_not_divide_are_named():
+def test_a_width_that_heads_do_not_divide_is_refused():
     with pytest.raises(ValueError, match="dim must be a multiple of heads, but 33 is not a multiple of 2"):
         Attention(33, 2)
     with pytest.raises(ValueError, match="heads must be a multiple of kv_heads, but 4 is not a multiple of 3"):
@@ -308,7 +308,7 @@ def test_rotated_queries_to_a_memory_are_the_same_with_a_cache():
 
 
 @given(rows=st.integers(1, 3), beams=st.integers(1, 4), queries=st.integers(1, 3))
-def test_joined_beams_come_apart_again_each_beside_its_own_memory(rows, beams, queries):
+def test_joined_beams_are_split_again_in_the_same_order(rows, beams, queries):
     q = torch.randn(rows * beams, 2, queries, 3)
     joined = join_beams(q, beams)
     assert joined.shape == (rows, 2, beams * queries, 3)

@@ -1,4 +1,4 @@
-"""KVCache: with it and without it a model says the same, however the tokens arrive."""
+"""KVCache: a model returns the same with and without it, in any chunks of tokens."""
 
 import itertools
 from collections import Counter
@@ -71,7 +71,7 @@ def test_any_chunks_equal_all_at_once(sizes, shape):
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=name)
-def test_rows_of_different_lengths_go_on_each_from_its_own_end(shape):
+def test_rows_of_different_lengths_continue_from_their_own_length(shape):
     """A padded prompt, `count` real tokens a row, then a chunk with its own counts, then one token each."""
     model = make_gpt(shape)
     ids = torch.randint(VOCABULARY, (3, TOKENS))
@@ -92,8 +92,8 @@ def test_rows_of_different_lengths_go_on_each_from_its_own_end(shape):
 
 @pytest.mark.parametrize("shape", FEW, ids=name)
 @pytest.mark.parametrize("apart", [False, True])
-def test_after_reorder_each_row_goes_on_as_the_row_it_became(shape, apart):
-    """Beams branch, die and change places: row i is then what row rows[i] was."""
+def test_after_reorder_each_row_continues_as_the_row_it_replaced(shape, apart):
+    """Beams branch, end and are reordered: row i becomes what row rows[i] was."""
     model = make_gpt(shape)
     ids, rows = torch.randint(VOCABULARY, (3, 5)), torch.tensor([2, 0, 0, 1])
     count = torch.tensor([5, 2, 4]) if apart else None
@@ -146,8 +146,8 @@ def test_a_single_attention_can_be_cached_whatever_its_score():
         assert_same(torch.cat(parts, dim=1), attention(x, mask=Causal()))
 
 
-def test_memory_is_taken_once():
-    """The keys of a growing sequence stay where they are: no copy of the past for each new token."""
+def test_buffers_are_allocated_once():
+    """The keys of a growing sequence are not copied for each new token."""
     model, cache = make_gpt(FEW[0]), KVCache(6)
     model(torch.zeros(1, 2, dtype=torch.long), cache=cache)
     layer = cache.layer("0.self")
@@ -157,7 +157,7 @@ def test_memory_is_taken_once():
     assert shape == (1, 2, 6, 4)
 
 
-def test_a_full_cache_says_its_size_and_what_was_asked():
+def test_a_full_cache_reports_its_capacity_and_the_required_length():
     model, cache = make_gpt(FEW[0]), KVCache(4)
     model(torch.zeros(1, 3, dtype=torch.long), cache=cache)
     with pytest.raises(ValueError, match="a cache of capacity 4 cannot hold 5 tokens"):
@@ -183,7 +183,7 @@ def test_rows_that_share_a_memory_equal_rows_that_have_copies_of_it(shape):
     assert_same(torch.cat(parts, dim=1), copied)
 
 
-def test_a_shared_memory_stays_while_its_rows_move_and_goes_with_its_sentence():
+def test_a_shared_memory_is_kept_while_its_rows_are_reordered_and_removed_with_its_sentence():
     decoder = randomised(Transformer(TransformerConfig(dim=16, depth=2, heads=4, hidden=24), memory_dim=6))
     x, memory = torch.randn(6, 4, 16).double(), torch.randn(3, 5, 6).double()
     cache = KVCache(4)
@@ -198,7 +198,7 @@ def test_a_shared_memory_stays_while_its_rows_move_and_goes_with_its_sentence():
     assert_same(last[:, 0], decoder(moved[[4, 4]], memory[[2, 2]], mask=Causal())[:, 3])
 
 
-def test_what_a_layer_carries_moves_with_its_row():
+def test_the_state_of_a_layer_is_reordered_with_its_row():
     cache = KVCache(4)
     cache.layer("lstm").state = (torch.arange(3.0)[:, None], 10 * torch.arange(3.0)[:, None, None])
     cache.reorder(torch.tensor([2, 0, 0, 1]))
@@ -208,8 +208,8 @@ def test_what_a_layer_carries_moves_with_its_row():
     assert cache.layer("another").state == ()
 
 
-def test_reordering_again_and_again_takes_no_new_memory():
-    """All keys and values, and one spare that each in turn moves into."""
+def test_repeated_reordering_allocates_no_memory():
+    """Memory is that of all keys and values, and one spare buffer."""
     model, cache = make_gpt(FEW[0]), KVCache(8)
     places = set()
     model(torch.zeros(3, 1, dtype=torch.long), cache=cache)
@@ -221,8 +221,8 @@ def test_reordering_again_and_again_takes_no_new_memory():
     assert len(places) == 2 * len(cache._layers) + 1
 
 
-def test_what_the_memory_held_before_does_not_matter():
-    """New memory filled with nan, as torch does on demand: rows of different lengths leave places open."""
+def test_uninitialized_memory_is_never_read():
+    """New memory is filled with nan: rows of different lengths leave positions unwritten."""
     model, ids = make_gpt(FEW[0]), torch.randint(VOCABULARY, (2, 5))
     whole = model(ids)
     torch.use_deterministic_algorithms(True)
@@ -242,7 +242,7 @@ def test_what_the_memory_held_before_does_not_matter():
 
 @pytest.mark.parametrize("shape", SHAPES, ids=name)
 @pytest.mark.parametrize("capacities", [(TOKENS + 3, TOKENS + 3), (7, TOKENS + 3), (TOKENS + 3, 7)])
-def test_rows_that_join_go_on_each_from_its_own_end(shape, capacities):
+def test_joined_rows_continue_from_their_own_length(shape, capacities):
     """Two rows of 4 tokens, one of 2 (or 4) joins; later the first leaves; each is as if it were alone."""
     model = make_gpt(shape)
     ids = torch.randint(VOCABULARY, (3, TOKENS))

@@ -78,7 +78,7 @@ def saved_bytes(attention, x, mask):
     return sum(sizes.values())
 
 
-def test_memory_and_time_of_near_attention_grow_with_the_length_and_not_its_square():
+def test_memory_and_time_of_local_attention_are_linear_in_the_length():
     attention = Attention(16, 2)
     rows = {tokens: torch.randn(1, tokens, 16) for tokens in (1024, 4096)}
     kept = {tokens: saved_bytes(attention, x, CausalWindow(64)) for tokens, x in rows.items()}
@@ -101,7 +101,7 @@ def test_memory_and_time_of_near_attention_grow_with_the_length_and_not_its_squa
 # --- the past, shortened ---
 
 
-def test_a_window_is_seen_from_its_last_token_on_and_the_null_key_always():
+def test_a_window_is_visible_from_its_last_token_and_the_null_key_always():
     allowed = CompressedCausal(3).allow(torch.arange(7)[None], torch.arange(4))[0]
     assert [row.nonzero().flatten().tolist() for row in allowed] == [
         *[[0], [0], [0, 1]],
@@ -141,7 +141,7 @@ def test_a_window_of_one_is_refused():
 
 @pytest.mark.parametrize("stride", [2, 3, 5])
 @torch.no_grad()
-def test_rows_of_different_lengths_go_on_from_a_cache_and_change_places(stride):
+def test_rows_of_different_lengths_continue_from_a_cache_and_are_reordered(stride):
     attention = compressed(stride=stride, kv_heads=1)
     first, lengths = torch.randn(3, 7, 8, dtype=torch.float64), [7, 2, 5]
     written = [row[:length] for row, length in zip(first, lengths, strict=True)]
@@ -178,7 +178,7 @@ def test_the_probe_shows_the_weights_of_the_windows():
 
 @pytest.mark.parametrize("stride", [2, 3])
 @torch.no_grad()
-def test_memory_that_no_row_has_written_is_never_read(stride):
+def test_uninitialized_memory_is_never_read(stride):
     """New memory filled with nan, as torch does on demand; rows of different lengths are reordered at every step.
 
     Reordering moves the used part into new memory. Later the longest row makes windows visible that a shorter row has

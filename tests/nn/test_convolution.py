@@ -1,4 +1,4 @@
-"""Convolution: the formula, how far it sees, and that padding is nothing."""
+"""Convolution: its formula, receptive field and padding."""
 
 import math
 
@@ -26,7 +26,7 @@ def test_a_convolution_equals_a_plain_loop(width, tokens, causal):
 
 
 @given(depth=st.integers(1, 4), width=st.sampled_from([2, 3, 5]), causal=st.booleans())
-def test_a_stack_sees_as_far_as_it_says(depth, width, causal):
+def test_a_stack_has_its_documented_receptive_field(depth, width, causal):
     width = width if causal else width | 1
     stack = ConvolutionStack(3, depth, width, causal=causal).double()
     assert stack.receptive_field == 1 + depth * (width - 1)
@@ -46,7 +46,7 @@ def test_a_stack_adds_each_layer_and_keeps_the_variance():
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_padding_counts_as_beyond_the_edge(causal):
+def test_padding_equals_the_end_of_the_sequence(causal):
     stack = ConvolutionStack(3, 3, 3, causal=causal).double()
     x = torch.randn(1, 7, 3).double()
     keep = (torch.arange(7) < 4)[None]
@@ -55,7 +55,7 @@ def test_padding_counts_as_beyond_the_edge(causal):
     torch.testing.assert_close(padded[:, :4], stack(x[:, :4]), atol=1e-12, rtol=1e-12)
 
 
-def test_an_even_width_has_no_centre():
+def test_an_even_kernel_size_is_refused():
     with pytest.raises(ValueError, match="kernel_size must be odd for a centred convolution, but is 4"):
         Convolution(3, 4)
     assert Convolution(3, 4, causal=True)(torch.randn(1, 5, 3)).shape == (1, 5, 3)

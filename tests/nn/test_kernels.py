@@ -42,7 +42,7 @@ def test_rotate_pairs_equals_its_formula_and_its_numerical_gradient(rows, tokens
     assert gradcheck(lambda x: rotate_pairs(x, angle), x)
 
 
-def test_rotate_pairs_takes_a_view_with_gaps_and_leaves_it_unchanged():
+def test_rotate_pairs_accepts_a_strided_view_and_does_not_change_it():
     """q and k are slices of one product of q, k and v."""
     wide = torch.randn(2, 3, 2, 12, dtype=torch.double)
     before, view, angle = wide.clone(), wide[..., 2:6], unit(1, 3, 1, 2)
@@ -50,7 +50,7 @@ def test_rotate_pairs_takes_a_view_with_gaps_and_leaves_it_unchanged():
     assert torch.equal(wide, before)
 
 
-def test_rotate_pairs_takes_a_gradient_that_is_one_number_spread_out():
+def test_rotate_pairs_accepts_an_expanded_scalar_gradient():
     """The gradient of a sum is such a tensor."""
     x, angle = torch.randn(2, 3, 1, 4, dtype=torch.double, requires_grad=True), unit(1, 3, 1, 2)
     (gradient,) = torch.autograd.grad(rotate_pairs(x, angle).sum(), x)
@@ -96,14 +96,14 @@ def test_a_second_derivative_is_refused_rather_than_wrong(kernel):
 
 
 @pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16])
-def test_rms_normalize_does_not_overflow_in_short_numbers(kind):
+def test_rms_normalize_does_not_overflow_in_half_precision(kind):
     x = (12 * torch.randn(5, 768)).to(kind)
     y = rms_normalize(x)
     assert y.dtype == kind
     torch.testing.assert_close(y.float().square().mean(-1).sqrt(), torch.ones(5), atol=5e-3, rtol=0)
 
 
-def test_dropout_drops_its_share_keeps_the_mean_and_follows_the_seed():
+def test_dropout_has_its_probability_keeps_the_mean_and_follows_the_seed():
     x = torch.ones(500, 401)
     torch.manual_seed(3)
     y = dropout(x, 0.1, True)
@@ -115,7 +115,7 @@ def test_dropout_drops_its_share_keeps_the_mean_and_follows_the_seed():
     assert not torch.equal(dropout(x, 0.1, True), y)
 
 
-def test_dropout_has_the_gradient_of_what_it_kept_and_does_nothing_when_settled():
+def test_dropout_has_the_gradient_of_the_kept_values_and_does_nothing_in_eval_mode():
     x = torch.randn(7, 5, requires_grad=True)
     y = dropout(x, 0.5, True)
     (gradient,) = torch.autograd.grad(y.sum(), x)
@@ -141,7 +141,7 @@ def test_token_loss_equals_the_cross_entropy_of_all_logits(rows, smoothing):
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_consistent_loss_is_the_cross_entropy_and_both_divergences_of_r_drop(smoothing):
+def test_rdrop_loss_is_the_cross_entropy_and_both_kl_divergences(smoothing):
     features = torch.randn(2 * 5, 6, dtype=torch.double, requires_grad=True)
     weight = torch.randn(11, 6, dtype=torch.double, requires_grad=True)
     labels = torch.randint(11, (5,)).repeat(2)
@@ -157,7 +157,7 @@ def test_consistent_loss_is_the_cross_entropy_and_both_divergences_of_r_drop(smo
         torch.testing.assert_close(mine, other)
 
 
-def test_consistent_loss_of_equal_readings_is_the_plain_loss():
+def test_rdrop_loss_of_equal_passes_is_the_cross_entropy():
     features, weight, labels = torch.randn(5, 6).repeat(2, 1), torch.randn(11, 6), torch.randint(11, (5,)).repeat(2)
     torch.testing.assert_close(
         rdrop_loss(features, weight, labels, 0.1, 5.0), token_loss(features, weight, labels, 0.1)
@@ -228,7 +228,7 @@ def test_a_gradient_penalty_through_a_transformer_equals_torchs_own_layers(norm_
 
 @pytest.mark.parametrize("shape", [{}, {"kv_heads": 1, "activation": "swiglu", "norm": "rms"}, {"dropout": 0.3}])
 def test_a_gradient_penalty_through_every_kind_of_layer_is_the_numerical_derivative(shape):
-    """The house's own layers: rotary positions, cosine scores, squared ReLU, RMS norms, dropout, a causal mask."""
+    """The default layers: rotary positions, cosine scores, squared ReLU, RMS norms, dropout, a causal mask."""
     torch.manual_seed(1)
     model = Transformer(TransformerConfig(dim=8, depth=2, heads=2, hidden=12, **shape)).double()
     for parameter in model.parameters():
@@ -252,14 +252,14 @@ def test_a_gradient_penalty_through_every_kind_of_layer_is_the_numerical_derivat
     assert (grad * direction).sum().item() == pytest.approx((above - below) / (2 * step), rel=1e-4, abs=1e-6)
 
 
-def test_outside_a_second_derivative_raises_instead_of_being_wrong():
+def test_outside_twice_differentiable_a_second_derivative_raises():
     model = Transformer(TransformerConfig(dim=8, depth=1, heads=2, hidden=12)).double()
     x = torch.randn(2, 4, 8, dtype=torch.double, requires_grad=True)
     with pytest.raises(RuntimeError):
         penalty(lambda x: model(x).square(), x).backward()
 
 
-def test_the_plain_operations_give_the_same_output():
+def test_the_plain_operations_return_the_same_output():
     model = Transformer(TransformerConfig(dim=8, depth=2, heads=2, hidden=12)).double()
     for parameter in model.parameters():
         nn.init.normal_(parameter, std=0.4)

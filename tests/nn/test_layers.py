@@ -1,4 +1,4 @@
-"""Layers that act on each vector alone: norms, feed-forward, residual, first weights."""
+"""Position-wise layers: norms, feed-forward, residual connection, weight initialization."""
 
 import math
 
@@ -47,7 +47,7 @@ def test_rms_norm_equals_its_formula(width, scale):
     torch.testing.assert_close(RMSNorm(width, gain=False)(x), expected / norm.weight, atol=1e-10, rtol=1e-10)
 
 
-def test_the_three_norms_are_made_by_name():
+def test_the_three_norms_are_built_by_name():
     assert list(dict(make_norm("layer", 4).named_parameters())) == ["weight", "bias"]
     assert list(dict(make_norm("layer", 4, bias=False).named_parameters())) == ["weight"]
     assert list(dict(make_norm("rms", 4).named_parameters())) == ["weight"]
@@ -68,7 +68,7 @@ def test_feed_forward_is_two_linear_layers_with_an_activation_between(activation
     torch.testing.assert_close(feed(x), inner @ feed.down.weight.T + feed.down.bias, atol=1e-6, rtol=1e-6)
 
 
-def test_swiglu_multiplies_two_linear_images():
+def test_swiglu_multiplies_two_linear_projections():
     feed = FeedForward(6, 10, "swiglu", bias=False)
     x = torch.randn(2, 3, 6)
     gate, value = feed.up.weight.chunk(2)
@@ -83,14 +83,14 @@ def test_feed_forward_treats_each_vector_alone(rows, tokens):
     torch.testing.assert_close(feed(x).flatten(0, 1), alone, atol=1e-12, rtol=1e-12)
 
 
-def test_residual_normalises_before_or_after():
+def test_residual_normalizes_before_or_after():
     norm, function, x = nn.LayerNorm(6), nn.Linear(6, 6), 3 * torch.randn(2, 4, 6)
     torch.testing.assert_close(Residual(norm)(x, function), x + function(norm(x)))
     torch.testing.assert_close(Residual(norm, norm_first=False)(x, function), norm(x + function(x)))
 
 
 @pytest.mark.parametrize("norm_first", [True, False])
-def test_residual_dropout_never_drops_the_way_past(norm_first):
+def test_residual_dropout_never_drops_the_skip_connection(norm_first):
     residual = Residual(nn.Identity(), norm_first=norm_first, dropout=0.5)
     x = torch.randn(4, 50)
     change = (residual(x, torch.ones_like) - x).round(decimals=4)
@@ -110,7 +110,7 @@ def make_block():
     return nn.ModuleDict({**block, "table": nn.Embedding(200, 200)})
 
 
-def test_weights_begin_so_that_every_block_is_the_identity():
+def test_zero_residual_initializes_every_block_as_the_identity():
     model = make_block()
     initialize_zero_residual(model)
     deviations = {name: module.weight.std().item() for name, module in model.items()}
@@ -119,7 +119,7 @@ def test_weights_begin_so_that_every_block_is_the_identity():
     assert all((model[name].bias == 0).all() for name in ("up", "out", "down", "head"))
 
 
-def test_weights_begin_as_gpt2_with_outputs_of_blocks_scaled_down_by_depth():
+def test_gpt2_initialization_scales_block_outputs_by_depth():
     model = make_block()
     initialize_gpt2(model, depth=8)
     deviations = {name: module.weight.std().item() for name, module in model.items()}
@@ -128,6 +128,6 @@ def test_weights_begin_as_gpt2_with_outputs_of_blocks_scaled_down_by_depth():
     assert all((model[name].bias == 0).all() for name in ("up", "out", "down", "head"))
 
 
-def test_a_norm_that_does_not_exist_is_named():
+def test_an_unknown_norm_is_refused():
     with pytest.raises(ValueError, match="norm must be layer, rms or plain_rms, but is 'batch'"):
         make_norm("batch", 4)

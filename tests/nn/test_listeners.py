@@ -1,4 +1,4 @@
-"""Listeners hear what a module emits in their own context, and no hook is left on the model."""
+"""Listeners receive what a module emits in their own context, and no hook is left on the model."""
 
 import threading
 

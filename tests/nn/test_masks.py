@@ -1,4 +1,4 @@
-"""Masks: each class against a plain double loop, and what the kernel is given for it."""
+"""Masks: each class against a plain double loop, and its lowered form."""
 
 import pytest
 import torch
@@ -53,7 +53,7 @@ def test_a_mask_equals_its_rule_for_every_row_query_and_key(name):
 
 
 @pytest.mark.parametrize("name", RULES)
-def test_positions_go_on_after_earlier_tokens(name):
+def test_positions_continue_after_cached_tokens(name):
     """Two queries that follow four cached tokens are the positions 4 and 5."""
     mask, rule = RULES[name]
     lowered = mask.lower(2, TOKENS, 4, CPU)
@@ -61,7 +61,7 @@ def test_positions_go_on_after_earlier_tokens(name):
 
 
 @pytest.mark.parametrize("name", RULES)
-def test_rows_may_start_apart(name):
+def test_rows_may_have_different_starts(name):
     mask, rule = RULES[name]
     starts = torch.tensor([0, 4, 2])
     lowered = mask.lower(2, TOKENS, starts, CPU)
@@ -77,7 +77,7 @@ def test_a_slice_of_the_rows_is_a_slice_of_the_mask(name):
 
 
 @pytest.mark.parametrize("name", RULES)
-def test_what_the_kernel_gets_is_the_mask_except_for_empty_queries(name):
+def test_the_kernel_mask_equals_the_mask_except_for_empty_queries(name):
     """A softmax over nothing is NaN: a query without keys gets no mask, and its output is set to zero afterwards."""
     mask, rule = RULES[name]
     lowered = mask.lower(TOKENS, TOKENS, 0, CPU)
@@ -119,14 +119,14 @@ def test_masks_combine_as_and(names):
     assert torch.equal(seen(mask.lower(TOKENS, TOKENS, 0, CPU), TOKENS, TOKENS), expected)
 
 
-def test_combining_nothing_is_nothing_and_one_mask_is_itself():
+def test_combining_no_masks_returns_none_and_one_mask_itself():
     causal = Causal()
     assert combine(None, None) is None
     assert combine(None, causal) is causal
     assert isinstance(causal & Window(2), Intersection)
 
 
-def test_a_mask_of_ones_own_must_say_who_sees_whom():
+def test_a_custom_mask_must_implement_allow():
     class Odd(Mask):
         pass
 

@@ -1,4 +1,4 @@
-"""Packed copies give what the model gives, and leave the model as it was."""
+"""Packed copies return the same as the model, and do not change it."""
 
 import threading
 
@@ -46,7 +46,7 @@ def test_the_result_is_the_same(model, shape):
     torch.testing.assert_close(tail, expected[..., :1, :], atol=1e-5, rtol=1e-5)
 
 
-def test_the_model_is_not_touched_and_the_copy_shares_its_parameters(model):
+def test_the_model_is_not_changed_and_the_copy_shares_its_parameters(model):
     before = everything(model)
     copy = pack(model, 8)
     assert everything(model) == before

@@ -1,4 +1,4 @@
-"""Positions: the formulas, and the same vector wherever a call happens to start."""
+"""Positional encodings: their formulas, for calls with any start."""
 
 import math
 
@@ -21,7 +21,7 @@ def test_sinusoidal_is_the_published_formula_with_sines_left_and_cosines_right(p
 
 
 @pytest.mark.parametrize("make", [lambda: Sinusoidal(8), lambda: Learned(12, 8)], ids=["sinusoidal", "learned"])
-def test_a_call_that_starts_later_gives_the_later_vectors(make):
+def test_a_later_start_returns_the_later_vectors(make):
     position = make()
     whole = position(0, 12, CPU)
     assert whole.shape == (1, 12, 8)
@@ -30,7 +30,7 @@ def test_a_call_that_starts_later_gives_the_later_vectors(make):
     assert torch.equal(apart, torch.stack((whole[0, 7:10], whole[0, :3])))
 
 
-def test_learned_positions_get_the_gradient_of_their_own_place_only():
+def test_a_learned_position_gets_only_its_own_gradient():
     position = Learned(5, 4)
     position(1, 2, CPU).sum().backward()
     assert torch.equal(position.table.weight.grad, torch.tensor([0.0, 1, 1, 0, 0])[:, None].expand(5, 4))
@@ -53,7 +53,7 @@ def test_rotary_multiplies_each_pair_by_a_number_on_the_unit_circle(start, token
 
 
 @given(shift=st.integers(0, 40), first=st.integers(0, 10), second=st.integers(0, 10))
-def test_rotary_scores_depend_on_the_distance_alone(shift, first, second):
+def test_rotary_scores_depend_only_on_the_distance(shift, first, second):
     rotary = Rotary(8)
     q, k = torch.randn(1, 1, 1, 8).double(), torch.randn(1, 1, 1, 8).double()
 
@@ -63,7 +63,7 @@ def test_rotary_scores_depend_on_the_distance_alone(shift, first, second):
     torch.testing.assert_close(score(first, second), score(first + shift, second + shift), atol=1e-5, rtol=0)
 
 
-def test_rotary_keeps_lengths_and_leaves_the_first_position_alone():
+def test_rotary_preserves_norms_and_does_not_change_position_zero():
     x = torch.randn(2, 6, 3, 8)
     turned = Rotary(8)(x, 0)
     torch.testing.assert_close(turned.norm(dim=-1), x.norm(dim=-1))
@@ -71,7 +71,7 @@ def test_rotary_keeps_lengths_and_leaves_the_first_position_alone():
     assert not torch.allclose(turned[:, 1:], x[:, 1:])
 
 
-def test_rotary_rows_that_start_apart_equal_rows_that_start_alone():
+def test_rotary_rows_with_different_starts_equal_each_row_alone():
     rotary, x = Rotary(8), torch.randn(3, 4, 2, 8)
     starts = torch.tensor([9, 0, 30])
     together = rotary(x, starts)
@@ -79,14 +79,14 @@ def test_rotary_rows_that_start_apart_equal_rows_that_start_alone():
         assert torch.equal(together[row : row + 1], Rotary(8)(x[row : row + 1], start))
 
 
-def test_rotary_goes_on_beyond_the_positions_met_so_far():
+def test_rotary_extends_its_table_of_angles():
     rotary, x = Rotary(8), torch.randn(1, 10, 1, 8)
     rotary(x[:, :3], 0)
     assert torch.equal(rotary(x, 0), Rotary(8)(x, 0))
     assert torch.equal(rotary(x[:, 4:6], 4), Rotary(8)(x, 0)[:, 4:6])
 
 
-def test_rotary_angles_met_in_inference_can_be_trained_with_afterwards():
+def test_rotary_angles_cached_in_inference_mode_can_be_used_in_training():
     rotary = Rotary(4)
     with torch.inference_mode():
         rotary(torch.randn(1, 3, 1, 4), 0)
@@ -95,7 +95,7 @@ def test_rotary_angles_met_in_inference_can_be_trained_with_afterwards():
     assert x.grad.abs().sum() > 0
 
 
-def test_widths_and_places_that_do_not_fit_are_named():
+def test_invalid_widths_and_positions_are_refused():
     with pytest.raises(ValueError, match="dim must be even for sinusoidal positions, but is 7"):
         Sinusoidal(7)
     with pytest.raises(ValueError, match="the head width must be even for rotary positions, but is 5"):

@@ -1,4 +1,4 @@
-"""The probe: recorded weights equal the explicit softmax, for the context that asked and no other."""
+"""The probe: recorded weights equal the explicit softmax, only in the context of the recorder."""
 
 import gc
 import threading
@@ -120,7 +120,7 @@ def test_cross_attention_and_padding_equal_the_eager_softmax(kv_heads):
 
 @pytest.mark.parametrize("score", [Dot, lambda: Dot(1.0), Cosine, lambda: Additive(DIM // HEADS)])
 def test_weights_times_values_is_the_output(score):
-    """What is read is what the layer did, whatever its score."""
+    """Recorded weights are those of the layer, with any score."""
     attention = randomised(Attention(DIM, HEADS, score=score()))
     x = torch.randn(2, TOKENS, DIM)
     mask = Causal() & Window(4)
@@ -141,7 +141,7 @@ def test_a_query_that_sees_nothing_has_weights_zero():
 
 
 @given(first=st.integers(-2, 9), last=st.integers(-2, 9))
-def test_any_rows_are_a_slice_of_the_whole_map(first, last):
+def test_any_rows_are_a_slice_of_the_full_map(first, last):
     attention = Attention(DIM, HEADS)
     with watch(attention) as maps:
         attention(torch.randn(1, TOKENS, DIM), mask=Causal())
@@ -170,7 +170,7 @@ def test_a_map_is_not_part_of_the_graph():
 
 @pytest.mark.parametrize("shape", ["default", "one_key_head", "two_key_heads"])
 @pytest.mark.parametrize("heads", [[0], [3, 1], [2, 2, 0]])
-def test_only_the_heads_asked_for(shape, heads):
+def test_only_the_requested_heads_are_recorded(shape, heads):
     model, ids = make_gpt(shape), some_ids()
     with watch(model) as everything, watch(model, heads=heads) as chosen:
         model(ids)
@@ -244,7 +244,7 @@ def test_heads_and_cross_attention_grow_with_a_cache_too():
         torch.testing.assert_close(maps[name].rows(), whole[name].rows()[:, [3, 0]], atol=1e-6, rtol=0)
 
 
-def test_a_watch_may_begin_in_the_middle_of_a_generation():
+def test_a_watch_may_start_during_generation():
     model, ids, cache = make_gpt().double(), some_ids(), KVCache(TOKENS)
     with torch.no_grad(), watch(model) as whole:
         model(ids)
@@ -257,7 +257,7 @@ def test_a_watch_may_begin_in_the_middle_of_a_generation():
         torch.testing.assert_close(maps[name].rows(), whole[name].rows(4), atol=1e-6, rtol=0)
 
 
-def test_a_new_cache_begins_a_new_map():
+def test_a_new_cache_starts_a_new_map():
     model, ids = make_gpt(), some_ids(tokens=3)
     with torch.no_grad(), watch(model) as maps:
         for _ in range(2):
@@ -298,7 +298,7 @@ def test_a_map_follows_rows_of_different_lengths(lengths, rows):
             )
 
 
-def test_a_map_follows_a_padded_memory_when_rows_move():
+def test_a_map_follows_a_padded_memory_when_rows_are_reordered():
     config = TransformerConfig(dim=DIM, depth=1, heads=HEADS, hidden=24)
     decoder = randomised(Transformer(config, memory_dim=6)).double()
     x, memory = torch.randn(2, 3, DIM).double(), torch.randn(2, 4, 6).double()
@@ -315,7 +315,7 @@ def test_a_map_follows_a_padded_memory_when_rows_move():
 # --- who watches ---
 
 
-def test_nested_watches_each_get_their_own():
+def test_nested_watches_record_separately():
     model, first, second = make_gpt(), some_ids(), some_ids(tokens=3)
     with watch(model) as outer:
         model(first)
@@ -351,8 +351,8 @@ def test_another_model_is_not_watched():
     assert maps["decoder.0.self"].shape == (0, 0, 0, 0)
 
 
-def test_two_threads_on_one_model_never_mix():
-    """Both threads stand inside their own watch, and inside the model, at the same moments."""
+def test_two_threads_record_one_model_separately():
+    """Both threads are inside their own watch and inside the model at the same time."""
     model, both = make_gpt(), threading.Barrier(2, timeout=30)
 
     def meet(*_):
@@ -412,7 +412,7 @@ def test_a_recorder_entered_twice_records_once():
 
 
 def test_a_suspended_generator_records_no_other_calls():
-    """Two generations that take turns, and calls of the same model in between: each records its own alone."""
+    """Two interleaved generations, with other calls of the model in between: each records only its own calls."""
     model, ids = make_gpt().double(), [some_ids(rows=1), some_ids(rows=1)]
 
     def stream(number, recorder):
@@ -444,7 +444,7 @@ def test_a_suspended_generator_records_no_other_calls():
             torch.testing.assert_close(recorder[name].rows(), alone[name].rows(), atol=1e-10, rtol=0)
 
 
-def test_a_recording_begins_anew_when_rows_join_the_cache():
+def test_a_recording_restarts_when_rows_join_the_cache():
     model, ids = make_gpt().double(), some_ids(rows=3)
     cache, other = KVCache(TOKENS), KVCache(TOKENS)
     with torch.no_grad(), watch(model) as recorder:
@@ -527,7 +527,7 @@ def test_a_name_that_is_not_watched_lists_the_watched():
         maps["decoder.7.self"]
 
 
-def test_reading_before_the_model_ran_says_so():
+def test_reading_before_the_model_has_run_is_refused():
     model = make_gpt()
     message = r"no attention to read: run the model inside the watch\(\.\.\.\) block"
     with watch(model) as maps, pytest.raises(ValueError, match=message):
@@ -536,7 +536,7 @@ def test_reading_before_the_model_ran_says_so():
 
 @pytest.mark.parametrize("kv_heads", [None, 2])
 @pytest.mark.parametrize(("first", "last", "step"), [(0, None, 3), (2, 9, 2), (5, 6, 4), (1, 10, 1)])
-def test_every_few_rows_of_one_head_are_those_of_the_whole(kv_heads, first, last, step):
+def test_strided_rows_of_one_head_are_a_slice_of_the_full_map(kv_heads, first, last, step):
     attention = Attention(12, 4, kv_heads=kv_heads).eval()
     cache = KVCache(10)
     with torch.no_grad(), watch(attention) as maps:

@@ -52,7 +52,7 @@ def test_gradients_of_unrolled_and_looped_are_the_same(cell):
 
 
 @CELLS
-def test_a_sequence_can_be_read_in_two_parts(cell):
+def test_a_sequence_can_be_processed_in_two_parts(cell):
     layer = Recurrent(cell, 3, 4, depth=2).double()
     x = torch.randn(2, 6, 3).double()
     whole, last = layer(x)
@@ -103,7 +103,7 @@ def test_padding_with_a_given_state(cell):
 
 
 @CELLS
-def test_no_look_ahead_one_way_and_a_look_at_all_both_ways(cell):
+def test_unidirectional_layers_are_causal_and_bidirectional_ones_are_not(cell):
     x = torch.randn(1, 5, 3).double().requires_grad_()
     for bidirectional, reach in ((False, 3), (True, 5)):
         layer = Recurrent(cell, 3, 4, bidirectional=bidirectional).double()
@@ -111,7 +111,7 @@ def test_no_look_ahead_one_way_and_a_look_at_all_both_ways(cell):
         assert (gradient[0].abs().sum(-1) > 0).tolist() == [t < reach for t in range(5)]
 
 
-def test_what_a_recurrent_layer_cannot_do_is_named():
+def test_invalid_calls_of_a_recurrent_layer_are_refused():
     with pytest.raises(ValueError, match="cell must be one of rnn, gru, lstm, but is 'gur'"):
         Recurrent("gur", 3, 4)
     layer = Recurrent("gru", 3, 4, bidirectional=True)

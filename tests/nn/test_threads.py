@@ -1,4 +1,4 @@
-"""Two threads that watch, ablate, patch, pack and run one model at the same moments get each its own exact results."""
+"""Two threads that watch, ablate, patch, pack and run one model at the same time get their own exact results."""
 
 import threading
 

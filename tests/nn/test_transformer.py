@@ -43,7 +43,7 @@ def make(activation, norm_first, depth, memory_dim=None):
 
 
 def names(memory):
-    """Where each of our parameters lives in a layer of torch."""
+    """Return the name in torch's layer of each of our parameters."""
     sublayers = ["self", "cross", "feed"] if memory else ["self", "feed"]
     table = {"self.qkv.": "self_attn.in_proj_", "self.out.": "self_attn.out_proj."}
     table |= {"feed.up.": "linear1.", "feed.down.": "linear2."}
@@ -189,7 +189,7 @@ def test_padding_changes_nothing(tokens, extra, shape):
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_a_row_of_nothing_but_padding_is_finite_forward_and_backward(shape):
+def test_a_row_of_padding_only_is_finite_forward_and_backward(shape):
     model = make_gpt(shape).decoder
     x = torch.randn(2, 4, 16, requires_grad=True)
     y = model(x, mask=Padding(torch.tensor([[True] * 4, [False] * 4])))
@@ -227,13 +227,13 @@ def test_half_precision_stays_half(position):
     assert stack(torch.randn(1, 5, 16).half()).dtype == torch.float16
 
 
-def test_every_attention_has_a_name_that_says_layer_and_role():
+def test_every_attention_is_named_by_layer_and_role():
     stack = make("relu", True, depth=2, memory_dim=7)
     attentions = [name for name, module in stack.named_modules() if hasattr(module, "weights")]
     assert attentions == ["0.self", "0.cross", "1.self", "1.cross"]
 
 
-def test_a_config_that_does_not_divide_is_named():
+def test_a_config_whose_sizes_do_not_divide_is_refused():
     with pytest.raises(ValueError, match="dim must be a multiple of heads, but 30 is not a multiple of 4"):
         TransformerConfig(dim=30, heads=4)
     with pytest.raises(ValueError, match="heads must be a multiple of kv_heads, but 4 is not a multiple of 3"):
@@ -249,13 +249,13 @@ def test_a_config_that_does_not_divide_is_named():
         ({"dim": 9, "heads": 3, "position": "sinusoidal"}, "dim must be even for sinusoidal positions, but is 9"),
     ],
 )
-def test_a_shape_that_cannot_be_is_refused(settings, says):
+def test_an_invalid_config_is_refused(settings, says):
     with pytest.raises(ValueError, match=says):
         TransformerConfig(**settings)
 
 
 @pytest.mark.parametrize("shape", [{}, {"activation": "gelu", "norm": "layer", "position": "learned"}])
-def test_the_compiler_sees_a_whole_stack_without_a_warning(shape):
+def test_a_stack_compiles_to_one_graph_without_warnings(shape):
     """One graph, forward and backward; kernels and rotary positions are compiled as plain operations."""
     torch._dynamo.reset()
     stack = Transformer(TransformerConfig(dim=16, depth=2, heads=2, hidden=24, **shape))

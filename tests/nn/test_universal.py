@@ -1,4 +1,4 @@
-"""Universal: one layer applied again and again, halting token by token."""
+"""Universal Transformer: one layer applied repeatedly, with adaptive halting per token."""
 
 import pytest
 import torch
@@ -14,14 +14,14 @@ CONFIG = TransformerConfig(dim=8, heads=2, hidden=12)
 
 
 class Constant(nn.Module):
-    """A layer that answers with the same vector, whatever it is given."""
+    """A layer that returns the same vector for any input."""
 
     def forward(self, x, *rest):
         return torch.full_like(x, 3.0)
 
 
 class Counting(nn.Module):
-    """A layer whose answer is the number of the step, in every feature."""
+    """A layer that returns the index of the step in every feature."""
 
     def forward(self, x, memory, mask, looked, cache, name):
         return torch.full_like(x, float(name.removeprefix("step")) + 1)
@@ -81,7 +81,7 @@ def test_the_output_is_the_mean_of_the_states_weighted_by_halting():
 
 @torch.no_grad()
 @pytest.mark.parametrize(("bias", "expected"), [(20.0, 1), (-20.0, 5)])
-def test_a_token_that_is_sure_stops_at_once_and_one_that_never_is_at_the_last_step(bias, expected):
+def test_the_halting_bias_decides_between_the_first_and_the_last_step(bias, expected):
     stack, x = make(steps=5), torch.randn(2, 6, 8).double()
     nn.init.zeros_(stack.halt.weight)
     nn.init.constant_(stack.halt.bias, bias)
@@ -89,7 +89,7 @@ def test_a_token_that_is_sure_stops_at_once_and_one_that_never_is_at_the_last_st
 
 
 @torch.no_grad()
-def test_steps_are_between_one_and_the_most_and_fewer_with_a_larger_bias():
+def test_steps_are_within_bounds_and_fewer_with_a_larger_bias():
     stack, x = make(steps=6), torch.randn(4, 9, 8).double()
     means = []
     for bias in (-3.0, -1.0, 1.0, 3.0):
@@ -111,7 +111,7 @@ def test_a_lower_threshold_stops_earlier():
     assert hasty(x)[1].steps.mean() < patient(x)[1].steps.mean()
 
 
-def test_the_cost_has_a_gradient_that_asks_for_fewer_steps():
+def test_the_gradient_of_the_cost_reduces_the_steps():
     stack, x = make(steps=6), torch.randn(4, 9, 8).double()
     nn.init.zeros_(stack.halt.weight)
     nn.init.constant_(stack.halt.bias, -1.0)
@@ -132,8 +132,8 @@ def test_one_step_is_one_application_of_the_layer(norm_first):
 
 
 @torch.no_grad()
-def test_a_halted_token_keeps_its_state_while_others_go_on():
-    """With a mask that lets nobody see anybody else, a token alone gives what it gives in company."""
+def test_a_halted_token_keeps_its_state_while_others_continue():
+    """With a diagonal mask, a token has the same output alone and with others."""
     stack, x = make(steps=5, position="none", window=1), torch.randn(1, 6, 8).double()
     out, halting = stack(x)
     assert halting.steps.unique().numel() > 1
@@ -145,7 +145,7 @@ def test_a_halted_token_keeps_its_state_while_others_go_on():
 
 @torch.no_grad()
 @pytest.mark.parametrize("position", ["rotary", "sinusoidal", "learned"])
-def test_it_knows_where_a_token_stands_and_which_step_it_is(position):
+def test_the_output_depends_on_position_and_step(position):
     stack, x = make(steps=2, position=position), torch.randn(1, 5, 8).double()
     assert not torch.allclose(stack(x)[0].flip(1), stack(x.flip(1))[0])
     nowhere = make(steps=2, position="none")

@@ -1,4 +1,4 @@
-"""What the task battery needs of every task: tiny settings, generated data, and one example; of tests/examples too."""
+"""Tiny settings, generated data and one example for every task of the battery, including tests/examples."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from saccade.tasks import task_names
 EXAMPLES = [f"tests.examples.{path.stem}" for path in sorted((Path(__file__).parents[1] / "examples").glob("[!_]*.py"))]
 NAMES = [*task_names(), *EXAMPLES]
 PAIRS = [
-    *(f"model.transformer.{one}" for one in ("dim=32", "depth=1", "decoder_depth=1", "heads=2", "hidden=64")),
+    *(f"model.transformer.{setting}" for setting in ("dim=32", "depth=1", "decoder_depth=1", "heads=2", "hidden=64")),
     "search.beam=2",
     "batch_tokens=400",
 ]
@@ -44,7 +44,7 @@ OPTIONS: dict[str, dict[str, Any]] = {"language_model": {"max_new_tokens": 12}}
 
 @dataclass(frozen=True)
 class Trial:
-    """A task, and how to try it."""
+    """A task with its settings and an example."""
 
     name: str
     settings: list[str]
@@ -72,7 +72,7 @@ class Trial:
 
 
 def _format(name: str, folder: Path, lines: list[str], draw: random.Random) -> tuple[Path, list[str]]:
-    """The lines in the file format of a task."""
+    """Return the path and the lines of a file in the format of a task."""
     if name in ("translation", "summarisation"):
         return folder / "pairs.tsv", [f"{line}\t{line.upper()}" for line in lines]
     if name == "text_classification":
@@ -82,20 +82,22 @@ def _format(name: str, folder: Path, lines: list[str], draw: random.Random) -> t
         ]
     if name in ("regression", "sentence_vectors"):
         others = [line if draw.random() < 0.5 else draw.choice(lines) for line in lines]
-        rows = [f"{one}\t{two}\t{len(set(one) & set(two)) / 10}" for one, two in zip(lines, others, strict=True)]
+        pairs = zip(lines, others, strict=True)
+        rows = [f"{first}\t{second}\t{len(set(first) & set(second)) / 10}" for first, second in pairs]
         return folder / "rows.tsv", ["sentence1\tsentence2\tscore", *rows]
     if name == "tagging":
         tags = {"cat": "B-PET"}
         sentences = ([f"{word} {tags.get(word, 'O')}" for word in line.strip(".").split()] for line in lines)
         return folder / "words.conll", [line for sentence in sentences for line in (*sentence, "")]
     if name == "question_answering":
-        return folder / "questions.json", [json.dumps({"data": [_article(*one) for one in enumerate(lines)]})]
+        articles = [_article(number, line) for number, line in enumerate(lines)]
+        return folder / "questions.json", [json.dumps({"data": articles})]
     return folder / "text.txt", lines
 
 
 def _article(number: int, line: str) -> dict[str, Any]:
-    """An article of one paragraph with one question, which is answered by the word after "the"."""
+    """Return an article of one paragraph with one question, whose answer is the word after "the"."""
     start = line.find("the ") + 4
     answers = [{"text": line[start:].split()[0].strip("."), "answer_start": start}] if 4 <= start < len(line) else []
-    asked = {"id": str(number), "question": "the what?", "answers": answers, "is_impossible": not answers}
-    return {"title": str(number), "paragraphs": [{"context": line, "qas": [asked]}]}
+    question = {"id": str(number), "question": "the what?", "answers": answers, "is_impossible": not answers}
+    return {"title": str(number), "paragraphs": [{"context": line, "qas": [question]}]}

@@ -1,4 +1,4 @@
-"""What the tests of encoder tasks share: a task ready on a small file, without dropout, with a random head."""
+"""Fixtures of the tests of encoder tasks: a task with loaded data and random weights, without dropout."""
 
 import pytest
 import torch
@@ -19,7 +19,7 @@ NO_DROPOUT = ["model.dropout=0", "model.embedding_dropout=0"]
 
 @pytest.fixture
 def ready(tmp_path, monkeypatch):
-    """Return a task that is ready on a file, untrained; every weight is random, the zeros of a new head too."""
+    """Return an untrained task with the data of a file loaded; all weights are random, also those of the head."""
     monkeypatch.setenv("SACCADE_CACHE", str(tmp_path / "cache"))
 
     def make(name, data, *overrides):
@@ -42,7 +42,7 @@ def ready(tmp_path, monkeypatch):
 
 @pytest.fixture
 def predict():
-    """Return the answer of a task to one example."""
+    """Return the prediction of a task for one example."""
 
     def answer(task, inputs, **options):
         (prediction,) = task.predict([inputs], task.Options(**options))
@@ -53,7 +53,7 @@ def predict():
 
 @pytest.fixture
 def alone():
-    """Return the vectors (T, D) of one encoded text that goes through the encoder by itself, without padding."""
+    """Return the vectors (T, D) of one encoded text, encoded alone and without padding."""
 
     def read(task, encoded):
         ids, second = encoded
@@ -65,7 +65,7 @@ def alone():
 
 @pytest.fixture
 def loss_of():
-    """Return the loss of a batch, as the loop gets it."""
+    """Return the loss of a batch, as in the training loop."""
 
     def compute(task, batch):
         ((name, loss),) = task.losses(batch, task.networks())
@@ -77,7 +77,7 @@ def loss_of():
 
 @pytest.fixture
 def whole_and_parts(loss_of):
-    """Return the loss of a step at once, and what the loop makes of the same step in micro-batches."""
+    """Return the loss of a step as one batch and as micro-batches, each with its number of batches."""
 
     def losses(make, *overrides):
         whole, parts = make("micro_batches=1", *overrides), make("micro_batches=3", *overrides)
@@ -95,7 +95,7 @@ def whole_and_parts(loss_of):
 
 @pytest.fixture
 def batched_as_alone():
-    """Check that many examples at once are answered as one by one, in order, and return the answers."""
+    """Check that a batch is predicted as each example alone, in order, and return the predictions."""
 
     def check(task, examples, **options):
         together = list(task.predict(examples, task.Options(**options)))

@@ -14,7 +14,7 @@ from saccade.core import Task as Contract
 
 
 def gradients(task: Contract, networks: dict[str, torch.nn.Module], step: int) -> dict[str, torch.Tensor]:
-    """The gradients of the losses of a step, by network and parameter, added to those there are."""
+    """Return the accumulated gradients after the losses of a step, by network and parameter."""
     source = task.source(Split.TRAIN, 1)
     for before in range(step if source.state() is not None else 0):  # an environment is stepped in order
         source.at(before)

@@ -1,4 +1,4 @@
-"""A run of one's own as the base of another: two commands from raw text to a classifier."""
+"""A run as the base of another one: two commands from raw text to a classifier."""
 
 import json
 from pathlib import Path
@@ -44,7 +44,7 @@ def load(root: Path, name: str):
     return saccade.load(root / name, device="cpu").task
 
 
-def test_the_encoder_of_a_run_is_taken_over(root: Path) -> None:
+def test_the_encoder_of_a_run_is_the_base(root: Path) -> None:
     overrides = [*ENCODER, "base=book", "tune=head", "train.steps=2"]
     run = train(root, "rows.csv", "text_classification", "classes", *overrides)
     mine, base = load(root, "classes"), load(root, "book")
@@ -52,21 +52,21 @@ def test_the_encoder_of_a_run_is_taken_over(root: Path) -> None:
     assert parameters
     for name, value in base.model.bert.named_parameters():
         assert torch.equal(parameters[name], value), name
-    described = json.loads((run.path / "run.json").read_text())
-    assert described["config"]["base"] == str((root / "book").resolve())
+    run_info = json.loads((run.path / "run.json").read_text())
+    assert run_info["config"]["base"] == str((root / "book").resolve())
 
 
-def test_what_lora_learned_is_part_of_the_base(root: Path) -> None:
+def test_lora_weights_are_part_of_the_base(root: Path) -> None:
     train(root, "rows.csv", "text_classification", "changed", *ENCODER, "base=book", "tune=lora", "train.steps=2")
     train(root, "rows.csv", "text_classification", "again", *ENCODER, "base=changed", "tune=head", "train.steps=1")
     tasks = [load(root, name) for name in ("changed", "again")]
     first, second = (task.encode("the cat 3") for task in tasks)
     assert first == second
-    ((_, one),), ((_, other),) = (list(task.features([first])) for task in tasks)
-    torch.testing.assert_close(one, other, atol=1e-5, rtol=0)
+    ((_, vectors),), ((_, expected),) = (list(task.features([first])) for task in tasks)
+    torch.testing.assert_close(vectors, expected, atol=1e-5, rtol=0)
 
 
-def test_exporting_a_lora_model_leaves_it_as_it_is(root: Path) -> None:
+def test_exporting_a_lora_model_does_not_change_it(root: Path) -> None:
     overrides = [*ENCODER, "base=book", "tune=lora", "train.steps=2"]
     train(root, "rows.csv", "text_classification", "adapted", *overrides)
     task = load(root, "adapted")
@@ -78,7 +78,7 @@ def test_exporting_a_lora_model_leaves_it_as_it_is(root: Path) -> None:
     assert list(task.model.state_dict()) == names
 
 
-def test_a_task_gets_its_base_and_opens_no_run(root: Path, tmp_path: Path) -> None:
+def test_a_task_receives_its_base_and_opens_no_run(root: Path, tmp_path: Path) -> None:
     kind, base = load_task("tagging"), load(root, "book").to_pretrained()
     data = tmp_path / "words.conll"
     data.write_text("".join(f"cat B-PET\nsat{n} O\n\n" for n in range(20)))

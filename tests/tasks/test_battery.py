@@ -1,4 +1,4 @@
-"""The battery: what every task in the folder, and every example, must do on generated data; tested by existing."""
+"""The battery: tests of every task in the folder and every example, on generated data."""
 
 import dataclasses
 import json
@@ -27,8 +27,8 @@ LOOP = ["train.device=cpu", f"train.steps={STEPS}", "train.evaluate_every=10"]
 
 
 @dataclasses.dataclass(frozen=True)
-class Made:
-    """A trained run and where its data lie."""
+class TrainedRun:
+    """A trained run and its data."""
 
     trial: Trial
     data: Path
@@ -40,7 +40,7 @@ class Made:
 
     @property
     def trusted(self) -> str:
-        """The task to name when loading, where it is not built in."""
+        """The task argument of `load`, for tasks that are not built in."""
         return self.name if "." in self.name else ""
 
     def load(self) -> saccade.Model:
@@ -51,7 +51,7 @@ class Made:
 
 
 @pytest.fixture(scope="module", params=NAMES)
-def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
+def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
     trial = Trial.of(request.param)
     folder = tmp_path_factory.mktemp(trial.name)
     with pytest.MonkeyPatch.context() as patch:
@@ -60,43 +60,43 @@ def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         run = saccade.train(
             data, task=trial.name, name="run", root=folder / "runs", overrides=[*trial.settings, *LOOP], progress=False
         )
-        yield Made(trial, data, str(run.path))
+        yield TrainedRun(trial, data, str(run.path))
 
 
-def opened(made: Made) -> Task:
-    task = made.load().task
-    task.load_data(made.data)
+def opened(trained: TrainedRun) -> Task:
+    task = trained.load().task
+    task.load_data(trained.data)
     return task
 
 
-def same(one: Any, other: Any) -> bool:
-    """Whether two batches hold the same, also deep inside."""
-    if isinstance(one, torch.Tensor):
-        return torch.equal(one, other)
-    if dataclasses.is_dataclass(one):
-        return all(same(getattr(one, field.name), getattr(other, field.name)) for field in dataclasses.fields(one))
-    if isinstance(one, tuple):
-        return len(one) == len(other) and all(map(same, one, other))
-    return bool(one == other)
+def same(first: Any, second: Any) -> bool:
+    """Whether two batches are equal, including nested tensors."""
+    if isinstance(first, torch.Tensor):
+        return torch.equal(first, second)
+    if dataclasses.is_dataclass(first):
+        return all(same(getattr(first, field.name), getattr(second, field.name)) for field in dataclasses.fields(first))
+    if isinstance(first, tuple):
+        return len(first) == len(second) and all(map(same, first, second))
+    return bool(first == second)
 
 
-def test_the_config_survives_json(made: Made) -> None:
-    kind = load_task(made.name)
-    config = override(kind.Config(), made.trial.settings)
+def test_the_config_survives_json(trained: TrainedRun) -> None:
+    kind = load_task(trained.name)
+    config = override(kind.Config(), trained.trial.settings)
     assert from_json(kind.Config, json.loads(json.dumps(to_json(config)))) == config
 
 
-def test_the_task_declares_its_inputs_its_metric_and_its_unit(made: Made) -> None:
-    task = made.load().task
+def test_the_task_declares_its_inputs_its_metric_and_its_unit(trained: TrainedRun) -> None:
+    task = trained.load().task
     assert task.inputs and all(isinstance(field, Field) for field in task.inputs)
     assert isinstance(task.metric, Metric) and task.metric.higher_is_better is not None
-    assert task.unit and bind(task.inputs, [], made.trial.inputs).keys() == made.trial.inputs.keys()
+    assert task.unit and bind(task.inputs, [], trained.trial.inputs).keys() == trained.trial.inputs.keys()
     options = {field.name for field in dataclasses.fields(task.Options)}
     assert not options & {field.name for field in task.inputs}, "a name is an input or an option, never both"
 
 
-def test_a_batch_is_counted_named_and_the_same_each_time(made: Made) -> None:
-    task = opened(made)
+def test_a_batch_has_counts_and_row_names_and_is_reproducible(trained: TrainedRun) -> None:
+    task = opened(trained)
     source, again = task.source(Split.TRAIN, 1), task.source(Split.TRAIN, 1)
     assert source.per_epoch >= 1
     pure = source.state() is None
@@ -112,18 +112,18 @@ def test_a_batch_is_counted_named_and_the_same_each_time(made: Made) -> None:
     assert rows != [row for batch in (third.at(3) if pure else third.at(4)[:0]) for row in batch.rows]
 
 
-def test_losses_are_finite_scalars_of_known_networks(made: Made) -> None:
-    task = opened(made)
+def test_losses_are_finite_scalars_of_known_networks(trained: TrainedRun) -> None:
+    task = opened(trained)
     result = list(task.losses(task.source(Split.TRAIN, 1).at(0)[0], task.networks()))
     assert {network for network, _ in result} <= set(task.networks())
     assert all(loss.dim() == 0 and bool(loss.isfinite()) and loss.requires_grad for _, loss in result)
 
 
-def test_it_learns_in_twenty_steps(made: Made) -> None:
-    records = read_journal(Path(made.run) / "metrics.jsonl")
+def test_the_loss_falls_in_twenty_steps(trained: TrainedRun) -> None:
+    records = read_journal(Path(trained.run) / "metrics.jsonl")
     steps = [record for record in records if "lr_scale" in record]
     assert len(steps) == STEPS
-    task = made.load().task
+    task = trained.load().task
     assert all(record[task.unit] > 0 for record in steps)
     if len(task.networks()) == 1:
         losses = [record["loss"] for record in steps]
@@ -133,42 +133,42 @@ def test_it_learns_in_twenty_steps(made: Made) -> None:
     assert task.metric.better(scores[-1], scores[0]), "two networks: the metric must improve"
 
 
-def test_what_is_saved_opens_and_predicts_the_same(made: Made) -> None:
-    first, second = made.load(), made.load()
+def test_a_saved_model_is_loaded_and_predicts_the_same(trained: TrainedRun) -> None:
+    first, second = trained.load(), trained.load()
     for name, network in first.task.networks().items():
         assert not network.training
         for key, value in network.state_dict().items():
             assert torch.equal(value, second.task.networks()[name].state_dict()[key]), key
-    answers = [made.predict(model) for model in (first, second)]
+    answers = [trained.predict(model) for model in (first, second)]
     assert isinstance(answers[0].output, Output)
-    assert answers[0].text or made.name == "question_answering"  # which may say that there is no answer
+    assert answers[0].text or trained.name == "question_answering"  # which may predict no answer
     assert answers[0].output.to_json() == answers[1].output.to_json()
     assert answers[0].scores == answers[1].scores
 
 
-def test_many_examples_at_once_are_answered_as_one_by_one(made: Made) -> None:
-    model = made.load()
+def test_a_batch_is_predicted_as_each_example_alone(trained: TrainedRun) -> None:
+    model = trained.load()
     for network in model.task.networks().values():
-        for value in network.parameters():  # a model of twenty steps says nearly the same to everything
+        for value in network.parameters():  # after twenty steps all outputs are nearly the same
             value.data += 0.1 * torch.randn_like(value)
-    inputs = [made.trial.inputs, *_variants(made.trial.inputs)]
-    together = model(inputs, **made.trial.options)
+    inputs = [trained.trial.inputs, *_variants(trained.trial.inputs)]
+    together = model(inputs, **trained.trial.options)
     assert len(together) == len(inputs)
     for example, answer in zip(inputs, together, strict=True):
-        alone = model(**example, **made.trial.options)
+        alone = model(**example, **trained.trial.options)
         assert answer.text == alone.text
         assert answer.scores == pytest.approx(dict(alone.scores), abs=1e-4)
 
 
 def _variants(inputs: dict[str, Any]) -> list[dict[str, Any]]:
-    """Examples of other lengths, where the inputs are texts."""
+    """Return examples of other lengths, if the inputs are texts."""
     if not all(isinstance(value, str) for value in inputs.values()):
         return [inputs, inputs]
     return [{name: f"{value} ran" for name, value in inputs.items()}, {n: f"red {v} a dog" for n, v in inputs.items()}]
 
 
-def test_evaluation_is_deterministic_and_has_the_metric(made: Made) -> None:
-    task = opened(made)
+def test_evaluation_is_deterministic_and_has_the_metric(trained: TrainedRun) -> None:
+    task = opened(trained)
     first, again = task.evaluate(Split.VALID), task.evaluate(Split.VALID)
     assert isinstance(first, Evaluation) and first == again
     assert task.metric.name in first.values
@@ -176,14 +176,14 @@ def test_evaluation_is_deterministic_and_has_the_metric(made: Made) -> None:
     assert not any(network.training for network in task.networks().values())
 
 
-def test_opening_needs_no_data(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Task, "load_data", lambda *_, **__: pytest.fail("the data were asked for"))
-    assert made.predict(made.load()).text is not None
+def test_opening_needs_no_data(trained: TrainedRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Task, "load_data", lambda *_, **__: pytest.fail("the data were loaded"))
+    assert trained.predict(trained.load()).text is not None
 
 
 @pytest.mark.filterwarnings("ignore")  # the compiler warns of its own internals
-def test_the_compiler_sees_the_whole_loss(made: Made) -> None:
-    before, task = opened(made), opened(made)
+def test_the_loss_compiles(trained: TrainedRun) -> None:
+    before, task = opened(trained), opened(trained)
     batch = task.source(Split.TRAIN, 1).at(0)[0]
     plain = [(name, float(loss.detach())) for name, loss in before.losses(batch, before.networks())]
     torch._dynamo.reset()
@@ -200,28 +200,36 @@ def test_the_compiler_sees_the_whole_loss(made: Made) -> None:
 
 
 @pytest.mark.slow
-def test_two_processes_compute_the_gradients_of_one(made: Made, tmp_path: Path) -> None:
-    worker = [sys.executable, "-m", "tests.tasks.ddp_worker", str(tmp_path), made.name, made.run, str(made.data)]
+def test_two_processes_compute_the_gradients_of_one(trained: TrainedRun, tmp_path: Path) -> None:
+    worker = [
+        sys.executable,
+        "-m",
+        "tests.tasks.ddp_worker",
+        str(tmp_path),
+        trained.name,
+        trained.run,
+        str(trained.data),
+    ]
     processes = [subprocess.Popen([*worker, rank], cwd=Path(__file__).parents[2]) for rank in "01"]
     assert [process.wait(120) for process in processes] == [0, 0]
     together = load_file(tmp_path / "gradients.safetensors")
-    halves = [gradients(task, task.networks(), step) for step, task in enumerate((opened(made), opened(made)))]
+    halves = [gradients(task, task.networks(), step) for step, task in enumerate((opened(trained), opened(trained)))]
     assert together.keys() == halves[0].keys() | halves[1].keys()
     for name, value in together.items():
         expected = sum(half.get(name, torch.zeros_like(value)) for half in halves) / 2
         torch.testing.assert_close(value, expected, atol=1e-6, rtol=1e-4, msg=name)
 
 
-def asked(made: Made) -> tuple[saccade.Model, Any]:
-    model = made.load()
+def predicted(trained: TrainedRun) -> tuple[saccade.Model, Any]:
+    model = trained.load()
     for network in model.task.networks().values():
-        for value in network.parameters():  # a model of twenty steps says nearly nothing
+        for value in network.parameters():  # after twenty steps attention is nearly uniform
             value.data += 0.3 * torch.randn_like(value)
-    return model, made.predict(model, attention=True)
+    return model, trained.predict(model, attention=True)
 
 
-def test_a_prediction_is_computed_again_as_it_was(made: Made) -> None:
-    model, answer = asked(made)
+def test_a_prediction_is_recomputed_exactly(trained: TrainedRun) -> None:
+    model, answer = predicted(trained)
     trace = model.task.rerun(answer, layers=True)
     assert len(trace.chosen) == len(trace.logits) == len(trace.positions)
     for name, logits in trace.layers:
@@ -233,8 +241,8 @@ def test_a_prediction_is_computed_again_as_it_was(made: Made) -> None:
     assert [layer.name for layer in explained.logit_lens()] == [name for name, _ in trace.layers]
 
 
-def test_ablating_heads_changes_the_answer_and_nothing_stays(made: Made) -> None:
-    model, answer = asked(made)
+def test_ablating_heads_changes_the_prediction_only_temporarily(trained: TrainedRun) -> None:
+    model, answer = predicted(trained)
     explained = model.explain(answer)
     importance = explained.importance()
     assert importance.keys() == set(answer.attention)
@@ -247,59 +255,61 @@ def test_ablating_heads_changes_the_answer_and_nothing_stays(made: Made) -> None
         explained.ablate("nowhere", head=0)
 
 
-def test_integrated_gradients_are_complete(made: Made) -> None:
-    model, answer = asked(made)
+def test_integrated_gradients_are_complete(trained: TrainedRun) -> None:
+    model, answer = predicted(trained)
     task = model.task
     for network in task.networks().values():
         network.double()
     explained = model.explain(answer)
     total = sum(sum(scores.values) for scores in explained.attribute(0, "integrated"))
     with torch.no_grad():
-        whole = task.rerun(answer)
+        full = task.rerun(answer)
         with patched_embeddings(mean_token):
             empty = task.rerun(answer)
-    gained = [_log_prob(trace.logits, whole.chosen) for trace in (whole, empty)]
+    gained = [_log_prob(trace.logits, full.chosen) for trace in (full, empty)]
     assert total == pytest.approx(gained[0] - gained[1], rel=0.05, abs=0.05)
     scores = explained.attribute(0)
-    assert all(len(one.values) == len(one.axis) for one in scores)
-    assert any(abs(value) > 0 for one in scores for value in one.values)
+    assert all(len(tokens.values) == len(tokens.axis) for tokens in scores)
+    assert any(abs(value) > 0 for tokens in scores for value in tokens.values)
 
 
 def _log_prob(logits: torch.Tensor, chosen: tuple[int, ...]) -> float:
-    """What the first position of an answer is worth: its log-probability, or the number itself."""
+    """Return the log probability of the first position of a prediction, or its number."""
     return float(logits[0, 0] if logits.shape[1] == 1 else logits[0].log_softmax(-1)[chosen[0]])
 
 
-def test_the_numbers_of_a_head_are_those_of_its_map(made: Made) -> None:
-    model, answer = asked(made)
+def test_the_calculation_of_a_head_equals_its_map(trained: TrainedRun) -> None:
+    model, answer = predicted(trained)
     explained = model.explain(answer)
     for name, attention in answer.attention.items():
         heads, queries, _ = attention.shape
-        one = explained.calculation(name, heads - 1, queries - 1)
-        torch.testing.assert_close(one.weights, attention.rows(queries - 1, queries)[-1, 0], atol=1e-5, rtol=1e-4)
-        torch.testing.assert_close(one.head_output, one.weights @ one.v)
-        assert float(one.weights[~one.allowed].sum()) == 0
+        calculation = explained.calculation(name, heads - 1, queries - 1)
+        torch.testing.assert_close(
+            calculation.weights, attention.rows(queries - 1, queries)[-1, 0], atol=1e-5, rtol=1e-4
+        )
+        torch.testing.assert_close(calculation.head_output, calculation.weights @ calculation.v)
+        assert float(calculation.weights[~calculation.allowed].sum()) == 0
     with pytest.raises(UsageError, match="query must be 0 to"):
         explained.calculation(next(iter(answer.attention)), 0, 10_000)
 
 
-def test_attention_is_kept_as_it_forms(made: Made) -> None:
-    snapshots = sorted((Path(made.run) / "attention").glob("*.json"))
+def test_attention_snapshots_are_saved_during_training(trained: TrainedRun) -> None:
+    snapshots = sorted((Path(trained.run) / "attention").glob("*.json"))
     assert [path.name for path in snapshots] == ["step-00000010.json", "step-00000020.json"]
     assert all(example["maps"] for example in json.loads(snapshots[0].read_text())["examples"])
 
 
-def test_a_run_stopped_and_resumed_ends_as_an_unbroken_one(made: Made, tmp_path: Path) -> None:
+def test_a_resumed_run_equals_an_uninterrupted_one(trained: TrainedRun, tmp_path: Path) -> None:
     class Stop(saccade.Callback):
         def on_step(self, record: dict[str, Any], progress: float, total: int | None) -> None:
             if record["step"] == 7:
                 raise KeyboardInterrupt
 
     loop = [*LOOP, "train.save_every=5"]
-    settings = {"task": made.name, "name": "run", "root": tmp_path, "overrides": [*made.trial.settings, *loop]}
+    settings = {"task": trained.name, "name": "run", "root": tmp_path, "overrides": [*trained.trial.settings, *loop]}
     with pytest.raises(KeyboardInterrupt):
-        saccade.train(made.data, callbacks=[Stop()], progress=False, **settings)
-    saccade.resume("run", root=tmp_path, task=made.trusted, progress=False)
+        saccade.train(trained.data, callbacks=[Stop()], progress=False, **settings)
+    saccade.resume("run", root=tmp_path, task=trained.trusted, progress=False)
     for file in ("model.safetensors", "optimizer.safetensors"):
-        one, other = (Path(run) / "checkpoints" / f"step-{STEPS:06d}" / file for run in (made.run, tmp_path / "run"))
+        one, other = (Path(run) / "checkpoints" / f"step-{STEPS:06d}" / file for run in (trained.run, tmp_path / "run"))
         assert one.read_bytes() == other.read_bytes(), file

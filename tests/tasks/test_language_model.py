@@ -151,7 +151,7 @@ def test_generation_with_a_cache_equals_generation_without(task: Task) -> None:
     assert predict(task, "line 3", dataclasses.replace(GREEDY, max_new_tokens=room)).text == expected
 
 
-def test_it_stops_before_the_stop_text(task: Task) -> None:
+def test_generation_stops_before_the_stop_string(task: Task) -> None:
     options = TextOptions(max_new_tokens=60, temperature=1.0, seed=2)
     whole = predict(task, "line", options).text
     tried = 0
@@ -168,7 +168,7 @@ def test_it_stops_before_the_stop_text(task: Task) -> None:
     assert tried > 0
 
 
-def test_a_stop_text_that_never_comes_changes_nothing(task: Task) -> None:
+def test_a_stop_string_that_does_not_occur_changes_nothing(task: Task) -> None:
     options = TextOptions(max_new_tokens=60, temperature=1.0, seed=2)
     whole = predict(task, "line", options).text
     almost = whole[-3:] + "\x00"  # the end of the text could be its beginning, and must not be swallowed
@@ -197,7 +197,7 @@ def test_map_labels_are_the_tokens_that_were_read(task: Task) -> None:
     assert len(found.keys.labels) == len(prompt) + 3  # the last token is generated, not read
 
 
-def test_maps_after_a_stop_text_have_the_right_labels(task: Task) -> None:
+def test_maps_after_a_stop_string_have_the_right_labels(task: Task) -> None:
     options = TextOptions(max_new_tokens=8, temperature=0)
     whole = predict(task, "line", options).text
     found = predict(task, "line", dataclasses.replace(options, stop=whole[2:4], attention=True))
@@ -237,7 +237,7 @@ def test_a_batch_must_divide_into_its_micro_batches() -> None:
         override(TextConfig(), ["batch_size=4", "micro_batches=3"])
 
 
-def test_micro_batches_have_the_rows_of_the_whole(task: Task) -> None:
+def test_micro_batches_have_the_rows_of_the_batch(task: Task) -> None:
     other = Task(override(task.config, ["micro_batches=2"]), task.processor)
     other.shards = task.shards
     whole, parts = task.source(Split.TRAIN, 1).at(3), other.source(Split.TRAIN, 1).at(3)
@@ -263,7 +263,7 @@ def test_the_vocabulary_has_the_characters_of_the_validation_data(
 # batches and streams
 
 
-def test_a_prompt_is_continued_the_same_alone_and_beside_others(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_prompt_is_continued_the_same_alone_and_in_a_batch(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
     prompts = ["line 3", "", "line 41 says", "l", "line 3", "line 99 says é"]
     for options in (GREEDY, TextOptions(max_new_tokens=30, temperature=1.0, seed=3, stop="li")):
         alone = [predict(task, prompt, options) for prompt in prompts]
@@ -358,7 +358,7 @@ def test_the_fingerprint_covers_the_validation_data(task: Task, data: Path, tmp_
     assert fingerprints[0] == fingerprints[1] != fingerprints[2]
 
 
-def test_a_language_model_goes_through_pretrained_and_back(task: Task) -> None:
+def test_a_language_model_survives_a_round_trip_through_pretrained(task: Task) -> None:
     pretrained = task.to_pretrained()
     assert (pretrained.task, pretrained.config) == ("language_model", task.config.model)
     again = Task.from_pretrained(pretrained)

@@ -1,4 +1,4 @@
-"""Masked language model: losses and scores by hand, words filled in, texts that follow, byte pairs, every refusal."""
+"""Masked language model: losses and scores by hand, predictions, next sentences, byte pairs, and errors."""
 
 import json
 import math
@@ -39,18 +39,18 @@ def nll(logits, target):
 
 
 def shared(model, ids, vectors, second):
-    """A twentieth of the sum of all tokens, each by the fourth power of how like the likest of the other text is."""
+    """Return the sum of all vectors, weighted by the fourth power of the best cosine with the other text, over 20."""
     table, total = model.bert.embedding.weight, torch.zeros(vectors.shape[1])
-    for place, one in enumerate(ids):
-        others = ids[second:] if place < second else ids[:second]
-        alike = [float(torch.cosine_similarity(table[one], table[other], dim=0)) for other in others]
-        total += vectors[place] * max(0.0, *alike) ** 4 / 20
+    for position, token in enumerate(ids):
+        others = ids[second:] if position < second else ids[:second]
+        cosines = [float(torch.cosine_similarity(table[token], table[other], dim=0)) for other in others]
+        total += vectors[position] * max(0.0, *cosines) ** 4 / 20
     return total
 
 
 @torch.no_grad()
 def logits_alone(task, alone, batch):
-    """For each row of a batch the logits of its hidden tokens and of whether its second text follows."""
+    """Yield for each row of a batch the logits of its masked tokens and of next sentence prediction."""
     for row in range(len(batch.rows)):
         length = int(batch.inputs.keep[row].sum()) if batch.inputs.keep is not None else batch.inputs.ids.shape[1]
         second = length - int(batch.inputs.segments[row].sum())
@@ -83,7 +83,7 @@ def test_the_loss_is_over_masked_tokens_and_over_pairs(ready, alone, loss_of, bo
 
 
 @torch.no_grad()
-def test_micro_batches_add_up_to_the_whole_though_they_mask_unequal_numbers(ready, book, whole_and_parts):
+def test_micro_batches_add_up_to_the_batch_with_unequal_numbers_of_masked_tokens(ready, book, whole_and_parts):
     make = lambda *more: ready("masked_language_model", book, *SMALL, "mask_probability=0.3", *more)  # noqa: E731
     counts = {part.count / len(part.rows) for part in make("micro_batches=3").source(Split.TRAIN, 1).at(0)}
     assert len(counts) > 1
@@ -173,7 +173,7 @@ def test_two_threads_may_use_one_model_at_once(ready, book, cores):
 
 
 def roberta(tmp_path):
-    """A tokenizer of byte pairs with RoBERTa's marks, of which <mask> takes the space before it."""
+    """A byte-level BPE tokenizer with RoBERTa's special tokens, of which <mask> includes the space before it."""
     path = tmp_path / "roberta.json"
     train_tokenizer("bpe", [" ".join(WORDS) * 3, "catsup matter"], 320, ROBERTA).save(path)
     inner = json.loads(path.read_text())
@@ -183,7 +183,7 @@ def roberta(tmp_path):
     return Tokenizer.load(path)
 
 
-def test_the_mask_of_roberta_swallows_the_space_before_it(tmp_path):
+def test_the_mask_token_of_roberta_includes_the_space_before_it(tmp_path):
     tokenizer = roberta(tmp_path)
     mask = tokenizer.specials["<mask>"]
     expected = [*tokenizer.encode("the"), mask, *tokenizer.encode(" sat")]
@@ -195,7 +195,7 @@ def test_the_mask_of_roberta_swallows_the_space_before_it(tmp_path):
     assert mask not in tokenizer.encode("the <mask> sat")
 
 
-def test_whole_words_are_hidden_among_byte_pairs_too(tmp_path):
+def test_whole_words_are_masked_with_byte_pairs_too(tmp_path):
     tokenizer = roberta(tmp_path)
     config = MaskedLanguageModelConfig(whole_words=True, max_length=24, mask_probability=0.2)
     task = Task(config, tokenizer, BertConfig(dim=8, depth=1, heads=1, hidden=8))
@@ -225,12 +225,12 @@ def test_whole_words_are_hidden_among_byte_pairs_too(tmp_path):
         (["masking=half"], r"^masking must be '80_10_10' or 'mask_only', but is 'half'"),
     ],
 )
-def test_settings_that_break_a_rule(overrides, message):
+def test_invalid_settings_are_refused(overrides, message):
     with pytest.raises(UsageError, match=message):
         override(MaskedLanguageModelConfig(), overrides)
 
 
-def test_what_breaks_a_rule_is_refused(ready, predict, book, tmp_path):
+def test_invalid_inputs_are_refused(ready, predict, book, tmp_path):
     with pytest.raises(UsageError, match=r"^n_best must be at least 1, but is 0$"):
         override(MaskedLanguageModelOptions(), ["n_best=0"])
     task = ready("masked_language_model", book, *SMALL, "next_sentence=false")

@@ -1,4 +1,4 @@
-"""Parallel map: order, errors and context of the work, and that no thread but the workers is changed."""
+"""Parallel map: order, errors and context variables; only the workers' number of threads changes."""
 
 import threading
 import time
@@ -27,7 +27,7 @@ def test_results_come_in_order_from_workers_with_one_thread_each(cores):
     assert len(set(again)) == cores
 
 
-def test_nobody_else_sees_another_number_of_threads(cores):
+def test_other_threads_keep_their_number_of_threads(cores):
     seen, done = [], threading.Event()
 
     def observe():
@@ -69,7 +69,7 @@ def test_an_error_is_raised_and_an_abandoned_call_stops(cores):
     assert list(parallel_map(str, range(4))) == ["0", "1", "2", "3"]
 
 
-def test_what_is_patched_for_the_caller_is_patched_for_the_workers(cores):
+def test_context_variables_of_the_caller_apply_to_the_workers(cores):
     x = torch.ones(2)
     with patched_embeddings(lambda x: 2 * x):
         assert all(torch.equal(y, 2 * x) for y in parallel_map(lambda _: patch_embeddings(x), range(20)))

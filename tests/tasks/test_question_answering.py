@@ -1,4 +1,4 @@
-"""Question answering: windows that miss nothing, spans with their exact characters, the rule of no answer, by hand."""
+"""Question answering: windows cover every token, spans have exact characters, no answer, scores by hand."""
 
 import json
 import math
@@ -81,7 +81,7 @@ def test_windows_cover_every_token_and_every_answer_that_fits(tokenizer, max_len
             assert starts and set(starts) == {start}
 
 
-def test_an_answer_that_a_window_cuts_is_not_in_it(tokenizer):
+def test_an_answer_truncated_by_a_window_is_not_in_it(tokenizer):
     template = InputTemplate(2, 3, (3,), 4, 16)
     context = " ".join(f"{number}" for number in range(100, 130))
     start, end = context.index("105"), context.index("125")
@@ -126,14 +126,14 @@ def test_the_loss_is_over_the_context_and_the_cls_token_of_each_row_alone(ready,
 
 
 @torch.no_grad()
-def test_micro_batches_add_up_to_the_whole(ready, tower, whole_and_parts):
+def test_micro_batches_add_up_to_the_batch(ready, tower, whole_and_parts):
     make = lambda *more: ready("question_answering", tower, *SMALL, *more)  # noqa: E731
     whole, one, parts, three = whole_and_parts(make)
     assert (one, three) == (1, 3)
     assert parts == pytest.approx(whole, rel=1e-5)
 
 
-def test_thebest_span_is_that_of_all_allowed_ones():
+def test_best_span_equals_brute_force():
     for seed in range(20):
         generator = torch.Generator().manual_seed(seed)
         starts, ends = (torch.randn(45, generator=generator) for _ in range(2))
@@ -147,7 +147,7 @@ def test_thebest_span_is_that_of_all_allowed_ones():
 
 
 @torch.no_grad()
-def test_answers_come_over_all_windows_with_the_characters_of_the_context(ready, alone, batched_as_alone, tower):
+def test_answers_over_all_windows_are_spans_of_the_context(ready, alone, batched_as_alone, tower):
     task = ready("question_answering", tower, *SMALL, "max_length=24")
     questions = task.splits[Split.TRAIN].questions[:6]
     windows = task.windows(questions)
@@ -193,7 +193,7 @@ def test_no_character_of_an_answer_is_changed(ready, predict, tower, monkeypatch
     assert found.text == CONTEXT[found.output.start : found.output.end] == text
 
 
-def test_there_is_no_answer_where_the_cls_token_wins(ready, predict, tower, monkeypatch):
+def test_no_answer_if_the_cls_token_scores_highest(ready, predict, tower, monkeypatch):
     task = ready("question_answering", tower, *SMALL)
     for margin, predicted in ((0.1, "1889"), (0.0, ""), (-2.0, "")):
         monkeypatch.setattr(task, "best_spans", lambda *_, margin=margin: [SpanCandidate(3, 7, margin, 0)])
@@ -242,7 +242,7 @@ def test_a_context_without_a_token_has_no_answer(ready, predict, tower):
         task.rerun(found)
 
 
-def test_what_breaks_a_rule_is_refused(ready, tower):
+def test_invalid_inputs_are_refused(ready, tower):
     task = ready("question_answering", tower, *SMALL)
     with pytest.raises(UsageError, match=r"^context must be given, but is not; this model takes question, context$"):
         bind(task.inputs, ["How high?"])
@@ -255,7 +255,7 @@ def test_what_breaks_a_rule_is_refused(ready, tower):
             override(QuestionAnsweringConfig(), overrides)
 
 
-def test_every_answer_of_squad_stands_in_a_window(dataset):
+def test_every_answer_of_squad_is_in_a_window(dataset):
     squad = read_squad(dataset("qa/squad2/dev-v2.0.json"))
     questions = Questions.of([question for question in squad.questions if not question.impossible][::10])
     tokenizer = train_tokenizer("wordpiece", {one.context for one in questions}, 4000)

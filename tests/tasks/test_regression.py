@@ -1,4 +1,4 @@
-"""Regression: numbers in units of their deviation, losses and correlations by hand, and every refusal."""
+"""Regression: standardized numbers, losses and correlations by hand, and errors."""
 
 import math
 import random
@@ -44,7 +44,7 @@ def test_the_loss_is_the_mean_square_in_deviations_of_each_row_alone(ready, alon
 
 
 @torch.no_grad()
-def test_micro_batches_add_up_to_the_whole(ready, prices, whole_and_parts):
+def test_micro_batches_add_up_to_the_batch(ready, prices, whole_and_parts):
     whole, one, parts, three = whole_and_parts(lambda *more: ready("regression", prices, *more))
     assert (one, three) == (1, 3)
     assert parts == pytest.approx(whole, rel=1e-5)
@@ -64,7 +64,7 @@ def test_the_scores_of_fixed_numbers(ready, prices, monkeypatch):
 
 
 @torch.no_grad()
-def test_a_number_comes_back_in_its_own_units_and_alone_as_in_a_batch(ready, alone, batched_as_alone, prices):
+def test_a_number_is_in_its_original_units_and_the_same_alone_and_in_a_batch(ready, alone, batched_as_alone, prices):
     task = ready("regression", prices)
     part = task.splits[Split.VALID]
     examples = [{"first": one, "second": two} for one, two in zip(part.texts, part.seconds, strict=True)]
@@ -85,7 +85,7 @@ def test_maps_are_there_on_request(ready, predict, prices):
     assert list(found.attention["bert.encoder.0.self"].queries.labels) == task.tokenizer.pieces(row)
 
 
-def test_numbers_that_are_all_the_same_cannot_be_scored(ready, prices, tmp_path):
+def test_constant_numbers_cannot_be_scored(ready, prices, tmp_path):
     task = ready("regression", prices)
     other = tmp_path / "same.tsv"
     other.write_text("sentence1\tsentence2\tscore\n" + "a\tb\t3.5\nc\td\t3.5\n")
@@ -95,7 +95,7 @@ def test_numbers_that_are_all_the_same_cannot_be_scored(ready, prices, tmp_path)
         task.load_data(other, eval_only=True)
 
 
-def test_numbers_must_be_numbers_and_pairs_whole(ready, prices, tmp_path):
+def test_rows_without_a_number_or_a_second_text_are_refused(ready, prices, tmp_path):
     task = ready("regression", prices)
     other = tmp_path / "bad.tsv"
     other.write_text("sentence1\tsentence2\tscore\na\tb\t3.5\nc\td\tfour\n")

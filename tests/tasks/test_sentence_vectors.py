@@ -1,4 +1,4 @@
-"""Sentence vectors: cosines and contrasts by hand, with numbers and without, partners found, and every refusal."""
+"""Sentence vectors: cosine and contrastive losses by hand, with and without numbers, retrieval, and errors."""
 
 import json
 import math
@@ -56,7 +56,7 @@ def nll(logits, target):
 
 @pytest.mark.parametrize("contrast", [0, 0.5])
 @torch.no_grad()
-def test_with_numbers_the_cosine_is_to_be_the_number(ready, alone, loss_of, measured, contrast):
+def test_with_numbers_the_loss_is_the_squared_error_of_the_cosine(ready, alone, loss_of, measured, contrast):
     task = ready("sentence_vectors", measured, f"contrast={contrast}", "scale=3")
     (batch,) = task.source(Split.TRAIN, 1).at(0)
     rows, ones, others = directions(task, alone, batch)
@@ -71,7 +71,7 @@ def test_with_numbers_the_cosine_is_to_be_the_number(ready, alone, loss_of, meas
 
 
 @torch.no_grad()
-def test_without_numbers_each_text_is_to_find_its_partner_among_all(ready, alone, loss_of, alike):
+def test_without_numbers_the_loss_is_contrastive_over_all_pairs(ready, alone, loss_of, alike):
     task = ready("sentence_vectors", alike, "scale=3")
     assert (task.metric.name, task.metric.higher_is_better) == ("recall_at_1", True)
     (batch,) = task.source(Split.TRAIN, 1).at(0)
@@ -85,7 +85,7 @@ def test_without_numbers_each_text_is_to_find_its_partner_among_all(ready, alone
 
 
 @torch.no_grad()
-def test_micro_batches_add_up_to_the_whole(ready, measured, whole_and_parts):
+def test_micro_batches_add_up_to_the_batch(ready, measured, whole_and_parts):
     whole, one, parts, three = whole_and_parts(lambda *more: ready("sentence_vectors", measured, *more))
     assert (one, three) == (1, 3)
     assert parts == pytest.approx(whole, rel=1e-5)
@@ -116,7 +116,7 @@ def test_recall_counts_the_nearest_texts_that_are_the_partner(ready, alike):
 
 
 @pytest.mark.slow
-def test_pairs_without_numbers_are_learnt(tmp_path, monkeypatch):
+def test_pairs_without_numbers_are_learned(tmp_path, monkeypatch):
     monkeypatch.setenv("SACCADE_CACHE", str(tmp_path / "cache"))
     path = tmp_path / "upper.tsv"
     draw = random.Random(6)
@@ -180,7 +180,7 @@ def test_a_vector_alone_is_not_explained(ready, predict, measured):
         ("id\tq\ta", 3, ["data.text_column=q", "data.second_column=a"]),
     ],
 )
-def test_two_texts_and_no_number_are_pairs_alone(ready, tmp_path, header, rows, overrides):
+def test_two_texts_without_a_number_are_pairs(ready, tmp_path, header, rows, overrides):
     path = tmp_path / "pairs.tsv"
     lines = [f"row{at}x\t{one}\t{two}" if rows == 3 else f"{one}\t{two}" for at, (one, two) in enumerate(sides())]
     path.write_text("\n".join([header, *lines]) + "\n")
@@ -203,12 +203,12 @@ def test_two_texts_and_no_number_are_pairs_alone(ready, tmp_path, header, rows, 
         ),
     ],
 )
-def test_settings_that_break_a_rule(overrides, message):
+def test_invalid_settings_are_refused(overrides, message):
     with pytest.raises(UsageError, match=message):
         override(SentenceVectorsConfig(), overrides)
 
 
-def test_what_cannot_be_learnt_from_is_refused(ready, alike, tmp_path):
+def test_unusable_data_are_refused(ready, alike, tmp_path):
     message = (
         r"^micro_batches must be 1 where pairs have no numbers: all texts of a step are compared, but is 2; lower batch"
     )

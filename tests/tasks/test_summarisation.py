@@ -138,7 +138,7 @@ def test_a_quick_evaluation_is_greedy_and_repeats_nothing_either(
     assert [(settings.beam, settings.no_repeat_ngram_size) for settings in used] == [(1, 3), (1, 3)]
 
 
-def test_scores_are_rouge_of_what_is_predicted_with_their_signatures(tmp_path: Path) -> None:
+def test_scores_are_rouge_of_the_predictions_with_their_signatures(tmp_path: Path) -> None:
     task, _ = make(tmp_path, documents(60), "max_summary=6")
     evaluation = task.evaluate(Split.VALID)
     assert list(evaluation.values) == ["rouge1", "rouge2", "rougeL", "loss", "pairs"]

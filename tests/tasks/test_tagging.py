@@ -1,4 +1,4 @@
-"""Tagging: tags on first pieces, losses and scores by hand, sentences that are cut, and every refusal."""
+"""Tagging: tags at first tokens, losses and scores by hand, truncated sentences, and errors."""
 
 import math
 import random
@@ -47,7 +47,7 @@ def nll(logits, target):
     return math.log(sum(map(math.exp, logits))) - logits[target]
 
 
-def test_tags_stand_at_the_first_piece_of_each_word(ready, names):
+def test_tags_are_at_the_first_token_of_each_word(ready, names):
     task = ready("tagging", names, "vocabulary_size=56")
     assert task.labels == ("O", "B-LOC", "B-PER", "I-PER")
     by_name = {f"{one.file.name}:{one.lines[0]}": one for one in task.splits[Split.TRAIN].sentences}
@@ -79,7 +79,7 @@ def test_the_loss_is_the_mean_over_the_words_of_each_sentence_alone(ready, alone
 
 
 @torch.no_grad()
-def test_micro_batches_add_up_to_the_whole(ready, names, whole_and_parts):
+def test_micro_batches_add_up_to_the_batch(ready, names, whole_and_parts):
     whole, one, parts, three = whole_and_parts(lambda *more: ready("tagging", names, *more))
     assert (one, three) == (1, 3)
     assert parts == pytest.approx(whole, rel=1e-5)
@@ -105,7 +105,7 @@ def test_the_scores_of_fixed_tags(ready, names, monkeypatch):
     assert scores["sentences"] == len(part)
 
 
-def test_tags_that_are_no_entities_are_scored_by_accuracy(ready, predict, tmp_path):
+def test_tags_other_than_entities_are_scored_by_accuracy(ready, predict, tmp_path):
     path = write(tmp_path / "words.conll", {"went": "VERB", "to": "ADP"}, "NOUN")
     task = ready("tagging", path)
     assert task.metric.name == "accuracy"
@@ -198,7 +198,7 @@ def test_maps_have_the_tokens_on_both_axes(ready, predict, names):
         assert list(one.queries.labels) == list(one.keys.labels) == task.tokenizer.pieces(row)
 
 
-def test_what_breaks_a_rule_is_refused(ready, names, tmp_path):
+def test_invalid_inputs_are_refused(ready, names, tmp_path):
     with pytest.raises(UsageError, match=r"^data\.valid_fraction must be above 0 and below 1, but is 1\.0$"):
         override(TaggingConfig(), ["data.valid_fraction=1"])
     other = tmp_path / "other.conll"

@@ -1,4 +1,4 @@
-"""Text classification: losses and scores by hand, one label or several, one text or two, and every refusal."""
+"""Text classification: losses and scores by hand, one label or several, one text or two, and errors."""
 
 import math
 import random
@@ -88,7 +88,7 @@ def test_the_loss_of_one_label_is_that_of_each_row_alone(ready, alone, loss_of, 
 
 @pytest.mark.parametrize("balanced", [False, True])
 @torch.no_grad()
-def test_the_loss_of_several_labels_asks_for_each_alone(ready, alone, loss_of, several, balanced):
+def test_the_loss_of_several_labels_is_the_binary_cross_entropy(ready, alone, loss_of, several, balanced):
     task = ready("text_classification", several, f"class_weights={'balanced' if balanced else 'none'}")
     assert task.multi_label and task.labels == ("cat", "dog", "red")
     batch, rows = chosen(task)
@@ -112,7 +112,7 @@ def test_the_loss_of_pairs_reads_both_texts_in_one_row(ready, alone, loss_of, pa
 
 @pytest.mark.parametrize("overrides", [[], ["class_weights=balanced"]])
 @torch.no_grad()
-def test_micro_batches_add_up_to_the_whole(ready, animals, whole_and_parts, overrides):
+def test_micro_batches_add_up_to_the_batch(ready, animals, whole_and_parts, overrides):
     whole, one, parts, three = whole_and_parts(lambda *more: ready("text_classification", animals, *more), *overrides)
     assert (one, three) == (1, 3)
     assert parts == pytest.approx(whole, rel=1e-5)
@@ -153,7 +153,7 @@ def test_of_two_labels_the_f1_is_that_of_the_rarer_one(ready, pairs, monkeypatch
     assert found.signatures["f1"].startswith("F1|label:no|")
 
 
-def test_several_labels_are_given_from_the_threshold_on(ready, several, monkeypatch):
+def test_labels_with_at_least_the_threshold_are_assigned(ready, several, monkeypatch):
     task = ready("text_classification", several, "threshold=0.7")
     assert task.assigned(torch.tensor([0.7, 0.69, 0.9])) == ("cat", "red")
     assert task.assigned(torch.tensor([0.1, 0.1, 0.1])) == ()
@@ -196,7 +196,7 @@ def test_texts_go_through_the_encoder_in_batches_of_similar_length(ready, animal
 
 
 @torch.no_grad()
-def test_several_labels_have_probabilities_of_their_own(ready, alone, predict, several):
+def test_several_labels_have_independent_probabilities(ready, alone, predict, several):
     task = ready("text_classification", several)
     found = predict(task, {"text": "a cat"})
     for name, logit in zip(task.labels, logits_of(task, alone, "a cat"), strict=True):
@@ -229,7 +229,7 @@ def test_the_confusion_matrix_comes_with_the_scores(ready, animals, several, mon
     assert not ready("text_classification", several).evaluate(Split.VALID).tables
 
 
-def test_validation_runs_once_and_nothing_is_left_to_analyse(ready, animals, monkeypatch):
+def test_a_complete_evaluation_needs_no_analysis(ready, animals, monkeypatch):
     task = ready("text_classification", animals)
     rows = []
     forward = task.model.forward
@@ -271,7 +271,7 @@ def test_of_many_labels_only_the_most_frequent_mistakes_are_shown():
         (["pool=last"], r"^pool must be 'mean' or 'first', but is 'last'"),
     ],
 )
-def test_settings_that_break_a_rule(overrides, message):
+def test_invalid_settings_are_refused(overrides, message):
     with pytest.raises(UsageError, match=message):
         override(ClassificationConfig(), overrides)
 
@@ -307,7 +307,7 @@ def test_other_rows_must_be_like_the_training_rows(ready, pairs, animals, tmp_pa
         ready("text_classification", animals).load_data(other, eval_only=True)
 
 
-def test_a_file_with_nothing_to_hold_back_is_refused(ready, tmp_path):
+def test_a_file_too_small_for_a_validation_split_is_refused(ready, tmp_path):
     path = tmp_path / "few.tsv"
     path.write_text("text\tlabel\n" + "the same cat\tyes\nthe same cat\tno\n" * 4)
     with pytest.raises(DataError, match=rf"^{path}: 1 distinct row, expected at least 2"):

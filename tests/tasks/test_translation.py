@@ -210,7 +210,7 @@ def test_the_output_starts_with_the_prefix(task: Task) -> None:
     assert prediction.text.startswith("seven two")
 
 
-def test_answers_to_many_are_those_to_each_in_their_order(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_inputs_are_predicted_as_each_alone_in_order(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(translation, "CHUNK", 4)  # several searches
     inputs = [{"source": source} for source, _ in digits(150)[:9]]
     together = list(task.predict(inputs, SEARCH))
@@ -433,7 +433,7 @@ def test_the_fingerprint_covers_the_validation_data(tmp_path: Path) -> None:
 # exchange
 
 
-def test_a_translator_goes_through_pretrained_and_back(translator: Task) -> None:
+def test_a_translator_survives_a_round_trip_through_pretrained(translator: Task) -> None:
     pretrained = translator.to_pretrained()
     assert pretrained.task == "translation" and pretrained.config is translator.config.model.transformer
     again = Task.from_pretrained(pretrained)
@@ -510,13 +510,13 @@ def test_it_learns_to_read_numbers_backwards(tmp_path: Path, monkeypatch: pytest
         ("book.txt", ["It was", "a dark", "night"], "language_model"),
     ],
 )
-def test_the_file_decides_what_is_learnt(tmp_path: Path, name: str, rows: list[str], task: str) -> None:
+def test_the_task_is_guessed_from_the_file(tmp_path: Path, name: str, rows: list[str], task: str) -> None:
     (tmp_path / name).write_text("\n".join(rows) + "\n")
     assert guess_task(tmp_path / name) == task
     assert guess_task(tmp_path / name, ["data.target=x"]) == "translation"
 
 
-def test_the_columns_among_the_overrides_decide_too(tmp_path: Path) -> None:
+def test_the_task_is_guessed_from_column_overrides(tmp_path: Path) -> None:
     path = tmp_path / "table.csv"
     path.write_text("note,mood,other,grade\n" + "".join(f"a {at},m{at % 2},b {at},{at / 4}\n" for at in range(40)))
     assert guess_task(path) == "language_model"
