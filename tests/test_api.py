@@ -173,12 +173,12 @@ def test_a_damaged_best_checkpoint_is_logged_and_another_one_used(run: saccade.R
 def test_a_damaged_run_does_not_hide_the_others(run: saccade.Run, tmp_path: Path) -> None:
     (tmp_path / "runs" / "broken").mkdir()
     (tmp_path / "runs" / "broken" / "run.json").write_text("{")
-    found = {summary["name"]: summary for summary in api.list_runs(tmp_path / "runs")}
-    assert "run.json is damaged" in found["broken"]["error"]
-    assert (found["made"]["step"], found["made"]["running"], found["made"]["finished"]) == (8, False, True)
+    result = {summary["name"]: summary for summary in api.list_runs(tmp_path / "runs")}
+    assert "run.json is damaged" in result["broken"]["error"]
+    assert (result["made"]["step"], result["made"]["running"], result["made"]["finished"]) == (8, False, True)
     (run.path / "card.md").unlink()
     assert not {summary["name"]: summary for summary in api.list_runs(tmp_path / "runs")}["made"]["finished"]
-    assert found["made"]["best"] == pytest.approx(run.metrics["loss"], rel=0.2)
+    assert result["made"]["best"] == pytest.approx(run.metrics["loss"], rel=0.2)
 
 
 def test_a_validation_file_is_found_from_anywhere(tmp_path: Path, monkeypatch) -> None:

@@ -90,22 +90,22 @@ def test_the_loop_config_survives_json() -> None:
 def test_every_field_has_a_help_text(name: str) -> None:
     kind = load_task(name)
     for cls in (kind.Config, kind.Options, TrainConfig):
-        found = settings(cls)
-        assert found
-        assert not [setting.name for setting in found if not setting.help]
+        result = settings(cls)
+        assert result
+        assert not [setting.name for setting in result if not setting.help]
 
 
 def test_settings_are_dotted_with_type_default_and_help() -> None:
-    found = {setting.name: setting for setting in settings(More, "x.")}
-    assert list(found) == ["x.inner.size", "x.inner.share", "x.inner.mode", "x.rate", "x.name", "x.flag", "x.extra"]
-    assert found["x.inner.mode"].type == "fast | slow"
-    assert found["x.rate"].help == "how quickly"
-    assert (found["x.extra"].type, found["x.extra"].default, found["x.extra"].help) == ("int", 1, "one more")
+    result = {setting.name: setting for setting in settings(More, "x.")}
+    assert list(result) == ["x.inner.size", "x.inner.share", "x.inner.mode", "x.rate", "x.name", "x.flag", "x.extra"]
+    assert result["x.inner.mode"].type == "fast | slow"
+    assert result["x.rate"].help == "how quickly"
+    assert (result["x.extra"].type, result["x.extra"].default, result["x.extra"].help) == ("int", 1, "one more")
 
 
 def test_overrides_set_fields_and_the_last_one_wins() -> None:
-    found = override(Outer(), ["inner.size=8", "rate=1e-3", "name=3", "flag=true", "inner.size=6", "inner.mode=slow"])
-    assert found == Outer(Inner(6, 2, "slow"), 1e-3, "3", True)
+    result = override(Outer(), ["inner.size=8", "rate=1e-3", "name=3", "flag=true", "inner.size=6", "inner.mode=slow"])
+    assert result == Outer(Inner(6, 2, "slow"), 1e-3, "3", True)
     assert override(Outer(), ["name=a=b"]).name == "a=b"
     assert override(Outer(), ["name="]).name == ""
 
@@ -116,7 +116,7 @@ def test_rules_between_fields_do_not_depend_on_the_order() -> None:
 
 
 @pytest.mark.parametrize(
-    ("entry", "says"),
+    ("entry", "message"),
     [
         ("inner.sise=3", "no setting 'inner.sise'; did you mean 'inner.size'?"),
         ("outer.size=3", "no setting 'outer.size'; did you mean 'inner.size'?"),
@@ -136,10 +136,10 @@ def test_rules_between_fields_do_not_depend_on_the_order() -> None:
         ("=5", "a setting must be written name=value, but is '=5'; for example model.dim=128"),
     ],
 )
-def test_a_wrong_override_names_value_rule_and_next_step(entry: str, says: str) -> None:
+def test_a_wrong_override_names_value_rule_and_next_step(entry: str, message: str) -> None:
     with pytest.raises(UsageError) as caught:
         override(Outer(), [entry])
-    assert str(caught.value) == says
+    assert str(caught.value) == message
     assert caught.value.exit_code == 2
 
 
@@ -168,7 +168,7 @@ def test_values_of_mappings_are_not_parsed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("overrides", "says"),
+    ("overrides", "message"),
     [
         ({"inner": {"sise": 3}}, "no setting 'inner.sise'; did you mean 'inner.size'?"),
         ({"raet": 3}, "no setting 'raet'; did you mean 'rate'?"),
@@ -181,10 +181,10 @@ def test_values_of_mappings_are_not_parsed() -> None:
         ({3: 4}, "the name of a setting must be a text, but is 3; for example 'model.dim'"),
     ],
 )
-def test_a_wrong_mapping_names_value_rule_and_next_step(overrides: dict[str, object], says: str) -> None:
+def test_a_wrong_mapping_names_value_rule_and_next_step(overrides: dict[str, object], message: str) -> None:
     with pytest.raises(UsageError) as caught:
         override(Outer(), overrides)
-    assert str(caught.value) == says
+    assert str(caught.value) == message
 
 
 def test_mappings_are_relative_to_the_prefix() -> None:
@@ -201,7 +201,7 @@ def test_messages_keep_the_prefix() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "says"),
+    ("values", "message"),
     [
         ({"inner": {"sise": 3}}, "no setting 'inner.sise'; did you mean 'inner.size'?"),
         ({"inner": {"size": "x"}}, "inner.size must be a whole number, but is 'x'"),
@@ -212,10 +212,10 @@ def test_messages_keep_the_prefix() -> None:
         ({"nam": "x"}, "no setting 'nam'; did you mean 'name'?"),
     ],
 )
-def test_wrong_json_is_named(values: dict[str, object], says: str) -> None:
+def test_wrong_json_is_named(values: dict[str, object], message: str) -> None:
     with pytest.raises(UsageError) as caught:
         from_json(Outer, values)
-    assert str(caught.value) == says
+    assert str(caught.value) == message
 
 
 def test_configs_are_frozen() -> None:

@@ -23,7 +23,7 @@ COMMANDS = sorted(main.commands)
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A folder with a text and a trained run `done`."""
     folder = tmp_path_factory.mktemp("cli")
     (folder / "book.txt").write_text("".join(f"line {number * 37 % 101} says so\n" for number in range(200)))
@@ -39,11 +39,11 @@ def call(*arguments: str, stdin: str | None = None) -> Result:
     return CliRunner().invoke(main, arguments, input=stdin)
 
 
-def process(place: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def process(workspace: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
     return subprocess.run(
         [sys.executable, "-m", "saccade", *arguments],
-        cwd=place,
+        cwd=workspace,
         env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths, **environment},
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -115,18 +115,18 @@ def process(place: Path, *arguments: str, **environment: str) -> subprocess.Comp
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )
 def test_mistakes_end_with_their_code_and_one_message(
-    place: Path, arguments: list[str], code: int, message: str
+    workspace: Path, arguments: list[str], code: int, message: str
 ) -> None:
-    before = sorted(path.name for path in (place / "runs").iterdir())
+    before = sorted(path.name for path in (workspace / "runs").iterdir())
     result = call(*arguments)
     assert result.exit_code == code, result.output
     assert re.search(message, result.stderr), result.stderr
     assert result.stdout == ""
     assert "Traceback" not in result.stderr
-    assert sorted(path.name for path in (place / "runs").iterdir()) == before  # no incomplete run
+    assert sorted(path.name for path in (workspace / "runs").iterdir()) == before  # no incomplete run
 
 
-def test_json_is_all_there_is_on_stdout(place: Path) -> None:
+def test_stdout_is_json_only(workspace: Path) -> None:
     for arguments in (["evaluate", "done"], ["runs"], ["tasks"], ["tasks", "language_model"], ["resume", "done"]):
         result = call(*arguments, "--json")
         assert result.exit_code == 0, result.stderr
@@ -134,12 +134,12 @@ def test_json_is_all_there_is_on_stdout(place: Path) -> None:
         assert json.loads(result.stdout)
 
 
-def test_training_prints_metrics_to_stdout_and_messages_to_stderr(place: Path) -> None:
+def test_training_prints_metrics_to_stdout_and_messages_to_stderr(workspace: Path) -> None:
     result = call("train", "book.txt", "--name", "plain", "--steps", "4", *TINY)
     assert result.exit_code == 0
     names = [line.split()[0] for line in result.stdout.splitlines()]
     assert names == ["loss", "perplexity", "bits_per_byte", "tokens"]
-    for said in (
+    for expected in (
         "book.txt",
         "vocabulary: ",
         "tokens: ",
@@ -147,17 +147,17 @@ def test_training_prints_metrics_to_stdout_and_messages_to_stderr(place: Path) -
         "step 4  valid loss",
         "run runs/plain; best checkpoint on all validation data:",
     ):
-        assert said in result.stderr
+        assert expected in result.stderr
 
 
-def test_quiet_prints_only_the_result(place: Path) -> None:
+def test_quiet_prints_only_the_result(workspace: Path) -> None:
     result = call("train", "book.txt", "--name", "hush", "--steps", "2", "--quiet", "--json", *TINY)
     assert result.exit_code == 0
     assert result.stderr == ""
     assert json.loads(result.stdout)["run"] == "runs/hush"
 
 
-def test_a_run_is_named_after_its_file(place: Path) -> None:
+def test_a_run_is_named_after_its_file(workspace: Path) -> None:
     names = [
         json.loads(call("train", "book.txt", "--steps", "1", "--quiet", "--json", *TINY).stdout)["run"]
         for _ in range(2)
@@ -165,22 +165,22 @@ def test_a_run_is_named_after_its_file(place: Path) -> None:
     assert names == ["runs/book-1", "runs/book-2"]
 
 
-def test_shortcuts_set_their_settings(place: Path) -> None:
+def test_shortcuts_set_their_settings(workspace: Path) -> None:
     arguments = ["--seed", "7", "--steps", "1", "--name", "short", "--quiet"]
     assert call("train", "book.txt", *arguments, *TINY).exit_code == 0
-    described = json.loads((place / "runs" / "short" / "run.json").read_text())
+    described = json.loads((workspace / "runs" / "short" / "run.json").read_text())
     assert (described["train"]["seed"], described["train"]["steps"]) == (7, 1)
     assert described["config"]["model"]["dim"] == 16
 
 
-def test_evaluating_gives_the_scores_of_training(place: Path) -> None:
+def test_evaluating_gives_the_scores_of_training(workspace: Path) -> None:
     trained, scored = (json.loads(call(name, "done", "--json").stdout) for name in ("resume", "evaluate"))
     assert {name: trained[name] for name in scored} == scored
     assert scored["loss"] > 0
 
 
-def test_resuming_a_finished_run_changes_nothing(place: Path) -> None:
-    folder = place / "runs" / "done"
+def test_resuming_a_finished_run_changes_nothing(workspace: Path) -> None:
+    folder = workspace / "runs" / "done"
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.name != "run.lock"}
     result = call("resume", "done")
     assert result.exit_code == 0
@@ -189,17 +189,17 @@ def test_resuming_a_finished_run_changes_nothing(place: Path) -> None:
     assert after == before
 
 
-def test_runs_are_listed(place: Path) -> None:
-    found = {run["name"]: run for run in json.loads(call("runs", "--json").stdout)}
-    assert (found["done"]["step"], found["done"]["task"], found["done"]["running"]) == (8, "language_model", False)
-    assert found["done"]["best"] > 0
+def test_runs_are_listed(workspace: Path) -> None:
+    actual = {run["name"]: run for run in json.loads(call("runs", "--json").stdout)}
+    assert (actual["done"]["step"], actual["done"]["task"], actual["done"]["running"]) == (8, "language_model", False)
+    assert actual["done"]["best"] > 0
     assert re.search(r"^done +language_model +step 8 +best \d", call("runs").stdout, re.MULTILINE)
     empty = call("runs", "--runs", "elsewhere")
     assert (empty.exit_code, empty.stdout) == (0, "")
     assert "no runs in elsewhere; train one with `saccade train FILE`" in empty.stderr
 
 
-def test_tasks_show_every_setting_with_its_help(place: Path) -> None:
+def test_tasks_show_every_setting_with_its_help(workspace: Path) -> None:
     shown = call("tasks", "language_model").stdout
     described = json.loads(call("tasks", "language_model", "--json").stdout)
     for row in [*described["settings"], *described["options"]]:
@@ -209,9 +209,9 @@ def test_tasks_show_every_setting_with_its_help(place: Path) -> None:
     assert "language_model" in call("tasks").stdout
 
 
-def test_predicting_from_an_argument_stdin_and_a_file(place: Path) -> None:
+def test_predicting_from_an_argument_stdin_and_a_file(workspace: Path) -> None:
     options = ["-o", "max_new_tokens=10", "-o", "temperature=0"]
-    (place / "prompts.txt").write_text("line 3\nline\n")
+    (workspace / "prompts.txt").write_text("line 3\nline\n")
     one = json.loads(call("predict", "done", "line 3", *options, "--json").stdout)
     assert one["inputs"] == {"prompt": "line 3"}
     assert one["output"]["kind"] == "text" and len(one["output"]["text"]) == 10
@@ -229,11 +229,11 @@ def test_predicting_from_an_argument_stdin_and_a_file(place: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["max_new_tokens=5 so", "temperature=0", "prompt=says", "length=5 says"])
-def test_an_input_is_never_read_as_an_option(place: Path, text: str) -> None:
+def test_an_input_is_never_read_as_an_option(workspace: Path, text: str) -> None:
     """A text that looks like key=value is a text: options are given by -o alone."""
     pool = "".join(f"{name}={number} says so\n" for name in ("length", "prompt") for number in range(60))
-    if not (place / "runs" / "keys").exists():
-        (place / "keys.txt").write_text(pool + "max_new_tokens temperature\n" * 40)
+    if not (workspace / "runs" / "keys").exists():
+        (workspace / "keys.txt").write_text(pool + "max_new_tokens temperature\n" * 40)
         trained = call("train", "keys.txt", "--name", "keys", "--steps", "1", "--quiet", *TINY)
         assert trained.exit_code == 0, trained.stderr
     result = call("predict", "keys", text, "-o", "max_new_tokens=3", "--json")
@@ -242,7 +242,7 @@ def test_an_input_is_never_read_as_an_option(place: Path, text: str) -> None:
     assert json.loads(result.stdout)["scores"]["tokens"] == 3.0
 
 
-def test_a_file_is_predicted_in_batches(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_is_predicted_in_batches(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from saccade.tasks import language_model
 
     sizes = []
@@ -275,7 +275,7 @@ def test_the_help_names_commands_and_exit_codes() -> None:
     assert call("-h").stdout == shown
 
 
-def test_help_does_not_load_torch(place: Path) -> None:
+def test_help_does_not_load_torch(workspace: Path) -> None:
     code = (
         "import sys; from saccade.cli import main; main(['--help'], standalone_mode=False); "
         "sys.exit(bool({'torch', 'numpy', 'rich', 'tokenizers', 'pydantic'} & set(sys.modules)))"
@@ -286,11 +286,11 @@ def test_help_does_not_load_torch(place: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_help_is_quick(place: Path) -> None:
+def test_help_is_quick(workspace: Path) -> None:
     taken = []
     for _ in range(5):  # the quickest counts: the machine may be busy
         began = time.perf_counter()
-        assert process(place, "--help").returncode == 0
+        assert process(workspace, "--help").returncode == 0
         taken.append(time.perf_counter() - began)
         if min(taken) < 0.3:
             return
@@ -305,23 +305,23 @@ def test_completion_scripts(shell: str) -> None:
     assert f"{shell}_complete" in result.stdout
 
 
-def test_a_real_process_keeps_data_and_talk_apart(place: Path) -> None:
+def test_a_process_prints_data_to_stdout_and_messages_to_stderr(workspace: Path) -> None:
     arguments = ["train", "book.txt", "--name", "real", "--steps", "2", "--json", *TINY]
-    done = process(place, *arguments, NO_COLOR="1")  # nobody at a terminal: it asks nothing
+    done = process(workspace, *arguments, NO_COLOR="1")  # nobody at a terminal: it asks nothing
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["run"] == "runs/real"
     assert "valid loss" in done.stderr
     assert "\x1b" not in done.stdout + done.stderr
 
 
-def test_a_real_process_ends_with_the_code_of_its_error(place: Path) -> None:
-    done = process(place, "resume", "nobody")
+def test_a_real_process_ends_with_the_code_of_its_error(workspace: Path) -> None:
+    done = process(workspace, "resume", "nobody")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("saccade: no run 'nobody' in runs")
     assert done.stderr.count("\n") == 1
 
 
-def test_no_colour_at_a_terminal_that_wants_none(place: Path) -> None:
+def test_no_colour_at_a_terminal_that_wants_none(workspace: Path) -> None:
     """A bar still moves the cursor, but nothing is coloured."""
     ours, theirs = pty.openpty()
     paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
@@ -329,7 +329,7 @@ def test_no_colour_at_a_terminal_that_wants_none(place: Path) -> None:
     arguments = ["train", "book.txt", "--name", "terminal", "--steps", "2", *TINY]
     running = subprocess.Popen(
         [sys.executable, "-m", "saccade", *arguments],
-        cwd=place,
+        cwd=workspace,
         env=environment,
         stdin=theirs,
         stdout=subprocess.DEVNULL,
@@ -348,12 +348,12 @@ def test_no_colour_at_a_terminal_that_wants_none(place: Path) -> None:
     os.close(ours)
     assert running.wait(timeout=60) == 0, shown
     assert b"valid loss" in shown
-    codes = {int(code) for found in re.findall(rb"\x1b\[([\d;]*)m", shown) for code in found.split(b";") if code}
+    codes = {int(code) for escape in re.findall(rb"\x1b\[([\d;]*)m", shown) for code in escape.split(b";") if code}
     assert not codes & {*range(30, 50), *range(90, 108)}
 
 
-def test_a_damaged_run_is_named(place: Path) -> None:
-    folder = place / "damaged" / "bad"
+def test_a_damaged_run_is_named(workspace: Path) -> None:
+    folder = workspace / "damaged" / "bad"
     folder.mkdir(parents=True)
     (folder / "run.json").write_text("{")
     result = call("predict", "bad", "x", "--runs", "damaged")
@@ -361,8 +361,8 @@ def test_a_damaged_run_is_named(place: Path) -> None:
     assert "run.json is damaged" in result.stderr
 
 
-def test_a_run_without_a_checkpoint_names_the_next_step(place: Path) -> None:
-    source, folder = place / "runs" / "done", place / "young" / "new"
+def test_a_run_without_a_checkpoint_names_the_next_step(workspace: Path) -> None:
+    source, folder = workspace / "runs" / "done", workspace / "young" / "new"
     folder.mkdir(parents=True)
     (folder / "run.json").write_bytes((source / "run.json").read_bytes())
     (folder / "assets").mkdir()
@@ -372,8 +372,8 @@ def test_a_run_without_a_checkpoint_names_the_next_step(place: Path) -> None:
     assert "run 'new' has no checkpoint yet; train it with `saccade resume young/new`" in result.stderr
 
 
-def test_a_run_killed_while_preparing_is_completed_by_resume(place: Path) -> None:
-    source, folder = place / "runs" / "done", place / "killed" / "early"
+def test_a_run_killed_while_preparing_is_completed_by_resume(workspace: Path) -> None:
+    source, folder = workspace / "runs" / "done", workspace / "killed" / "early"
     (folder / "assets.tmp").mkdir(parents=True)
     (folder / "assets.tmp" / "tokenizer.json").write_text("{")
     (folder / "run.json").write_bytes((source / "run.json").read_bytes())

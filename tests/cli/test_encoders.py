@@ -24,7 +24,7 @@ def call(*arguments, stdin=None):
 
 
 @pytest.fixture(scope="module")
-def place(bert_folder, tmp_path_factory):
+def workspace(bert_folder, tmp_path_factory):
     """A folder with labelled rows, tags, a text and a run `pets` that began from the tiny BERT."""
     folder = tmp_path_factory.mktemp("encoders")
     pets = [("cat", "dog", "blue")[number % 3] for number in range(60)]
@@ -56,19 +56,19 @@ def mean_vector(task, text):
     return vectors.mean(0).tolist()
 
 
-def test_train_from_keeps_the_base_with_the_run(place, bert_folder):
-    described = json.loads((place / "runs" / "pets" / "run.json").read_text())
+def test_train_from_keeps_the_base_with_the_run(workspace, bert_folder):
+    described = json.loads((workspace / "runs" / "pets" / "run.json").read_text())
     assert described["config"]["base"] == str(bert_folder)
     assert described["train"]["optim"]["lr"] == 5e-5
-    assert (place / "runs" / "pets" / "assets" / "base.safetensors").exists()
-    found = call("predict", "pets", "the cat sat", "--json")
-    output = json.loads(found.stdout)["output"]
+    assert (workspace / "runs" / "pets" / "assets" / "base.safetensors").exists()
+    prediction = call("predict", "pets", "the cat sat", "--json")
+    output = json.loads(prediction.stdout)["output"]
     assert set(output["probabilities"]) == {"cat", "dog", "blue"}
     assert sum(output["probabilities"].values()) == pytest.approx(1)
     assert output["labels"] == [output["text"]]
 
 
-def test_the_confusion_matrix_is_printed_with_the_metrics_and_in_the_card(place):
+def test_the_confusion_matrix_is_printed_with_the_metrics_and_in_the_card(workspace):
     shown = call("evaluate", "pets").stdout.splitlines()
     title, *table = shown[shown.index("") + 1 :]
     assert title == "confusion matrix"
@@ -79,7 +79,7 @@ def test_the_confusion_matrix_is_printed_with_the_metrics_and_in_the_card(place)
     ]
     rows = int(next(line.split()[1] for line in shown if line.startswith("rows")))
     assert sum(int(cell) for line in table[2:] for cell in line.strip("|").split("|")[1:]) == rows
-    card = (place / "runs" / "pets" / "card.md").read_text().splitlines()
+    card = (workspace / "runs" / "pets" / "card.md").read_text().splitlines()
     assert all(line in card for line in table)
     assert set(json.loads(call("evaluate", "pets", "--json").stdout)) >= {"accuracy", "f1", "signatures"}
 
@@ -93,16 +93,16 @@ def test_the_confusion_matrix_is_printed_with_the_metrics_and_in_the_card(place)
         (["--from", "BERT", "tune=some"], 2, r"tune must be 'all', 'lora' or 'head', but is 'some'"),
     ],
 )
-def test_a_base_that_is_none_ends_with_one_message_and_leaves_no_run(place, bert_folder, arguments, code, message):
+def test_a_base_that_is_none_ends_with_one_message_and_leaves_no_run(workspace, bert_folder, arguments, code, message):
     given = [str(bert_folder) if argument == "BERT" else argument for argument in arguments]
     result = call("train", "pets.tsv", "--task", "text_classification", "--name", "bad", "--quiet", *given)
     assert result.exit_code == code
     assert re.search(message, result.stderr)
     assert result.stderr.startswith("saccade: ") and "Traceback" not in result.stderr
-    assert not (place / "runs" / "bad").exists()
+    assert not (workspace / "runs" / "bad").exists()
 
 
-def test_features_are_json_lines_in_the_order_of_the_texts(place, bert_folder):
+def test_features_are_json_lines_in_the_order_of_the_texts(workspace, bert_folder):
     result = call("features", bert_folder, *TEXTS[:1], "--file", "lines.txt")
     assert result.exit_code == 0, result.stderr
     rows = [json.loads(line) for line in result.stdout.splitlines()]
@@ -111,7 +111,7 @@ def test_features_are_json_lines_in_the_order_of_the_texts(place, bert_folder):
         assert row["vector"] == pytest.approx(expected, abs=1e-4)
 
 
-def test_features_of_tokens_and_layers_go_to_files(place, bert_folder, monkeypatch):
+def test_features_of_tokens_and_layers_go_to_files(workspace, bert_folder, monkeypatch):
     arguments = ["--file", "lines.txt", "--layers", "concat_last_4"]
     assert call("features", bert_folder, *arguments, "--output", "lines.npy").exit_code == 0
     assert np.load("lines.npy").shape == (3, 32)  # there are but two layers
@@ -121,22 +121,22 @@ def test_features_of_tokens_and_layers_go_to_files(place, bert_folder, monkeypat
     first = call("features", bert_folder, "a dog", "--pool", "first").stdout
     assert json.loads(first)["vector"] == pytest.approx(rows[1]["vector"][0][-16:], abs=1e-5)
     monkeypatch.setattr(quantize, "MIN_WEIGHTS", 1)  # these layers are small
-    eight = json.loads(call("features", bert_folder, "a dog", "--int8").stdout)["vector"]
-    whole = json.loads(call("features", bert_folder, "a dog").stdout)["vector"]
-    assert eight != whole
-    assert float(torch.cosine_similarity(torch.tensor(eight), torch.tensor(whole), dim=0)) > 0.95
+    int8 = json.loads(call("features", bert_folder, "a dog", "--int8").stdout)["vector"]
+    full_precision = json.loads(call("features", bert_folder, "a dog").stdout)["vector"]
+    assert int8 != full_precision
+    assert float(torch.cosine_similarity(torch.tensor(int8), torch.tensor(full_precision), dim=0)) > 0.95
 
 
-def test_features_compares_a_word_and_layers(place, bert_folder):
+def test_features_compares_a_word_and_layers(workspace, bert_folder):
     same = call("features", bert_folder, "a dog", "a dog", "--word", "dog")
     assert same.stdout == "1.0000\n"
     other = json.loads(call("features", bert_folder, "a dog", "the dog ran", "--word", "dog", "--json").stdout)
     assert other["word"] == "dog" and other["cosine"] < 0.9999
     table = call("features", bert_folder, "--compare", "tags.conll").stdout.splitlines()
     assert len(table) == 7 and re.fullmatch(r"use \w+(: as good as \w+, and smaller)?", table[-1])
-    found = json.loads(call("features", "pets", "--compare", "pets.tsv", "--json").stdout)
-    assert len(found) == 6 and found[0]["score"] == 100.0  # the word itself tells
-    assert [row["score"] for row in found] == sorted((row["score"] for row in found), reverse=True)
+    actual = json.loads(call("features", "pets", "--compare", "pets.tsv", "--json").stdout)
+    assert len(actual) == 6 and actual[0]["score"] == 100.0  # the word itself tells
+    assert [row["score"] for row in actual] == sorted((row["score"] for row in actual), reverse=True)
 
 
 @pytest.mark.parametrize(
@@ -155,14 +155,14 @@ def test_features_compares_a_word_and_layers(place, bert_folder):
         ),
     ],
 )
-def test_features_says_what_is_wrong(place, bert_folder, arguments, code, message):
+def test_features_names_what_is_wrong(workspace, bert_folder, arguments, code, message):
     result = call("features", bert_folder, *arguments)
     assert result.exit_code == code
     assert re.search(message, result.stderr)
     assert not result.stdout
 
 
-def test_features_need_an_encoder(place):
+def test_features_need_an_encoder(workspace):
     shape = [
         "model.dim=16",
         "model.depth=1",
@@ -180,7 +180,7 @@ def test_features_need_an_encoder(place):
     assert message in result.stderr
 
 
-def test_export_writes_what_transformers_opens(place):
+def test_export_writes_what_transformers_opens(workspace):
     result = call("export", "pets", "out", "--to", "hf")
     assert result.exit_code == 0, result.stderr
     rest = "the task head has no counterpart in transformers' classes and is left out"
@@ -202,7 +202,7 @@ def test_export_writes_what_transformers_opens(place):
     assert "out must be a new or an empty folder, but is not empty; name another one" in again.stderr
 
 
-def test_changes_of_low_rank_are_exported_within_the_weights(place, bert_folder):
+def test_changes_of_low_rank_are_exported_within_the_weights(workspace, bert_folder):
     arguments = ["--task", "text_classification", "--from", bert_folder, "--name", "lora", "--steps", "8", "tune=lora"]
     assert call("train", "pets.tsv", *arguments, *LOOP, "train.optim.lr=0.05").exit_code == 0
     assert call("export", "lora", "merged").exit_code == 0
@@ -212,7 +212,7 @@ def test_changes_of_low_rank_are_exported_within_the_weights(place, bert_folder)
     assert vectors_of(bert_folder, TEXTS[:1])[0] != pytest.approx(expected, abs=1e-2)  # there was something to merge
 
 
-def test_what_cannot_be_exported_is_said(place):
+def test_what_cannot_be_exported_is_reported(workspace):
     pairs = Path("pairs.tsv")
     pairs.write_text("".join(f"{number}\t{number * 7}\n" for number in range(40)))
     shape = [

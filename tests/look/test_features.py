@@ -1,4 +1,4 @@
-"""Vectors by layer: each choice is what it says, order is kept, a word differs by its context."""
+"""Vectors by layer: each choice combines its layers, order is kept, a word differs by its context."""
 
 import json
 
@@ -34,10 +34,10 @@ def encoder(tmp_path_factory):
     return api.load(run, device="cpu").task
 
 
-def test_each_choice_of_layers_is_what_it_says():
+def test_each_choice_combines_its_layers():
     states = [torch.full((2, 3), float(number)) for number in range(7)]  # embeddings and six layers
-    found = {layers: combine(states, layers)[0].tolist() for layers in LAYERS}
-    assert found == {
+    result = {layers: combine(states, layers)[0].tolist() for layers in LAYERS}
+    assert result == {
         "first": [0.0] * 3,
         "last": [6.0] * 3,
         "second_to_last": [5.0] * 3,
@@ -103,10 +103,10 @@ def test_layers_are_compared_on_tags_and_on_classes(encoder, tmp_path):
     tags = tmp_path / "tags.conll"
     lines = "".join(f"{word} {'B-PET' if word in ('cat', 'dog') else 'O'}\n" for word in words)
     tags.write_text("".join(f"x{number} O\n{lines}\n" for number in range(40)))  # no two alike
-    found = features.compare_layers(encoder, tags)
-    assert {choice.layers for choice in found} == set(LAYERS)
-    assert found[0].score == max(choice.score for choice in found) > 95  # the word itself tells
-    assert {choice.layers: choice.width for choice in found}["concat_last_4"] == 64
+    result = features.compare_layers(encoder, tags)
+    assert {choice.layers for choice in result} == set(LAYERS)
+    assert result[0].score == max(choice.score for choice in result) > 95  # the word itself tells
+    assert {choice.layers: choice.width for choice in result}["concat_last_4"] == 64
     rows = tmp_path / "rows.csv"
     texts = [f"{'cat' if number % 2 else 'dog'} sat {number}" for number in range(60)]
     rows.write_text("text,label\n" + "".join(f"{text},{text[:3]}\n" for text in texts))
@@ -120,8 +120,8 @@ def test_work_is_spread_over_the_cores_and_keeps_its_order(cores):
     before = torch.get_num_threads()
     torch.set_num_threads(cores)
     try:
-        found = list(parallel_map(lambda number: (number * number, torch.get_num_threads()), range(50)))
-        assert found == [(number * number, 1) for number in range(50)]
+        result = list(parallel_map(lambda number: (number * number, torch.get_num_threads()), range(50)))
+        assert result == [(number * number, 1) for number in range(50)]
         assert torch.get_num_threads() == cores
         assert list(parallel_map(lambda _: torch.get_num_threads(), range(2))) == [cores] * 2  # too few to be spread
         with pytest.raises(ZeroDivisionError):

@@ -35,7 +35,7 @@ class Broken:
     name: str
     content: bytes
     place: str
-    says: str
+    expected: str
 
 
 def table(rows: list[str], header: str = "text,label") -> bytes:
@@ -288,7 +288,7 @@ def failure(broken: Broken, path: Path, outcome: Outcome) -> str | None:
     place = re.compile(re.escape(f"{path}{broken.place}") + ("" if broken.place.endswith(":") else r"(?!\d)"))
     if not place.search(output.replace("\n", "")) and not place.search(plain):
         return f"no '{path.name}{broken.place}' in: {output[:300]}"
-    return None if broken.says in plain else f"no '{broken.says}' in: {output[:300]}"
+    return None if broken.expected in plain else f"no '{broken.expected}' in: {output[:300]}"
 
 
 def check_all(run: Callable[[Path, Path], Outcome], processes: int = 0) -> tuple[int, int, list[str]]:

@@ -89,8 +89,8 @@ def one_case(checkpoints: Path, rng: random.Random, way: int, depth: int) -> tup
     damaged = [damage(checkpoint.at(checkpoints, step), rng, way) for step in steps[-depth:]]
     description = f"{[what for what, _ in damaged]}"
     try:
-        found = checkpoint.newest(checkpoints, messages.append)
-        fell = found is not None and depth < len(steps) and found.step == steps[-depth - 1]
+        result = checkpoint.newest(checkpoints, messages.append)
+        fell = result is not None and depth < len(steps) and result.step == steps[-depth - 1]
     except ModelFileError as error:
         fell = depth == len(steps) and f"all {depth} checkpoints" in str(error) and error.exit_code == 4
         description += f" {error}"

@@ -58,7 +58,7 @@ def whole_and_same(workspace: Workspace, name: str) -> list[str]:
     )
 
 
-def limited(workspace: Workspace, name: str, limit: Callable[[Path], int], says: str) -> list[str]:
+def limited(workspace: Workspace, name: str, limit: Callable[[Path], int], expected: str) -> list[str]:
     """Kill a run, resume it with a limit on the size of files, then without."""
     process = start(workspace, name, 20)
     process.kill()
@@ -66,7 +66,7 @@ def limited(workspace: Workspace, name: str, limit: Callable[[Path], int], says:
     size = limit(workspace.runs / name)
     preexec = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))  # noqa: E731
     code, _, err = workspace.run(*workspace.resume(name), preexec=preexec)
-    failures = expect(f"{name}: exit 5 and a message", code == 5 and clear(err) and says in err, (code, err))
+    failures = expect(f"{name}: exit 5 and a message", code == 5 and clear(err) and expected in err, (code, err))
     failures += expect("nothing half written", not list((workspace.runs / name).rglob("*.tmp/*")), name)
     return failures + whole_and_same(workspace, name)
 
@@ -160,8 +160,8 @@ def stopped(workspace: Workspace, number: signal.Signals) -> list[str]:
 def not_a_number(workspace: Workspace) -> list[str]:
     """A learning rate far too high: the first loss that is not finite stops the run, with where and what."""
     code, _, err = workspace.run(*workspace.train("broken", *SETTINGS, "train.optim.kind=adamw", "train.optim.lr=3e38"))
-    says = r"step \d+: (loss|the norm of the gradient) is (nan|inf), .* rows: token \d+, .*"
-    message = re.search(says + r"first not finite: (parameter|the gradient of) [\w.]+", err)
+    expected = r"step \d+: (loss|the norm of the gradient) is (nan|inf), .* rows: token \d+, .*"
+    message = re.search(expected + r"first not finite: (parameter|the gradient of) [\w.]+", err)
     failures = expect("a loss that is not finite", code == 1 and clear(err) and message is not None, (code, err))
     lines = len(log(workspace.runs / "broken")) if (workspace.runs / "broken" / "metrics.jsonl").exists() else 0
     return failures + expect("it stops at once", lines < 10, lines)

@@ -69,8 +69,8 @@ class Victim:
     def newest(self) -> int:
         """The step of the newest checkpoint, by its name alone."""
         folder = self.folder / "checkpoints"
-        found = [path.name for path in folder.iterdir()] if folder.exists() else []
-        return max((int(name[5:]) for name in found if name.startswith("step-") and "." not in name), default=0)
+        result = [path.name for path in folder.iterdir()] if folder.exists() else []
+        return max((int(name[5:]) for name in result if name.startswith("step-") and "." not in name), default=0)
 
     def decided(self) -> bool:
         """Whether the time budget was converted to steps."""

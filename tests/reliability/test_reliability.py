@@ -29,10 +29,10 @@ def figure(script: str, *arguments: str) -> str:
 @pytest.mark.parametrize(("kills", "more"), [(8, []), (3, ["--task", "translation", "--kinds", "muon-average-micro"])])
 def test_killed_runs_end_the_same(kills: int, more: list[str]) -> None:
     line = figure("kill.py", "--kills", str(kills), *more)
-    found = re.fullmatch(r"(\d+)/(\d+) kills survived, weights, optimizer and losses bit-identical", line)
-    assert found is not None
-    assert found[1] == found[2]
-    assert int(found[1]) >= kills
+    result = re.fullmatch(r"(\d+)/(\d+) kills survived, weights, optimizer and losses bit-identical", line)
+    assert result is not None
+    assert result[1] == result[2]
+    assert int(result[1]) >= kills
 
 
 @pytest.mark.slow
@@ -43,7 +43,7 @@ def test_damaged_checkpoints_are_noticed() -> None:
 
 @pytest.mark.slow
 def test_trouble_ends_with_one_message() -> None:
-    found = re.match(r"(\d)/(\d) troubles ended with one message and lost nothing", figure("disk.py"))
-    assert found is not None
-    assert found[1] == found[2]
-    assert int(found[1]) >= 6  # seven where a small disk may be mounted
+    result = re.match(r"(\d)/(\d) troubles ended with one message and lost nothing", figure("disk.py"))
+    assert result is not None
+    assert result[1] == result[2]
+    assert int(result[1]) >= 6  # seven where a small disk may be mounted

@@ -87,12 +87,12 @@ def differences(one: Path, other: Path) -> list[str]:
         return [f"checkpoints {steps[0]} and {steps[1]}"]
     ends = [checkpoint.at(run / "checkpoints", steps[0][-1]) for run in (one, other)]
     names = [sorted(path.name for path in end.glob("*.safetensors")) for end in ends]
-    found = [] if names[0] == names[1] else [f"files {names[0]} and {names[1]}"]
-    found += [name for name in names[0] if (ends[0] / name).read_bytes() != (ends[1] / name).read_bytes()]
-    found += [] if _best(ends[0]) == _best(ends[1]) else ["best score"]
-    found += [] if log(one) == log(other) else ["metrics.jsonl"]
+    result = [] if names[0] == names[1] else [f"files {names[0]} and {names[1]}"]
+    result += [name for name in names[0] if (ends[0] / name).read_bytes() != (ends[1] / name).read_bytes()]
+    result += [] if _best(ends[0]) == _best(ends[1]) else ["best score"]
+    result += [] if log(one) == log(other) else ["metrics.jsonl"]
     samples = [(run / "samples.jsonl").read_bytes() for run in (one, other)]
-    return found if samples[0] == samples[1] else [*found, "samples.jsonl"]
+    return result if samples[0] == samples[1] else [*result, "samples.jsonl"]
 
 
 def log(run: Path) -> list[dict[str, Any]]:

@@ -56,9 +56,9 @@ def test_round_trip(tmp_path: Path) -> None:
 def test_half_precision_and_views_survive(tmp_path: Path) -> None:
     square = torch.arange(6.0).reshape(2, 3)
     parts = {"model": {"half": torch.ones(2, dtype=torch.bfloat16), "view": square.T}, "optimizer": {}}
-    found = checkpoint.read(checkpoint.save(tmp_path, Checkpoint(1, parts, {"best": {}, "elapsed": 0.0})))
-    assert found.parts["model"]["half"].dtype == torch.bfloat16
-    assert torch.equal(found.parts["model"]["view"], square.T)
+    result = checkpoint.read(checkpoint.save(tmp_path, Checkpoint(1, parts, {"best": {}, "elapsed": 0.0})))
+    assert result.parts["model"]["half"].dtype == torch.bfloat16
+    assert torch.equal(result.parts["model"]["view"], square.T)
 
 
 @pytest.mark.parametrize("place", ["save_file", "_fingerprint", "sync_folder", "write"])
@@ -83,9 +83,9 @@ def test_an_error_while_saving_leaves_the_old_one(
             with pytest.raises(SystemExit):
                 checkpoint.save(tmp_path, example(6))
     assert checkpoint.steps(tmp_path) == [5]
-    found = checkpoint.newest(tmp_path, pytest.fail)
-    assert found is not None
-    assert same(found, example(5))
+    result = checkpoint.newest(tmp_path, pytest.fail)
+    assert result is not None
+    assert same(result, example(5))
     checkpoint.save(tmp_path, example(6))  # what was left half written is no obstacle
     assert checkpoint.steps(tmp_path) == [5, 6]
 
@@ -120,9 +120,9 @@ def test_falling_back_names_the_file(tmp_path: Path) -> None:
     file = checkpoint.at(tmp_path, 2) / "model.safetensors"
     file.write_bytes(file.read_bytes() + b"x")
     messages: list[str] = []
-    found = checkpoint.newest(tmp_path, messages.append)
-    assert found is not None
-    assert found.step == 1
+    result = checkpoint.newest(tmp_path, messages.append)
+    assert result is not None
+    assert result.step == 1
     size = file.stat().st_size
     assert messages == [
         f"checkpoint of step 3 is damaged: {checkpoint.at(tmp_path, 3) / 'state.json'} is missing; "
@@ -266,10 +266,10 @@ def test_weights_and_optimizers_continue_as_if_nothing_had_happened(tmp_path: Pa
     assert "head.weight" not in parts["model"]  # a tied weight is there once
     assert "seen" in parts["model"]
     assert "table" not in parts["model"]
-    found = checkpoint.read(checkpoint.save(tmp_path, Checkpoint(3, parts, {"best": {}, "elapsed": 0.0})))
+    result = checkpoint.read(checkpoint.save(tmp_path, Checkpoint(3, parts, {"best": {}, "elapsed": 0.0})))
     again, fresh = trained(kind, 0)
-    restore(again, found.parts["model"], "here")
-    restore_optimizers(again, fresh, found.parts["optimizer"])
+    restore(again, result.parts["model"], "here")
+    restore_optimizers(again, fresh, result.parts["optimizer"])
     assert again["model"].head.weight is again["model"].embedding.weight
     for step in range(3, 6):
         move(networks, optimizers, step)

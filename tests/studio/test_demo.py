@@ -20,8 +20,8 @@ def spoken(terminal, wanted):
         except OSError:  # the other side has closed the terminal
             part = b""
         assert part, f"the demo ended without saying {wanted!r}: {result[-2000:]}"
-        found += part.decode(errors="replace")
-    return found
+        result += part.decode(errors="replace")
+    return result
 
 
 def test_the_demo_opens_what_it_learns_and_what_it_has_learnt(tmp_path, browser, shoot):

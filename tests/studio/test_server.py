@@ -24,9 +24,9 @@ def app(place, bert_folder, gpt2_folder, marian_folder):
 
 @pytest.fixture
 def client(app):
-    found = TestClient(app, base_url=HOME)
-    assert found.get("/runs?key=secret").status_code == 200
-    return found
+    result = TestClient(app, base_url=HOME)
+    assert result.get("/runs?key=secret").status_code == 200
+    return result
 
 
 FIELDS = {"prose": "prompt", "pairs": "source", "rows": "text"}
@@ -145,8 +145,8 @@ def test_cells_are_the_eager_weights_of_transformers(client, bert_folder, words)
                 numbers = {word: place for place, word in enumerate(dict.fromkeys(groups))}
                 rows = np.array([[float(numbers[word] == place) for word in groups] for place in range(len(numbers))])
                 one = rows / rows.sum(1, keepdims=True) @ one @ rows.T
-            found = cells(client, look, f"bert.encoder.{layer}.self", head, *one.shape, words=words)
-            assert np.abs(found.reshape(one.shape) - one).max() < 1e-5
+            result = cells(client, look, f"bert.encoder.{layer}.self", head, *one.shape, words=words)
+            assert np.abs(result.reshape(one.shape) - one).max() < 1e-5
 
 
 def test_every_run_and_model_opens(client, gpt2_folder, marian_folder):
@@ -178,19 +178,19 @@ def test_the_picture_can_be_taken_along(client, kind):
 def test_the_steps_of_a_head_end_in_its_weights(client):
     look = asked(client, "prose", "the cat")
     how = {"map": "decoder.1.self", "head": 1, "query": 4}
-    found = client.get(f"/api/look/{look['id']}/calculation", params=how).json()
+    result = client.get(f"/api/look/{look['id']}/calculation", params=how).json()
     count = len(look["maps"][1]["queries"]["labels"])
     row = cells(client, look, "decoder.1.self", 1, 5, count).reshape(5, count)[4]
     weights = np.zeros(count)
-    weights[found["keys"]] = found["weights"]
+    weights[result["keys"]] = result["weights"]
     assert np.abs(weights - row).max() < 1e-5
-    assert found["allowed"][:6] == [True] * 5 + [False]
-    assert np.abs(np.array(found["weights"]) @ np.array(found["v"]) - np.array(found["head_output"])).max() < 1e-5
+    assert result["allowed"][:6] == [True] * 5 + [False]
+    assert np.abs(np.array(result["weights"]) @ np.array(result["v"]) - np.array(result["head_output"])).max() < 1e-5
 
 
 def test_runs_can_be_followed_stopped_and_resumed_by_name_only(client, place):
-    found = client.get("/api/runs/pairs").json()
-    assert found["steps"][-1]["step"] == 30 and found["snapshots"] == [10, 20, 30] and not found["running"]
+    result = client.get("/api/runs/pairs").json()
+    assert result["steps"][-1]["step"] == 30 and result["snapshots"] == [10, 20, 30] and not result["running"]
     seen = client.get("/api/runs/pairs/attention/20").json()
     assert seen["step"] == 20 and seen["examples"][0]["maps"]
     assert "has no attention snapshot of step 21" in client.get("/api/runs/pairs/attention/21").json()["error"]
@@ -208,8 +208,8 @@ def same_cells(client, look, wanted):
     for name, weights in wanted.items():
         for head, one in enumerate(weights.double().numpy()):
             assert [*one.shape] == sizes[name], name
-            found = cells(client, look, name, head, *one.shape).reshape(one.shape)
-            assert np.abs(found - one).max() < 1e-5, (name, head)
+            result = cells(client, look, name, head, *one.shape).reshape(one.shape)
+            assert np.abs(result - one).max() < 1e-5, (name, head)
 
 
 def test_what_a_gpt2_looked_at_is_what_transformers_says(client, gpt2_folder):
@@ -219,9 +219,9 @@ def test_what_a_gpt2_looked_at_is_what_transformers_says(client, gpt2_folder):
     trace = api.load(str(gpt2_folder), device="cpu")("The cat sat on the mat.", **how).trace
     model = transformers.GPT2LMHeadModel.from_pretrained(gpt2_folder, attn_implementation="eager").eval()
     with torch.no_grad():
-        found = model(torch.tensor([trace.ids[trace.start : trace.end]]), output_attentions=True).attentions
-    assert len(found) == 12
-    same_cells(client, look, {f"decoder.{layer}.self": one[0] for layer, one in enumerate(found)})
+        result = model(torch.tensor([trace.ids[trace.start : trace.end]]), output_attentions=True).attentions
+    assert len(result) == 12
+    same_cells(client, look, {f"decoder.{layer}.self": one[0] for layer, one in enumerate(result)})
 
 
 def test_what_a_marian_looked_at_is_what_transformers_says(client, marian_folder):
@@ -231,13 +231,13 @@ def test_what_a_marian_looked_at_is_what_transformers_says(client, marian_folder
     model = transformers.MarianMTModel.from_pretrained(marian_folder, attn_implementation="eager").eval()
     begin = model.config.decoder_start_token_id
     with torch.no_grad():
-        found = model(
+        result = model(
             torch.tensor([[*source, 0]]), decoder_input_ids=torch.tensor([[begin, *target]]), output_attentions=True
         )
     for name, weights in {
-        "encoder.{}.self": found.encoder_attentions,
-        "decoder.{}.self": found.decoder_attentions,
-        "decoder.{}.cross": found.cross_attentions,
+        "encoder.{}.self": result.encoder_attentions,
+        "decoder.{}.self": result.decoder_attentions,
+        "decoder.{}.cross": result.cross_attentions,
     }.items():
         same_cells(client, look, {name.format(layer): one[0] for layer, one in enumerate(weights)})
 
@@ -287,9 +287,9 @@ def test_models_of_the_catalogue_open_and_look_as_transformers_says(place, get_m
             ids, how["gguf_file"] = trace.ids[trace.start : trace.end], path.name
             model = transformers.AutoModelForCausalLM.from_pretrained(path.parent, **how)
     with torch.no_grad():
-        found = model.eval()(torch.tensor([ids]), output_attentions=True).attentions
+        result = model.eval()(torch.tensor([ids]), output_attentions=True).attentions
     names = [one["name"] for one in look["maps"] if one["name"] != "rollout"]
-    same_cells(client, look, dict(zip(names, (one[0] for one in found), strict=True)))
+    same_cells(client, look, dict(zip(names, (one[0] for one in result), strict=True)))
 
 
 def test_forms_are_built_from_the_inputs_of_the_task(client, place):

@@ -88,12 +88,12 @@ def test_steps_before_the_decision_keep_the_learning_rate_they_had(tmp_path: Pat
 
 def evaluated(budget: Budget, steps: range, seconds_per_step: float) -> list[int]:
     """Run a budget through some steps; the ones that are evaluated."""
-    found = []
+    result = []
     for step in steps:
         budget.decide(step, step * seconds_per_step)
         if budget.evaluate_after(step, step * seconds_per_step):
-            found.append(step)
-    return found
+            result.append(step)
+    return result
 
 
 @pytest.mark.parametrize("schedule", ["wsd", "cosine", "constant"])

@@ -117,8 +117,8 @@ def test_the_average_is_a_running_mean(tmp_path: Path) -> None:
         run._train_step()
         decay = min(0.5, step / (step + 10))
         mean = decay * mean + (1 - decay) * flat(task)
-    found = torch.cat([value.flatten() for value in run.average.tensors.values()])
-    torch.testing.assert_close(found, mean, rtol=1e-5, atol=1e-6)
+    result = torch.cat([value.flatten() for value in run.average.tensors.values()])
+    torch.testing.assert_close(result, mean, rtol=1e-5, atol=1e-6)
 
 
 def test_the_average_is_evaluated_and_the_weights_come_back(tmp_path: Path) -> None:
@@ -156,8 +156,8 @@ def test_a_loss_that_is_not_finite_names_step_rows_and_parameter(tmp_path: Path)
     run._train_step()
     with torch.no_grad():
         task.model[1].weight[0, 2] = math.nan
-    says = r"step 2: loss is nan, .*rows: point 0, point 1, .*point 5; first not finite: parameter 1\.weight"
-    with pytest.raises(SaccadeError, match=says) as caught:
+    pattern = r"step 2: loss is nan, .*rows: point 0, point 1, .*point 5; first not finite: parameter 1\.weight"
+    with pytest.raises(SaccadeError, match=pattern) as caught:
         run._train_step()
     assert caught.value.exit_code == 1
     assert run.step == 1
@@ -228,7 +228,7 @@ def test_a_run_of_some_seconds_decides_its_length_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "says"),
+    ("settings", "pattern"),
     [
         ({"steps": 3, "minutes": 2.0}, "must not be given together, but are 3, 2.0 and 0.0"),
         ({"steps": -1}, "must be 0 or more, but are -1, 0.0 and 0.0"),
@@ -237,8 +237,8 @@ def test_a_run_of_some_seconds_decides_its_length_once(tmp_path: Path) -> None:
         ({"average": 1.5}, "average must be at least 0 and below 1, but is 1.5"),
     ],
 )
-def test_settings_that_contradict_each_other(settings: dict[str, Any], says: str) -> None:
-    with pytest.raises(ValueError, match=says):
+def test_settings_that_contradict_each_other(settings: dict[str, Any], pattern: str) -> None:
+    with pytest.raises(ValueError, match=pattern):
         TrainConfig(**settings)
 
 

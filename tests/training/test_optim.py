@@ -62,13 +62,13 @@ def test_the_rate_stays_up_while_the_end_is_not_known(schedule: str) -> None:
 @pytest.mark.parametrize("shape", [(3, 12, 12), (2, 8, 32), (2, 32, 8)])
 def test_orthogonal_matrices_have_singular_values_near_one(shape: tuple[int, int, int]) -> None:
     matrices = torch.randn(shape) * 1e-3
-    found = orthogonalise(matrices)
-    assert found.shape == shape
-    values = torch.linalg.svdvals(found)
+    result = orthogonalise(matrices)
+    assert result.shape == shape
+    values = torch.linalg.svdvals(result)
     assert values.min() > 0.4
     assert values.max() < 1.3
     left, _, right = torch.linalg.svd(matrices, full_matrices=False)
-    direction = torch.einsum("nrc,nrc->n", found, left @ right) / min(shape[1:])
+    direction = torch.einsum("nrc,nrc->n", result, left @ right) / min(shape[1:])
     assert (direction > 0.6).all()  # the same directions, not just any orthogonal matrix
 
 
@@ -170,7 +170,7 @@ def test_adamw_equals_the_formula() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "says"),
+    ("settings", "message"),
     [
         ({"clip": -1.0}, "clip must be 0 or more, but is -1.0"),
         ({"lr": -1.0}, "lr must be 0 or more, but is -1.0"),
@@ -179,13 +179,13 @@ def test_adamw_equals_the_formula() -> None:
         ({"cooldown": 2.0}, "cooldown must be between 0 and 1, but is 2.0"),
     ],
 )
-def test_numbers_that_cannot_be_are_refused(settings, says):
-    with pytest.raises(ValueError, match=says):
+def test_numbers_that_cannot_be_are_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
         OptimConfig(**settings)
 
 
 def test_nearly_flat_matrices_are_made_orthogonal_without_blowing_up():
     """A gradient of one strong direction and a little noise: the weak ones grow, none beyond about 1."""
     strong = torch.randn(4, 64, 1) @ torch.randn(4, 1, 128)
-    found = orthogonalise(strong + 0.01 * torch.randn(4, 64, 128))
-    assert torch.linalg.svdvals(found).max() < 1.3
+    result = orthogonalise(strong + 0.01 * torch.randn(4, 64, 128))
+    assert torch.linalg.svdvals(result).max() < 1.3
