@@ -1,6 +1,6 @@
-"""What it costs to watch: time and memory of the probe on one long input, beside the same forward unwatched.
+"""Cost of the probe: time and memory of a watched forward pass on one long input, compared with an unwatched one.
 
-Prints one JSON line a figure. Goals: time ratio below 1.15, memory ratio below 1.2.
+Prints one JSON line per figure. Goals: time ratio below 1.15, memory ratio below 1.2.
 
 Memory is counted twice. `probe_memory` is exact: the bytes of every distinct storage that is alive after the watched
 forward and was not before, so a view that keeps something larger alive counts in full. `probe_peak` checks it from
@@ -47,7 +47,7 @@ def seconds(model: GPT, ids: torch.Tensor, *, watched: bool) -> float:
 
 
 def measure_time(model: GPT, ids: torch.Tensor, repeats: int) -> tuple[float, float]:
-    """Medians with and without the probe, one of each in turn so that a slow minute hits both."""
+    """Return the median seconds with and without the probe, alternating so that noise affects both."""
     for watched in (True, False):  # the first calls pay for allocations and angles
         seconds(model, ids, watched=watched)
     pairs = [(seconds(model, ids, watched=True), seconds(model, ids, watched=False)) for _ in range(repeats)]
@@ -56,9 +56,9 @@ def measure_time(model: GPT, ids: torch.Tensor, repeats: int) -> tuple[float, fl
 
 
 def bytes_alive() -> int:
-    """Bytes of every distinct storage that a tensor of this process holds."""
+    """Return the bytes of every distinct storage that a tensor of this process holds."""
     gc.collect()
-    tensors = [thing for thing in gc.get_objects() if type(thing) in (torch.Tensor, torch.nn.Parameter)]
+    tensors = [item for item in gc.get_objects() if type(item) in (torch.Tensor, torch.nn.Parameter)]
     return sum({t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}.values())
 
 
@@ -84,7 +84,7 @@ def peak_resident() -> int:
 
 
 def peak_growth(shape: str, tokens: int, *, watched: bool) -> int:
-    """Bytes by which the peak resident memory of this process rises during one forward."""
+    """Return the bytes by which the peak resident memory of this process rises during one forward."""
     model, ids = make(shape, tokens)
     model(ids[:, :64])  # loads the kernels
     before = peak_resident()
@@ -93,7 +93,7 @@ def peak_growth(shape: str, tokens: int, *, watched: bool) -> int:
 
 
 def measure_peak(shape: str, tokens: int, threads: int, repeats: int) -> int:
-    """The added peak, from fresh processes: a peak never falls again."""
+    """Return the added peak, measured in fresh processes since a peak never falls."""
 
     def growth(mode: str) -> float:
         command = [sys.executable, __file__, "--peak-of", mode, "--shapes", shape]

@@ -28,7 +28,7 @@ ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking",
 
 
 def write_model(folder, width=384, heads=12):
-    """A random GPT-2 of 12 layers that reads 4,224 tokens of one byte each."""
+    """Write a GPT-2 with 12 layers, random weights and a context of 4,224 tokens of one byte each."""
     import torch
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import GPT2Config, GPT2LMHeadModel
@@ -42,27 +42,27 @@ def write_model(folder, width=384, heads=12):
     GPT2LMHeadModel(GPT2Config(**shape, bos_token_id=256, eos_token_id=256)).save_pretrained(folder)
 
 
-def until(tab, true, timeout=120):
+def wait_until(tab, condition, timeout=120):
     """Wait for a condition on the page; its content security policy forbids the page to evaluate strings itself."""
     end = time.monotonic() + timeout
-    while not tab.evaluate(true):
+    while not tab.evaluate(condition):
         if time.monotonic() > end:
-            raise SystemExit(f"timeout: {true}")
+            raise SystemExit(f"timeout: {condition}")
         time.sleep(0.002)
 
 
 def look(tab, folder, length):
     """Return the seconds until the server has responded, and from then until the figure is complete."""
     tab.goto(re.sub(r"/[^/]*$", f"/look?model={quote(str(folder), safe='')}", tab.url))
-    until(tab, "document.body.dataset.ready")
+    wait_until(tab, "document.body.dataset.ready")
     tab.fill("#inputs textarea", ("the quick brown fox jumps over " * 200)[:length])
     tab.eval_on_selector("[name=max_new_tokens]", "field => { field.value = '1' }")
     start = time.perf_counter()
-    with tab.expect_response(lambda answer: answer.url.endswith("/api/look")) as answered:
+    with tab.expect_response(lambda response: response.url.endswith("/api/look")) as responded:
         tab.click("#submit")
-    answered.value.finished()
+    responded.value.finished()
     forward = time.perf_counter()
-    until(tab, "document.body.dataset.shown")
+    wait_until(tab, "document.body.dataset.shown")
     return forward - start, time.perf_counter() - forward
 
 
@@ -84,8 +84,8 @@ def figures(tab, server, folder, length, rounds):
         "tokens": length,
         "forward_s": round(forward, 2),
         "first_figure_ms": round(1000 * first),
-        "switch_ms": round(max(one for one, _ in medians)),
-        "scroll_ms": round(max(other for _, other in medians)),
+        "switch_ms": round(max(switching for switching, _ in medians)),
+        "scroll_ms": round(max(scrolling for _, scrolling in medians)),
         "grown_mb": round(grown / 1e6, 1),
     }
 
@@ -94,7 +94,7 @@ def switch(tab, number):
     """Return the milliseconds from a click on another head until every visible cell is drawn."""
     tab.evaluate("delete document.body.dataset.switched")
     tab.click(f".layer:nth-child({number % 12 + 1}) .thumb >> nth={number % 12}")
-    until(tab, "document.body.dataset.switched")
+    wait_until(tab, "document.body.dataset.switched")
     return float(tab.evaluate("document.body.dataset.switched"))
 
 
@@ -148,12 +148,12 @@ def main():
     from playwright.sync_api import sync_playwright
 
     browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place) / "model"
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary) / "model"
         folder.mkdir()
         write_model(folder)
         generation(folder, options.rounds)
-        command = [sys.executable, "-m", "saccade", "studio", str(folder), "--no-browser", "--runs", place]
+        command = [sys.executable, "-m", "saccade", "studio", str(folder), "--no-browser", "--runs", temporary]
         with sync_playwright() as driver:
             opened = driver.chromium.launch(executable_path=browser, args=ARGUMENTS)
             for length in map(int, options.lengths.split(",")):
