@@ -289,7 +289,7 @@ def observe(walker: Tensor, goal: Tensor) -> Tensor:
     return cells
 
 
-# What the task battery needs to try it.
+# Used by the task battery
 SETTINGS: list[str] = []
 
 
@@ -301,5 +301,5 @@ def write_data(folder: Path) -> Path:
 
 
 def example_inputs() -> dict[str, Any]:
-    """One example."""
+    """Return the inputs of one example."""
     return {"state": [WALKER, EMPTY, EMPTY, EMPTY, GOAL, EMPTY]}

@@ -210,7 +210,7 @@ def _pixels(image: bytes | Tensor) -> Tensor:
         return torch.frombuffer(bytearray(grey.tobytes()), dtype=torch.uint8).reshape(grey.height, grey.width)
 
 
-# What the task battery needs to try it.
+# Used by the task battery
 SETTINGS: list[str] = []
 
 
@@ -228,7 +228,7 @@ def write_data(folder: Path) -> Path:
 
 
 def example_inputs() -> dict[str, Any]:
-    """One example."""
+    """Return the inputs of one example."""
     pixels = np.zeros((SIZE, SIZE), dtype=np.uint8)
     pixels[2:5, 7:10] = 255
     return {"image": pixels}

@@ -19,6 +19,7 @@ from saccade.nn.probe import watch
 from saccade.tasks import language_model
 from saccade.tasks._language_model import generation
 from saccade.tasks.language_model import METRICS, Task, TextConfig, TextOptions
+from tests.tasks.untrained import open_untrained
 
 TINY = ["model.dim=16", "model.depth=2", "model.heads=2", "model.hidden=32", "model.max_positions=16", "batch_size=4"]
 GREEDY = TextOptions(max_new_tokens=40, temperature=0)
@@ -44,13 +45,7 @@ def task(request: pytest.FixtureRequest, data: Path, tmp_path_factory: pytest.Te
         patch.setenv("SACCADE_CACHE", str(folder / "cache"))
         settings = [f"data.tokenizer={request.param}", "data.vocabulary_size=300"]
         config = override(TextConfig(), [*TINY, *settings])
-        Task.prepare(config, data, folder)
-        task = Task.open(config, folder)
-        task.load_data(data)
-        torch.manual_seed(1)
-        for parameter in task.model.parameters():
-            torch.nn.init.normal_(parameter, std=0.3)
-        task.model.eval()
+        task, _ = open_untrained(Task, config, data, folder, std=0.3)
         yield task
 
 

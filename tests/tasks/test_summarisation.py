@@ -15,6 +15,7 @@ from saccade.errors import UsageError
 from saccade.metrics import generation
 from saccade.tasks import translation
 from saccade.tasks.summarisation import SummaryConfig, SummaryOptions, Task
+from tests.tasks.untrained import open_untrained
 
 WORDS = ["".join(random.Random(number).choices("aeioubdklmnprst", k=5)) for number in range(400)]
 TINY = [
@@ -40,14 +41,7 @@ def make(folder: Path, rows: list[tuple[str, str]], *overrides: str) -> tuple[Ta
     data, assets = write(folder / "pairs.tsv", rows), folder / "assets"
     assets.mkdir()
     config = override(SummaryConfig(), [*TINY, *overrides])
-    Task.prepare(config, data, assets)
-    task = Task.open(config, assets)
-    notes = task.load_data(data)
-    with torch.no_grad():
-        for parameter in task.model.parameters():
-            parameter.normal_(std=0.3)
-    task.model.eval()
-    return task, notes
+    return open_untrained(Task, config, data, assets, std=0.3)
 
 
 def predict(task: Task, document: str) -> Prediction:

@@ -20,6 +20,7 @@ from saccade.models.seq2seq.interface import Seq2SeqLoss
 from saccade.nn.probe import watch
 from saccade.tasks import guess_task, translation
 from saccade.tasks.translation import METRICS, Task, TranslationConfig, TranslationOptions
+from tests.tasks.untrained import open_untrained
 
 NAMES = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
 SMALL = ["dim=16", "heads=2", "hidden=24", "depth=2", "decoder_depth=2"]
@@ -58,14 +59,7 @@ def make(folder: Path, rows: list[tuple[str, str]], *overrides: str) -> Task:
     data, assets = write(folder / "pairs.tsv", rows), folder / "assets"
     assets.mkdir(exist_ok=True)
     config = override(TranslationConfig(), list(overrides))
-    Task.prepare(config, data, assets)
-    task = Task.open(config, assets)
-    task.load_data(data)
-    torch.manual_seed(1)
-    for parameter in task.model.parameters():
-        torch.nn.init.normal_(parameter, std=0.4)
-    task.model.eval()
-    return task
+    return open_untrained(Task, config, data, assets, std=0.4)[0]
 
 
 def predict(task: Task, source: str, options: TranslationOptions) -> Prediction:
