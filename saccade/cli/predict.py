@@ -71,8 +71,9 @@ def predict(
 ) -> None:
     """Predict for one example or each line of a file.
 
-    REF is a run or a pretrained model. A model with one input takes any INPUT as it is. For a model with several, name=value sets the input of that name
-    and the others are filled in order; a line of a file has them separated by tabs, or is a JSON object.
+    REF is a run or a pretrained model. A model with one input takes any INPUT as it is. For a model with several,
+    name=value sets the input of that name and the others are filled in order; a line of a file has them separated by
+    tabs, or is a JSON object.
 
     \b
     Examples:
