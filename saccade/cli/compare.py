@@ -46,10 +46,11 @@ TRIAL = ("minutes", "probe_minutes", "sentence")
 def compare(data: Path, overrides: tuple[str, ...], models: str, quiet: bool, as_json: bool, **others: Any) -> None:
     """Train several architectures on pairs and compare them.
 
-    DATA is a file of pairs; every architecture is trained for the same time. The report is one HTML file: quality by
-    length, learning curves, speed, memory, alignments, and whether each architecture can memorise 1,000 symbols. Settings are key=value overrides such as model.rnn.hidden=512; train.steps
-    takes precedence over --minutes. After an interruption the same command with the same --name continues; finished
-    parts are not repeated. If a model fails, the others are reported and the exit code is 1.
+    DATA is a file of pairs; every architecture is trained for the same time. The report is one HTML file: quality
+    by length, learning curves, speed, memory, alignments, and whether each architecture can memorise 1,000 symbols.
+    Settings are key=value overrides such as model.rnn.hidden=512; train.steps takes precedence over --minutes.
+    After an interruption the same command with the same --name continues; finished parts are not repeated. If a
+    model fails, the others are reported and the exit code is 1.
 
     \b
     Examples:
