@@ -13,19 +13,12 @@ from pathlib import Path
 from typing import Any, overload
 
 from saccade.config import Setting, from_json, override, settings
-from saccade.core import (
-    Evaluation,
-    Field,
-    GeneratedToken,
-    Graph,
-    Prediction,
-    Progress,
-    Split,
-    Task,
-    Vector,
-    bind,
-    ignore_progress,
-)
+from saccade.core.callback import Progress, ignore_progress
+from saccade.core.evaluation import Evaluation
+from saccade.core.fields import Field, Graph, Vector, bind
+from saccade.core.prediction import GeneratedToken, Prediction
+from saccade.core.source import Split
+from saccade.core.task import Task
 from saccade.errors import UsageError, suggest
 from saccade.look.explain import Explanation
 from saccade.look.figure import AttentionFigure

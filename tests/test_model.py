@@ -10,20 +10,13 @@ import torch
 from torch import nn
 
 from saccade.cli.inputs import parse_arguments, read_examples
-from saccade.core import (
-    AttentionMap,
-    AttentionMaps,
-    Evaluation,
-    GeneratedToken,
-    Metric,
-    Prediction,
-    Role,
-    Text,
-    TextOutput,
-    TokenAxis,
-    Vector,
-)
 from saccade.core import Task as Contract
+from saccade.core.attention import AttentionMap, AttentionMaps
+from saccade.core.axes import Role, TokenAxis
+from saccade.core.evaluation import Evaluation, Metric
+from saccade.core.fields import Text, Vector
+from saccade.core.outputs import TextOutput
+from saccade.core.prediction import GeneratedToken, Prediction
 from saccade.errors import DataError, UsageError
 from saccade.model import Model, ModelPrediction
 

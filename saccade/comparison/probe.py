@@ -14,19 +14,13 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from saccade.core import (
-    Base,
-    Batch,
-    Evaluation,
-    Field,
-    Metric,
-    Prediction,
-    Progress,
-    Source,
-    Split,
-    ignore_progress,
-)
 from saccade.core import Task as CoreTask
+from saccade.core.callback import Progress, ignore_progress
+from saccade.core.evaluation import Evaluation, Metric
+from saccade.core.fields import Field
+from saccade.core.prediction import Prediction
+from saccade.core.pretrained import Base
+from saccade.core.source import Batch, Source, Split
 from saccade.data.batching import key
 from saccade.errors import UsageError
 from saccade.models.seq2seq.architectures import Seq2SeqConfig, build

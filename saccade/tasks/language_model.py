@@ -13,25 +13,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from saccade.core import (
-    AttentionMap,
-    AttentionMaps,
-    Base,
-    Evaluation,
-    Field,
-    ForwardTrace,
-    GeneratedToken,
-    Metric,
-    Prediction,
-    Pretrained,
-    Progress,
-    Role,
-    Split,
-    Text,
-    TextOutput,
-    ignore_progress,
-)
 from saccade.core import Task as CoreTask
+from saccade.core.attention import AttentionMap, AttentionMaps
+from saccade.core.axes import Role
+from saccade.core.callback import Progress, ignore_progress
+from saccade.core.evaluation import Evaluation, Metric
+from saccade.core.fields import Field, Text
+from saccade.core.outputs import TextOutput
+from saccade.core.prediction import ForwardTrace, GeneratedToken, Prediction
+from saccade.core.pretrained import Base, Pretrained
+from saccade.core.source import Split
 from saccade.data.batching import WindowBatches, Windows
 from saccade.data.formats.corpus import read_corpus
 from saccade.data.settings import TextSettings

@@ -13,23 +13,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from saccade.core import (
-    AttentionMaps,
-    Base,
-    Evaluation,
-    ForwardTrace,
-    Metric,
-    Prediction,
-    Pretrained,
-    Progress,
-    Role,
-    Source,
-    Split,
-    StepAxis,
-    Text,
-    TextOutput,
-)
-from saccade.core.callback import ignore_progress
+from saccade.core.attention import AttentionMaps
+from saccade.core.axes import Role, StepAxis
+from saccade.core.callback import Progress, ignore_progress
+from saccade.core.evaluation import Evaluation, Metric
+from saccade.core.fields import Text
+from saccade.core.outputs import TextOutput
+from saccade.core.prediction import ForwardTrace, Prediction
+from saccade.core.pretrained import Base, Pretrained
+from saccade.core.source import Source, Split
 from saccade.data.batching import key
 from saccade.data.fingerprints import fingerprint
 from saccade.data.formats.corpus import read_corpus

@@ -11,21 +11,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from saccade.core import (
-    AttentionMaps,
-    Base,
-    Evaluation,
-    ForwardTrace,
-    Metric,
-    Prediction,
-    Progress,
-    Role,
-    SpanOutput,
-    Split,
-    StepAxis,
-    Text,
-)
-from saccade.core.callback import ignore_progress
+from saccade.core.attention import AttentionMaps
+from saccade.core.axes import Role, StepAxis
+from saccade.core.callback import Progress, ignore_progress
+from saccade.core.evaluation import Evaluation, Metric
+from saccade.core.fields import Text
+from saccade.core.outputs import SpanOutput
+from saccade.core.prediction import ForwardTrace, Prediction
+from saccade.core.pretrained import Base
+from saccade.core.source import Split
 from saccade.data.batching import BucketedBatches
 from saccade.data.fingerprints import fingerprint
 from saccade.data.formats.squad import Question, Questions, Squad, read_squad

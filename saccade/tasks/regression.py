@@ -10,19 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from saccade.core import (
-    AttentionMaps,
-    Evaluation,
-    ForwardTrace,
-    Metric,
-    NumberOutput,
-    Prediction,
-    Progress,
-    Role,
-    Split,
-    StepAxis,
-)
-from saccade.core.callback import ignore_progress
+from saccade.core.attention import AttentionMaps
+from saccade.core.axes import Role, StepAxis
+from saccade.core.callback import Progress, ignore_progress
+from saccade.core.evaluation import Evaluation, Metric
+from saccade.core.outputs import NumberOutput
+from saccade.core.prediction import ForwardTrace, Prediction
+from saccade.core.source import Split
 from saccade.data.formats.labelled import Labelled
 from saccade.metrics import classification
 from saccade.models.text.bert import pool

@@ -11,23 +11,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from saccade.core import (
-    AttentionMaps,
-    Evaluation,
-    ForwardTrace,
-    Metric,
-    NumberOutput,
-    Output,
-    Prediction,
-    Pretrained,
-    Progress,
-    Role,
-    Split,
-    StepAxis,
-    Text,
-    VectorOutput,
-)
-from saccade.core.callback import ignore_progress
+from saccade.core.attention import AttentionMaps
+from saccade.core.axes import Role, StepAxis
+from saccade.core.callback import Progress, ignore_progress
+from saccade.core.evaluation import Evaluation, Metric
+from saccade.core.fields import Text
+from saccade.core.outputs import NumberOutput, Output, VectorOutput
+from saccade.core.prediction import ForwardTrace, Prediction
+from saccade.core.pretrained import Pretrained
+from saccade.core.source import Split
 from saccade.data.formats.labelled import Labelled, LabelSet
 from saccade.data.formats.pair_files import PairFiles, find_pairs
 from saccade.data.formats.pairs import empty_note, read_pairs

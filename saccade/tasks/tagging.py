@@ -13,21 +13,15 @@ import torch
 from torch import Tensor, nn
 
 from saccade.atomic_io import read_json, write_json
-from saccade.core import (
-    AttentionMaps,
-    Base,
-    Evaluation,
-    ForwardTrace,
-    Metric,
-    Prediction,
-    Progress,
-    Role,
-    Split,
-    StepAxis,
-    TagOutput,
-    Text,
-)
-from saccade.core.callback import ignore_progress
+from saccade.core.attention import AttentionMaps
+from saccade.core.axes import Role, StepAxis
+from saccade.core.callback import Progress, ignore_progress
+from saccade.core.evaluation import Evaluation, Metric
+from saccade.core.fields import Text
+from saccade.core.outputs import TagOutput
+from saccade.core.prediction import ForwardTrace, Prediction
+from saccade.core.pretrained import Base
+from saccade.core.source import Split
 from saccade.data.batching import BucketedBatches
 from saccade.data.fingerprints import fingerprint
 from saccade.data.formats.tagged import Tagged, read_tagged

@@ -13,22 +13,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from saccade.core import (
-    AttentionMaps,
-    Base,
-    Evaluation,
-    Field,
-    ForwardTrace,
-    GeneratedToken,
-    Prediction,
-    Pretrained,
-    Progress,
-    Split,
-    Text,
-    TextOutput,
-    ignore_progress,
-)
 from saccade.core import Task as CoreTask
+from saccade.core.attention import AttentionMaps
+from saccade.core.callback import Progress, ignore_progress
+from saccade.core.evaluation import Evaluation
+from saccade.core.fields import Field, Text
+from saccade.core.outputs import TextOutput
+from saccade.core.prediction import ForwardTrace, GeneratedToken, Prediction
+from saccade.core.pretrained import Base, Pretrained
+from saccade.core.source import Split
 from saccade.data.batching import BucketedBatches, length_groups
 from saccade.data.fingerprints import fingerprint
 from saccade.data.formats.bitext import Bitext, PairBatch, PairReader, collate_pairs, train_tokenizers

@@ -5,21 +5,10 @@ import json
 import pytest
 import torch
 
-from saccade.core import (
-    AttentionMap,
-    AttentionMaps,
-    Axis,
-    Callback,
-    Callbacks,
-    GridAxis,
-    Metric,
-    NodeAxis,
-    Role,
-    StepAxis,
-    Table,
-    TimeAxis,
-    TokenAxis,
-)
+from saccade.core.attention import AttentionMap, AttentionMaps
+from saccade.core.axes import Axis, GridAxis, NodeAxis, Role, StepAxis, TimeAxis, TokenAxis
+from saccade.core.callback import Callback, Callbacks
+from saccade.core.evaluation import Metric, Table
 
 AXES = [
     TokenAxis(Role.TEXT, ("to", "ken", "s"), (0, 0, 1)),

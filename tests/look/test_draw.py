@@ -12,17 +12,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from saccade.core import (
-    AttentionMap,
-    AttentionMaps,
-    GridAxis,
-    Image,
-    Prediction,
-    Role,
-    TextOutput,
-    TokenAxis,
-    TokenScores,
-)
+from saccade.core.attention import AttentionMap, AttentionMaps
+from saccade.core.axes import GridAxis, Role, TokenAxis
+from saccade.core.fields import Image
+from saccade.core.outputs import TextOutput
+from saccade.core.prediction import Prediction, TokenScores
 from saccade.core.serialize import input_to_json, map_to_json
 from saccade.errors import UsageError
 from saccade.look import draw, grids

@@ -17,18 +17,13 @@ from torch import Tensor, nn
 
 from saccade.atomic_io import read_json, write_json
 from saccade.config import from_json, to_json
-from saccade.core import (
-    AttentionMap,
-    AttentionMaps,
-    Prediction,
-    Pretrained,
-    Progress,
-    Role,
-    Task,
-    TextOutput,
-    TokenAxis,
-)
-from saccade.core.callback import ignore_progress
+from saccade.core.attention import AttentionMap, AttentionMaps
+from saccade.core.axes import Role, TokenAxis
+from saccade.core.callback import Progress, ignore_progress
+from saccade.core.outputs import TextOutput
+from saccade.core.prediction import Prediction
+from saccade.core.pretrained import Pretrained
+from saccade.core.task import Task
 from saccade.data.batching import length_groups
 from saccade.data.text.axes import token_axis
 from saccade.data.text.templates import InputTemplate
