@@ -4,12 +4,14 @@ A machine is noisy, so only a ratio within one run means something. Every benchm
 `ours`, `peer` and `ratio`.
 """
 
+import argparse
 import json
 import os
 import statistics
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 
 def serve(work):
@@ -20,6 +22,19 @@ def serve(work):
         started = time.perf_counter()
         work()
         print(time.perf_counter() - started, flush=True)
+
+
+def parse(description, rounds, candidates):
+    """Return the number of rounds; in the process of a candidate serve it and return None."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--rounds", type=int, default=rounds)
+    parser.add_argument("--worker", nargs=2, metavar=("CANDIDATE", "FOLDER"))
+    options = parser.parse_args()
+    if not options.worker:
+        return options.rounds
+    candidate, folder = options.worker
+    serve(candidates[candidate](Path(folder)))
+    return None
 
 
 def measure(script, candidates, rounds, threads=2):

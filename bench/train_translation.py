@@ -9,14 +9,13 @@ German) where SACCADE_DATA has it, else generated pairs of similar lengths; one 
     python bench/train_translation.py [--rounds 9]
 """
 
-import argparse
 import gzip
 import os
 import random
 import tempfile
 from pathlib import Path
 
-from interleaved import measure, report, serve
+from interleaved import measure, parse, report
 
 DEPTH, DIM, HEADS, HIDDEN, VOCABULARY = 3, 256, 8, 1024, 8000
 STEPS = 4  # per measurement, always the same ones
@@ -164,13 +163,8 @@ CANDIDATES = {
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--worker", nargs=2, metavar=("CANDIDATE", "FOLDER"))
-    options = parser.parse_args()
-    if options.worker:
-        candidate, folder = options.worker
-        serve(CANDIDATES[candidate](Path(folder)))
+    rounds = parse(__doc__, 9, CANDIDATES)
+    if rounds is None:
         return
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -178,7 +172,7 @@ def main():
         run = trainer(folder)
         own, plain = own_batches(run), plain_batches(run)
         tokens = {candidate: real_tokens(plain if candidate == "peer" else own) for candidate in CANDIDATES}
-        seconds = measure(__file__, [["--worker", candidate, name] for candidate in CANDIDATES], options.rounds)
+        seconds = measure(__file__, [["--worker", candidate, name] for candidate in CANDIDATES], rounds)
     speed = {c: tokens[c] / s for c, s in zip(CANDIDATES, seconds, strict=True)}
     more = {"unit": "tokens/s", "data": data}
     sizes = {"pairs": round(sum(len(batch.source) for batch in own) / STEPS, 1), "peer_pairs": len(plain[0].source)}

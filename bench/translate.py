@@ -7,12 +7,11 @@ all do the same work; `same` is the fraction of sentences with identical tokens.
     python bench/translate.py [--rounds 7]
 """
 
-import argparse
 import random
 import tempfile
 from pathlib import Path
 
-from interleaved import measure, report, serve
+from interleaved import measure, parse, report
 
 VOCABULARY, DIM, DEPTH, HEADS, HIDDEN = 32_000, 512, 6, 8, 2048
 SENTENCES, BEAMS, LENGTH = 64, 4, 30
@@ -146,18 +145,13 @@ CANDIDATES = {"ours": ours, "generate": generate, "ctranslate2": translator}
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--worker", nargs=2, metavar=("CANDIDATE", "FOLDER"))
-    options = parser.parse_args()
-    if options.worker:
-        candidate, folder = options.worker
-        serve(CANDIDATES[candidate](Path(folder)))
+    rounds = parse(__doc__, 7, CANDIDATES)
+    if rounds is None:
         return
     with tempfile.TemporaryDirectory() as folder:
         create(Path(folder))
         outputs = {candidate: make(Path(folder))() for candidate, make in CANDIDATES.items()}
-        seconds = measure(__file__, [["--worker", candidate, folder] for candidate in CANDIDATES], options.rounds)
+        seconds = measure(__file__, [["--worker", candidate, folder] for candidate in CANDIDATES], rounds)
     if {len(row) for rows in outputs.values() for row in rows} != {LENGTH}:
         raise SystemExit(f"every output must have {LENGTH} tokens, but some have not: the work is not the same")
     speed = {c: SENTENCES / s for c, s in zip(CANDIDATES, seconds, strict=True)}

@@ -13,6 +13,8 @@ import click
 from saccade.cli.group import json_option, main, progress_bar, read_lines, runs_option
 from saccade.errors import UsageError
 
+PER, POOL = click.Choice(["text", "token"]), click.Choice(["mean", "first"])
+
 
 @main.command()
 @click.argument("ref")
@@ -21,20 +23,8 @@ from saccade.errors import UsageError
 @click.option(
     "--layers", default="last", show_default=True, help="first, last, second_to_last, sum, sum_last_4 or concat_last_4."
 )
-@click.option(
-    "--per",
-    type=click.Choice(["text", "token"]),
-    default="text",
-    show_default=True,
-    help="One vector per text or token.",
-)
-@click.option(
-    "--pool",
-    type=click.Choice(["mean", "first"]),
-    default="mean",
-    show_default=True,
-    help="Pooling of a text's tokens.",
-)
+@click.option("--per", type=PER, default=PER.choices[0], show_default=True, help="One vector per text or token.")
+@click.option("--pool", type=POOL, default=POOL.choices[0], show_default=True, help="Pooling of a text's tokens.")
 @click.option("--int8", is_flag=True, help="Compute with 8-bit weights: faster, slightly less exact.")
 @click.option("--output", type=click.Path(path_type=Path), help="Write to this .npy or .jsonl file.")
 @click.option("--word", default="", help="Print the cosine similarity of this word's vectors in two TEXTS.")

@@ -5,6 +5,7 @@ from saccade.core.axes import Axis, GridAxis, NodeAxis, Role, StepAxis, TimeAxis
 from saccade.core.callback import Callback, Callbacks, Progress, StopTraining, ignore_progress
 from saccade.core.evaluation import Evaluation, Metric, Table
 from saccade.core.fields import Audio, Field, Graph, Image, Text, Vector, bind
+from saccade.core.options import PredictOptions
 from saccade.core.outputs import (
     ActionsOutput,
     ImageOutput,
@@ -44,6 +45,7 @@ __all__ = [
     "NodeAxis",
     "NumberOutput",
     "Output",
+    "PredictOptions",
     "Prediction",
     "Pretrained",
     "Progress",

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from saccade.core.callback import Progress, ignore_progress
 from saccade.core.evaluation import Evaluation, Metric
 from saccade.core.fields import Field
+from saccade.core.options import PredictOptions
 from saccade.core.prediction import ForwardTrace, GeneratedToken, Prediction
 from saccade.core.pretrained import Base, Pretrained
 from saccade.core.source import Source, Split
@@ -28,7 +29,7 @@ class Task(abc.ABC):
     """
 
     Config: ClassVar[type[Any]]
-    Options: ClassVar[type[Any]]
+    Options: ClassVar[type[Any]] = PredictOptions
     """settings of `predict` and `stream`; never an input"""
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = MappingProxyType({})
     """named settings, as JSON of `Config`"""

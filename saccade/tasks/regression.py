@@ -14,6 +14,7 @@ from saccade.core.attention import AttentionMaps
 from saccade.core.axes import Role, StepAxis
 from saccade.core.callback import Progress, ignore_progress
 from saccade.core.evaluation import Evaluation, Metric
+from saccade.core.options import PredictOptions
 from saccade.core.outputs import NumberOutput
 from saccade.core.prediction import ForwardTrace, Prediction
 from saccade.core.source import Split
@@ -30,19 +31,10 @@ class RegressionConfig(LabelledConfig):
     """All settings of a regression except those of the training loop."""
 
 
-@dataclass(frozen=True)
-class RegressionOptions:
-    """Options of a prediction."""
-
-    attention: bool = False
-    """keep the attention of every layer and head"""
-
-
 class Task(LabelledTask):
     """An encoder with one output, standardized by mean and standard deviation of the training numbers."""
 
     Config: ClassVar[type[Any]] = RegressionConfig
-    Options: ClassVar[type[Any]] = RegressionOptions
     summary: ClassVar[str] = "predict a number for a text or a pair of texts"
     metric = Metric("spearman", True, "%")
     numeric = True
@@ -81,7 +73,7 @@ class Task(LabelledTask):
             texts, lambda inputs, _: (self.model(inputs).float() * self.deviation + self.mean).tolist(), progress
         )
 
-    def predict_rows(self, inputs: Sequence[Mapping[str, Any]], options: RegressionOptions) -> Iterable[Prediction]:
+    def predict_rows(self, inputs: Sequence[Mapping[str, Any]], options: PredictOptions) -> Iterable[Prediction]:
         texts = self.encode_inputs(inputs)
         for row, text, number in zip(inputs, texts, self.numbers(texts), strict=True):
             attention = self.attention(text) if options.attention else AttentionMaps()

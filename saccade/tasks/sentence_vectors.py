@@ -104,14 +104,14 @@ class Task(LabelledTask):
         cls,
         settings: LabelledSettings,
         path: Path,
-        label_set: LabelSet | None = None,
+        labels: LabelSet | None = None,
         progress: Progress = ignore_progress,
     ) -> tuple[Labelled, list[str]]:
         """Return pairs with their numbers, or only pairs if there is no column of numbers."""
         files = None if settings.label_column else cls._find_pairs(settings, path)
         pairs = read_pairs(files, progress=progress) if files is not None else None
         if files is None or pairs is None or all(map(is_number, pairs.targets)):
-            return super().read(settings, path, label_set, progress)
+            return super().read(settings, path, labels, progress)
         rows = Labelled(
             texts=pairs.sources,
             seconds=pairs.targets,

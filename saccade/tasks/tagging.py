@@ -18,6 +18,7 @@ from saccade.core.axes import Role, StepAxis
 from saccade.core.callback import Progress, ignore_progress
 from saccade.core.evaluation import Evaluation, Metric
 from saccade.core.fields import Text
+from saccade.core.options import PredictOptions
 from saccade.core.outputs import TagOutput
 from saccade.core.prediction import ForwardTrace, Prediction
 from saccade.core.pretrained import Base
@@ -54,14 +55,6 @@ class TaggingConfig(EncoderConfig):
     data: TaggedSettings = field(default_factory=TaggedSettings)
 
 
-@dataclass(frozen=True)
-class TaggingOptions:
-    """Options of a prediction."""
-
-    attention: bool = False
-    """keep the attention of every layer and head"""
-
-
 class EncodedWords(NamedTuple):
     """The token ids of a sentence and the position of the first token of each word; truncated words have none."""
 
@@ -95,7 +88,6 @@ class Task(EncoderTask):
     """
 
     Config: ClassVar[type[Any]] = TaggingConfig
-    Options: ClassVar[type[Any]] = TaggingOptions
     summary: ClassVar[str] = "assign a tag to each word of a sentence, such as named entities"
     inputs = (Text("text"),)
 
@@ -256,7 +248,7 @@ class Task(EncoderTask):
         rows = dict.fromkeys((0, len(sentences) // 2))
         return [self.snapshot({"text": " ".join(sentences[row].words)}, encoded[row].text) for row in rows]
 
-    def predict_rows(self, inputs: Sequence[Mapping[str, Any]], options: TaggingOptions) -> Iterable[Prediction]:
+    def predict_rows(self, inputs: Sequence[Mapping[str, Any]], options: PredictOptions) -> Iterable[Prediction]:
         """Return every word with its tag; the scores are the lowest probability within each entity."""
         sentences = [example["text"].split() for example in inputs]
         encoded = [self.encode_words(words) for words in sentences]

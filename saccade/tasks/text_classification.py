@@ -15,6 +15,7 @@ from saccade.core.attention import AttentionMaps
 from saccade.core.axes import Role, StepAxis
 from saccade.core.callback import Progress, ignore_progress
 from saccade.core.evaluation import Evaluation, Metric, Table
+from saccade.core.options import PredictOptions
 from saccade.core.outputs import LabelOutput
 from saccade.core.prediction import ForwardTrace, Prediction
 from saccade.core.source import Split
@@ -43,19 +44,10 @@ class ClassificationConfig(LabelledConfig):
             raise ValueError(f"threshold must be above 0 and below 1, but is {self.threshold}")
 
 
-@dataclass(frozen=True)
-class ClassificationOptions:
-    """Options of a prediction."""
-
-    attention: bool = False
-    """keep the attention of every layer and head"""
-
-
 class Task(LabelledTask):
     """An encoder with one output for each label."""
 
     Config: ClassVar[type[Any]] = ClassificationConfig
-    Options: ClassVar[type[Any]] = ClassificationOptions
     summary: ClassVar[str] = "assign a label, or several, to a text or a pair of texts"
     metric = Metric("accuracy", True, "%")
 
@@ -135,7 +127,7 @@ class Task(LabelledTask):
         chosen = (probabilities >= self.config.threshold).tolist()
         return tuple(label for label, is_chosen in zip(self.labels, chosen, strict=True) if is_chosen)
 
-    def predict_rows(self, inputs: Sequence[Mapping[str, Any]], options: ClassificationOptions) -> Iterable[Prediction]:
+    def predict_rows(self, inputs: Sequence[Mapping[str, Any]], options: PredictOptions) -> Iterable[Prediction]:
         texts = self.encode_inputs(inputs)
         for row, text, probabilities in zip(inputs, texts, self.probabilities(self.logits(texts)), strict=True):
             ranked = sorted(zip(self.labels, probabilities.tolist(), strict=True), key=lambda pair: -pair[1])

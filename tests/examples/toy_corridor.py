@@ -44,14 +44,6 @@ class Config:
 
 
 @dataclass(frozen=True)
-class Options:
-    """Options of a prediction."""
-
-    attention: bool = False
-    """keep the attention of every layer and head"""
-
-
-@dataclass(frozen=True)
 class Steps:
     """One step of every walker: observations (B, C), actions (B,), rewards (B,) and next observations (B, C)."""
 
@@ -176,7 +168,6 @@ class Task(core.Task):
     """Walk to the goal."""
 
     Config: ClassVar[type[Any]] = Config
-    Options: ClassVar[type[Any]] = Options
     summary: ClassVar[str] = "learn to walk to the goal of a corridor"
     unit: ClassVar[str] = "steps"
     inputs = (core.Vector("state", help=f"{CELLS} cells: 0 empty, 1 walker, 2 goal"),)
@@ -278,7 +269,9 @@ class Task(core.Task):
         return core.ForwardTrace(logits, (int(logits.argmax()),), position, (axis,), ACTIONS.__getitem__, layered)
 
     def attention_snapshot(self) -> list[Prediction]:
-        return list(self.predict([{"state": torch.tensor(example_inputs()["state"])}], Options(attention=True)))
+        return list(
+            self.predict([{"state": torch.tensor(example_inputs()["state"])}], core.PredictOptions(attention=True))
+        )
 
 
 def observe(walker: Tensor, goal: Tensor) -> Tensor:

@@ -42,14 +42,6 @@ class Config:
 
 
 @dataclass(frozen=True)
-class Options:
-    """Options of a prediction."""
-
-    attention: bool = False
-    """keep the attention of every layer and head"""
-
-
-@dataclass(frozen=True)
 class Images:
     """Images (N, H, W) in memory."""
 
@@ -106,7 +98,6 @@ class Task(core.Task):
     """Left or right."""
 
     Config: ClassVar[type[Any]] = Config
-    Options: ClassVar[type[Any]] = Options
     summary: ClassVar[str] = "learn in which half of an image the bright square is"
     unit: ClassVar[str] = "images"
     inputs = (core.Image("image", help="a grey image of 12 x 12 pixels"),)
@@ -194,7 +185,7 @@ class Task(core.Task):
 
     def attention_snapshot(self) -> list[Prediction]:
         pixels = self.parts[Split.VALID].pixels[0]
-        return list(self.predict([{"image": pixels[None]}], Options(attention=True)))
+        return list(self.predict([{"image": pixels[None]}], core.PredictOptions(attention=True)))
 
     @staticmethod
     def _axis(pixels: Tensor) -> core.GridAxis:

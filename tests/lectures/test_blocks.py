@@ -11,14 +11,8 @@ from saccade.nn.masks import Causal, Full, Graph
 from saccade.nn.probe import watch
 from saccade.nn.transformer import Layer, Transformer, TransformerConfig
 
-PUBLISHED = {
-    "activation": "relu",
-    "norm": "layer",
-    "norm_first": False,
-    "position": "sinusoidal",
-    "score": "scaled_dot",
-    "bias": True,
-}
+PUBLISHED = {"activation": "relu", "norm": "layer", "norm_first": False, "position": "sinusoidal"}
+PUBLISHED |= {"score": "scaled_dot", "bias": True}
 BASE = TransformerConfig(dim=512, depth=6, heads=8, hidden=2048, **PUBLISHED)
 
 

@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from saccade.nn.probe import watch
 from saccade.tasks import language_model
 from saccade.tasks._language_model import generation
 from saccade.tasks.language_model import METRICS, Task, TextConfig, TextOptions
-from tests.tasks.untrained import open_untrained
+from tests.tasks.untrained import in_two_threads, open_untrained
 
 TINY = ["model.dim=16", "model.depth=2", "model.heads=2", "model.hidden=32", "model.max_positions=16", "batch_size=4"]
 GREEDY = TextOptions(max_new_tokens=40, temperature=0)
@@ -292,11 +291,7 @@ def test_two_threads_generate_with_one_model_at_once(task: Task) -> None:
         results[number] = list(task.predict(groups[number], options))
 
     for _ in range(3):
-        threads = [threading.Thread(target=work, args=(number,)) for number in range(2)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        in_two_threads(work)
         for number, texts in enumerate(expected):
             assert [one.text for one in results[number]] == texts
             for one in results[number]:  # each has its own attention, of its own length

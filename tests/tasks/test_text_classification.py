@@ -20,23 +20,25 @@ def lines(count=60):
     return [" ".join(draw.choices(WORDS, k=1 + number % 9)) + f" {number}" for number in range(count)]
 
 
+def write_labelled(path, column, labels):
+    rows = [f"{text}\t{label}\n" for text, label in zip(lines(), labels, strict=True)]
+    path.write_text(f"text\t{column}\n" + "".join(rows))
+    return path
+
+
 @pytest.fixture
 def animals(tmp_path):
     """Rare cats, more dogs and many without either."""
     path = tmp_path / "animals.tsv"
     labels = ["cat" if number % 10 == 0 else "dog" if number % 3 == 0 else "none" for number in range(60)]
-    rows = [f"{text}\t{label}\n" for text, label in zip(lines(), labels, strict=True)]
-    path.write_text("text\tlabel\n" + "".join(rows))
-    return path
+    return write_labelled(path, "label", labels)
 
 
 @pytest.fixture
 def several(tmp_path):
     path = tmp_path / "several.tsv"
     labels = [("red|cat", "cat", "", "red|dog|cat")[number % 4] for number in range(60)]
-    rows = [f"{text}\t{label}\n" for text, label in zip(lines(), labels, strict=True)]
-    path.write_text("text\tlabels\n" + "".join(rows))
-    return path
+    return write_labelled(path, "labels", labels)
 
 
 @pytest.fixture

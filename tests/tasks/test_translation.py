@@ -3,7 +3,6 @@
 import dataclasses
 import math
 import random
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from saccade.models.seq2seq.interface import Seq2SeqLoss
 from saccade.nn.probe import watch
 from saccade.tasks import guess_task, translation
 from saccade.tasks.translation import METRICS, Task, TranslationConfig, TranslationOptions
-from tests.tasks.untrained import open_untrained
+from tests.tasks.untrained import in_two_threads, open_untrained
 
 NAMES = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
 SMALL = ["dim=16", "heads=2", "hidden=24", "depth=2", "decoder_depth=2"]
@@ -285,11 +284,7 @@ def test_two_threads_translate_with_one_model_at_once(translator: Task) -> None:
         results[number] = [prediction.text for prediction in translator.predict(groups[number], options)]
 
     for _ in range(3):
-        threads = [threading.Thread(target=work, args=(number,)) for number in range(2)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        in_two_threads(work)
         assert [results[0], results[1]] == expected
     assert all(torch.equal(value, before[name]) for name, value in translator.model.state_dict().items())
     assert not translator.model.training and not any("forward" in vars(module) for module in translator.model.modules())

@@ -1,5 +1,7 @@
 """Untrained tasks with random weights, so that their outputs vary."""
 
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,3 +24,12 @@ def open_untrained(
         torch.nn.init.normal_(parameter, std=std)
     task.model.eval()
     return task, notes
+
+
+def in_two_threads(work: Callable[[int], None]) -> None:
+    """Run work(0) and work(1) at once."""
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()

@@ -113,12 +113,12 @@ class LabelledTask(EncoderTask):
         cls,
         settings: LabelledSettings,
         path: Path,
-        label_set: LabelSet | None = None,
+        labels: LabelSet | None = None,
         progress: Progress = ignore_progress,
     ) -> tuple[Labelled, list[str]]:
-        """Return the rows of a path, with notes on the files; every label must be in `label_set`, if given."""
+        """Return the rows of a path, with notes on the files; every label must be in `labels`, if given."""
         files = cls.find(settings, path)
-        return read_labelled(files, label_set=label_set, progress=progress), files.notes()
+        return read_labelled(files, label_set=labels, progress=progress), files.notes()
 
     @classmethod
     def find(cls, settings: LabelledSettings, path: Path) -> LabelledFiles:
