@@ -9,7 +9,7 @@ import json
 import textwrap
 from collections.abc import Iterable, Mapping
 from functools import cache
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from saccade.errors import UsageError, suggest
 
@@ -86,9 +86,17 @@ def settings(cls: type[Any], prefix: str = "", default: Any = None) -> list[Sett
         if _is_group(kind):
             entries += settings(kind, f"{prefix}{name}.", value)
         else:
-            shown = " | ".join(map(str, kind.__args__)) if hasattr(kind, "__args__") else kind.__name__
-            entries.append(Setting(prefix + name, shown, value, helps.get(name, "")))
+            entries.append(Setting(prefix + name, _show_type(kind), value, helps.get(name, "")))
     return entries
+
+
+def _show_type(kind: Any) -> str:
+    """Return a type as it is documented: the values of a Literal, the name of a class, null for None."""
+    if get_origin(kind) is tuple:
+        return f"list of {_show_type(get_args(kind)[0])}"
+    if arguments := get_args(kind):
+        return " | ".join(_show_type(part) if isinstance(part, type) else str(part) for part in arguments)
+    return "null" if kind is type(None) else str(kind.__name__)
 
 
 class _Text(str):

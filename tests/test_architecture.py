@@ -19,7 +19,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "decode": {"nn"},
     "metrics": {"core", "errors"},
     "data": {"atomic_io", "core", "errors"},
-    "pretrained": {"atomic_io", "config", "core", "data", "errors", "models", "tensor_files"},
+    "pretrained": {"atomic_io", "config", "core", "data", "errors", "models", "nn", "tensor_files"},
     "tasks": {"atomic_io", "config", "core", "data", "decode", "errors", "metrics", "models", "nn", "pretrained"},
     "runs": {"atomic_io", "config", "core", "errors", "tensor_files"},
     "training": {"atomic_io", "config", "core", "errors", "runs"},

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -30,8 +31,8 @@ class Dot(nn.Module):
         super().__init__()
         self.scale = scale
 
-    def prepare(self, x: Tensor) -> Tensor:
-        """Transform each query and key alone, before keys are cached."""
+    def prepare(self, x: Tensor, queries: int) -> Tensor:
+        """Transform heads (B, T, H, E), the first `queries` of which are queries and the others keys."""
         return x
 
     def factor(self, width: int) -> float:
@@ -44,11 +45,31 @@ class Dot(nn.Module):
 class Cosine(Dot):
     """Cosine score: ten times the cosine of query and key (QK-norm, https://arxiv.org/abs/2010.04245)."""
 
-    def prepare(self, x: Tensor) -> Tensor:
+    def prepare(self, x: Tensor, queries: int) -> Tensor:
         return rms_normalize(x)  # norm sqrt(E)
 
     def factor(self, width: int) -> float:
         return 10 / width if self.scale is None else self.scale
+
+
+class QKNorm(Dot):
+    """Dot-product score of queries and keys with root mean square 1: sqrt(E) times their cosine.
+
+    With `gain` each feature of the queries and of the keys has a learned factor.
+    """
+
+    def __init__(self, head_dim: int, *, gain: bool = False, epsilon: float = 1e-6, scale: float | None = None) -> None:
+        super().__init__(scale)
+        self.epsilon = epsilon
+        self.q_gain = nn.Parameter(torch.ones(head_dim)) if gain else None
+        self.k_gain = nn.Parameter(torch.ones(head_dim)) if gain else None
+
+    def prepare(self, x: Tensor, queries: int) -> Tensor:
+        x = rms_normalize(x, self.epsilon)
+        if self.q_gain is None or self.k_gain is None:
+            return x
+        gains = (self.q_gain.expand(queries, -1), self.k_gain.expand(x.shape[-2] - queries, -1))
+        return x * torch.cat(gains)  # (H, E)
 
 
 class Additive(nn.Module):
@@ -58,7 +79,7 @@ class Additive(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.empty(head_dim).uniform_(-1, 1) / math.sqrt(head_dim))
 
-    def prepare(self, x: Tensor) -> Tensor:
+    def prepare(self, x: Tensor, queries: int) -> Tensor:
         return x
 
     def forward(self, q: Tensor, k: Tensor) -> Tensor:
@@ -72,7 +93,7 @@ class Bilinear(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.eye(head_dim))
 
-    def prepare(self, x: Tensor) -> Tensor:
+    def prepare(self, x: Tensor, queries: int) -> Tensor:
         return x
 
     def forward(self, q: Tensor, k: Tensor) -> Tensor:
@@ -80,6 +101,18 @@ class Bilinear(nn.Module):
 
 
 Score = Dot | Additive | Bilinear
+
+
+@dataclass(frozen=True)
+class Heads:
+    """Number and width of the heads of an attention layer."""
+
+    count: int
+    """query heads"""
+    kv: int = 0
+    """key/value heads, each shared by several query heads (grouped-query attention); 0: as many as query heads"""
+    width: int = 0
+    """features of a head; 0: the width of the layer divided by the number of heads"""
 
 
 def softmax(scores: Tensor, allowed: Tensor | None) -> Tensor:
@@ -114,32 +147,34 @@ class Attention(nn.Module):
     def __init__(
         self,
         dim: int,
-        heads: int,
+        heads: int | Heads,
         *,
         memory_dim: int | None = None,
-        kv_heads: int | None = None,
         score: Score | None = None,
         rotate: Rotate | None = None,
         bias: bool = True,
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        self.heads, self.kv_heads = heads, kv_heads or heads
-        if dim % heads:
-            raise ValueError(f"dim must be a multiple of heads, but {dim} is not a multiple of {heads}")
-        if heads % self.kv_heads:
-            raise ValueError(f"heads must be a multiple of kv_heads, but {heads} is not a multiple of {kv_heads}")
-        self.head_dim, self.dropout = dim // heads, dropout
+        shape = heads if isinstance(heads, Heads) else Heads(heads)
+        self.heads, self.kv_heads = shape.count, shape.kv or shape.count
+        if not shape.width and dim % self.heads:
+            raise ValueError(f"dim must be a multiple of heads, but {dim} is not a multiple of {self.heads}")
+        if self.heads % self.kv_heads:
+            raise ValueError(
+                f"heads must be a multiple of kv_heads, but {self.heads} is not a multiple of {self.kv_heads}"
+            )
+        self.head_dim, self.dropout = shape.width or dim // self.heads, dropout
         self.rotate = rotate
         self.score: Score = score or Dot()
-        kv_dim = 2 * self.kv_heads * self.head_dim
+        q_dim, kv_dim = self.heads * self.head_dim, 2 * self.kv_heads * self.head_dim
         if memory_dim is None:  # q, k and v of one input: one product
-            self.qkv = nn.Linear(dim, dim + kv_dim, bias=bias)
+            self.qkv = nn.Linear(dim, q_dim + kv_dim, bias=bias)
         else:
-            self.q = nn.Linear(dim, dim, bias=bias)
+            self.q = nn.Linear(dim, q_dim, bias=bias)
             self.kv = nn.Linear(memory_dim, kv_dim, bias=bias)
         self.cross = memory_dim is not None
-        self.out = nn.Linear(dim, dim, bias=bias)
+        self.out = nn.Linear(q_dim, dim, bias=bias)
 
     def forward(
         self,
@@ -159,7 +194,7 @@ class Attention(nn.Module):
             if cache is not None:
                 k, v = cache.extend(k, v)
         else:
-            q = self._split_heads(self.q(x), self.heads, start)  # (B, H, Q, E)
+            q = self._project_queries(x, start)
             project = partial(self._project_memory, memory)
             k, v = project() if cache is None else cache.remember(project)
         lowered = mask.lower(q.shape[2], k.shape[2], start, x.device) if isinstance(mask, Mask) else mask
@@ -172,20 +207,24 @@ class Attention(nn.Module):
 
     def _project_self(self, x: Tensor, start: int | Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Project the input to q, k and v; q and k are prepared together."""
-        qk_heads = self.heads + self.kv_heads
-        qk, v = self.qkv(x).split((qk_heads * self.head_dim, self.kv_heads * self.head_dim), dim=-1)
-        q, k = self._split_heads(qk, qk_heads, start).split((self.heads, self.kv_heads), dim=1)
+        widths = ((self.heads + self.kv_heads) * self.head_dim, self.kv_heads * self.head_dim)
+        qk, v = self.qkv(x).split(widths, dim=-1)
+        q, k = self._split_heads(qk, start, self.heads, self.kv_heads).split((self.heads, self.kv_heads), dim=1)
         return q, k, v.unflatten(-1, (self.kv_heads, self.head_dim)).transpose(1, 2)  # (B, G, T, E)
 
     def _project_memory(self, memory: Tensor) -> tuple[Tensor, Tensor]:
         """Project a memory to keys and values."""
         k, v = self.kv(memory).chunk(2, dim=-1)
         v = v.unflatten(-1, (self.kv_heads, self.head_dim)).transpose(1, 2)
-        return self._split_heads(k, self.kv_heads, 0), v  # (B, G, K, E) each
+        return self._split_heads(k, 0, 0, self.kv_heads), v  # (B, G, K, E) each
 
-    def _split_heads(self, x: Tensor, heads: int, start: int | Tensor) -> Tensor:
-        """Split into heads, prepare for the score and rotate by the position: (B, T, D) -> (B, H, T, E)."""
-        x = self.score.prepare(x.unflatten(-1, (heads, self.head_dim)))  # (B, T, H, E)
+    def _project_queries(self, x: Tensor, start: int | Tensor) -> Tensor:
+        """Project the input of a layer with a memory to queries: (B, H, Q, E)."""
+        return self._split_heads(self.q(x), start, self.heads, 0)
+
+    def _split_heads(self, x: Tensor, start: int | Tensor, queries: int, keys: int) -> Tensor:
+        """Split into query and key heads, prepare for the score and rotate by position: (B, T, H E) -> (B, H, T, E)."""
+        x = self.score.prepare(x.unflatten(-1, (queries + keys, self.head_dim)), queries)  # (B, T, H, E)
         if self.rotate is not None:
             x = self.rotate(x, start)
         return x.transpose(1, 2)

@@ -60,7 +60,7 @@ def calculate(
         q, k, v = attention._project_self(x, 0)
         linear = attention.qkv
     else:
-        q, (k, v) = attention._split_heads(attention.q(x), attention.heads, 0), attention._project_memory(memory)
+        q, (k, v) = attention._project_queries(x, 0), attention._project_memory(memory)
         linear = attention.q
     matrix, bias = linear.weight[rows], None if linear.bias is None else linear.bias[rows]
     projected = matrix @ x[0, query] if bias is None else matrix @ x[0, query] + bias

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from saccade.nn.attention import Attention, Score
+from saccade.nn.attention import Attention, Heads, Score
 from saccade.nn.cache import LayerCache
 from saccade.nn.masks import KernelMask, Mask, positions
 
@@ -35,18 +35,16 @@ class CompressedAttention(Attention):
     def __init__(
         self,
         dim: int,
-        heads: int,
+        heads: int | Heads,
         *,
         stride: int = 3,
-        kv_heads: int | None = None,
         score: Score | None = None,
         bias: bool = True,
         dropout: float = 0.0,
     ) -> None:
         if stride < 2:
             raise ValueError(f"stride must be at least 2, but is {stride}")
-        memory_dim = stride * dim
-        super().__init__(dim, heads, memory_dim=memory_dim, kv_heads=kv_heads, score=score, bias=bias, dropout=dropout)
+        super().__init__(dim, heads, memory_dim=stride * dim, score=score, bias=bias, dropout=dropout)
         self.stride = stride
 
     def forward(
@@ -58,7 +56,7 @@ class CompressedAttention(Attention):
         cache: LayerCache | None = None,
     ) -> Tensor:
         start = cache.owner.start if cache else 0
-        q = self._split_heads(self.q(x), self.heads, start)  # (B, H, T, E)
+        q = self._project_queries(x, start)  # (B, H, T, E)
         if cache is None:
             k, v = self._compress(F.pad(x, (0, 0, 0, -x.shape[1] % self.stride)))
             k, v = F.pad(k, (0, 0, 1, 0)), F.pad(v, (0, 0, 1, 0))  # (B, G, 1 + W, E)

@@ -61,7 +61,7 @@ _rotate_pairs: Callable[..., Tensor] = _RotatePairs.apply
 
 
 def rotate_pairs(x: Tensor, angle: Tensor) -> Tensor:
-    """Rotate the pairs of features (2i, 2i + 1) of x (..., E) by unit complex numbers (..., E/2)."""
+    """Multiply the pairs of features (2i, 2i + 1) of x (..., E), as complex numbers, by those of `angle` (..., E/2)."""
     if x.dtype in (torch.bfloat16, torch.float16):  # torch has no complex numbers of half precision
         return rotate_pairs(x.float(), angle).to(x.dtype)
     angle = angle.to(torch.complex128 if x.dtype == torch.float64 else torch.complex64)

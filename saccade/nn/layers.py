@@ -5,6 +5,7 @@ Shapes: B rows, T tokens, D width, F inner width.
 
 import math
 from collections.abc import Callable
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -18,6 +19,7 @@ def gelu_tanh(x: Tensor) -> Tensor:
     return F.gelu(x, approximate="tanh")
 
 
+Activation = Literal["relu", "squared_relu", "gelu", "gelu_tanh", "silu", "swiglu", "geglu", "geglu_tanh", "reglu"]
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
     "squared_relu": squared_relu,
@@ -26,6 +28,15 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "silu": F.silu,
     "sigmoid": torch.sigmoid,
     "tanh": torch.tanh,
+}
+
+
+# Gated feed-forward layers (https://arxiv.org/abs/2002.05202): the activation of the gate.
+GATES: dict[str, Callable[[Tensor], Tensor]] = {
+    "swiglu": F.silu,
+    "geglu": F.gelu,
+    "geglu_tanh": gelu_tanh,
+    "reglu": F.relu,
 }
 
 
@@ -42,27 +53,27 @@ class RMSNorm(nn.Module):
         return y if self.weight is None else y * self.weight
 
 
-def make_norm(kind: str, dim: int, *, bias: bool = True, epsilon: float = 0.0) -> nn.Module:
+def make_norm(kind: str, dim: int, *, bias: bool = True, epsilon: float | None = None) -> nn.Module:
     """Return a norm: 'layer' (mean 0, variance 1), 'rms' (root mean square 1) or 'plain_rms' (without a gain)."""
     if kind == "layer":
-        return nn.LayerNorm(dim, bias=bias, eps=epsilon or 1e-5)
+        return nn.LayerNorm(dim, bias=bias, eps=1e-5 if epsilon is None else epsilon)
     if kind in ("rms", "plain_rms"):
-        return RMSNorm(dim, gain=kind == "rms", epsilon=epsilon or 1e-6)
+        return RMSNorm(dim, gain=kind == "rms", epsilon=1e-6 if epsilon is None else epsilon)
     raise ValueError(f"norm must be layer, rms or plain_rms, but is '{kind}'")
 
 
 class FeedForward(nn.Module):
     """Two linear layers with an activation between them, the same for every token.
 
-    'swiglu' multiplies two linear projections, one of them through SiLU (https://arxiv.org/abs/2002.05202).
+    A gated one multiplies two linear projections, one of them through the activation.
     """
 
     def __init__(
         self, dim: int, hidden: int, activation: str = "gelu", *, bias: bool = True, dropout: float = 0.0
     ) -> None:
         super().__init__()
-        self.gated = activation == "swiglu"
-        self.activation = F.silu if self.gated else ACTIVATIONS[activation]
+        self.gated = activation in GATES
+        self.activation = GATES[activation] if self.gated else ACTIVATIONS[activation]
         self.up = nn.Linear(dim, 2 * hidden if self.gated else hidden, bias=bias)
         self.down = nn.Linear(hidden, dim, bias=bias)
         self.dropout = dropout
@@ -81,14 +92,27 @@ class FeedForward(nn.Module):
 
 
 class Residual(nn.Module):
-    """Residual connection: x + f(norm(x)) (pre-norm) or norm(x + f(x)) (post-norm)."""
+    """Residual connection: x + f(norm(x)) (pre-norm) or norm(x + f(x)) (post-norm).
 
-    def __init__(self, norm: nn.Module, *, norm_first: bool = True, dropout: float = 0.0) -> None:
+    With `update_norm`, f(...) is normalized too before it is added, as in Gemma.
+    """
+
+    def __init__(
+        self,
+        norm: nn.Module,
+        *,
+        norm_first: bool = True,
+        update_norm: nn.Module | None = None,
+        dropout: float = 0.0,
+    ) -> None:
         super().__init__()
         self.norm, self.norm_first, self.dropout = norm, norm_first, dropout
+        self.update_norm = update_norm
 
     def forward(self, x: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
         update = function(self.norm(x) if self.norm_first else x)
+        if self.update_norm is not None:
+            update = self.update_norm(update)
         if self.dropout:
             update = dropout(update, self.dropout, self.training)
         if self.norm_first:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from saccade.nn.kernels import rotate_pairs
 from saccade.nn.masks import positions
+from saccade.nn.rotary_scaling import RotaryScaling
 
 
 class Sinusoidal(nn.Module):
@@ -55,26 +56,32 @@ class Rotary(nn.Module):
     RoFormer (https://arxiv.org/abs/2104.09864).
     """
 
-    def __init__(self, head_dim: int, base: float = 10000.0) -> None:
+    def __init__(self, head_dim: int, base: float = 10000.0, scaling: RotaryScaling | None = None) -> None:
         super().__init__()
         if head_dim % 2:
             raise ValueError(f"the head width must be even for rotary positions, but is {head_dim}")
-        self.head_dim, self.base = head_dim, base
+        self.head_dim, self.base, self.scaling = head_dim, base, scaling or RotaryScaling()
         self._table: Tensor | None = None  # the angles of the positions used so far, (T, 1, E/2)
 
     def angles(self, start: int | Tensor, count: int, device: torch.device) -> Tensor:
-        """Return unit complex numbers for these positions, broadcastable over heads: (B or 1, T, 1, E/2)."""
+        """Return complex numbers for these positions, broadcastable over heads: (B or 1, T, 1, E/2)."""
         needed = count + (start if isinstance(start, int) else int(start.max()))
         table = self._table  # another thread may replace it at any time
-        if table is None or table.shape[0] < needed or table.device != device:
-            with torch.inference_mode(False):  # cached, so a later call may need them for a gradient
-                steps = torch.arange(self.head_dim // 2, device=device, dtype=torch.float32) * (2 / self.head_dim)
-                position = torch.arange(max(2 * needed, 64), device=device)  # more than needed, for generation
-                angle = position[:, None, None] * self.base**-steps  # (T, 1, E/2)
-                table = self._table = torch.polar(torch.ones_like(angle), angle)
+        if self.scaling.depends_on(needed):
+            table = self._compute(needed, needed, device)
+        elif table is None or table.shape[0] < needed or table.device != device:
+            # More positions than needed, for generation.
+            table = self._table = self._compute(needed, max(2 * needed, 64), device)
         if isinstance(start, int):
             return table[None, start:needed]
         return table[positions(start, count, device)]
+
+    def _compute(self, length: int, count: int, device: torch.device) -> Tensor:
+        """Return the complex numbers of the first `count` positions for a text of this length: (count, 1, E/2)."""
+        with torch.inference_mode(False):  # they may be cached, and a later call may need them for a gradient
+            frequencies = self.scaling.frequencies(self.head_dim, self.base, length, device)
+            angle = torch.arange(count, device=device)[:, None, None] * frequencies
+            return torch.polar(torch.full_like(angle, self.scaling.attention_factor), angle)
 
     def forward(self, x: Tensor, start: int | Tensor) -> Tensor:
         """Rotate x (B, T, H, E) by the positions of its tokens."""

@@ -40,7 +40,6 @@ class Universal(nn.Module):
         super().__init__()
         self.steps, self.threshold = steps, threshold
         self.layer = Layer(config, memory_dim)
-        self.window = config.window
         self.position = additive_position(config)
         self.step_encoding = Sinusoidal(config.dim)  # not learned: steps cost no parameters
         self.halt = nn.Linear(config.dim, 1)
@@ -56,7 +55,7 @@ class Universal(nn.Module):
         cache: KVCache | None = None,
     ) -> tuple[Tensor, Halting]:
         start, tokens = cache.start if cache else 0, x.shape[1]
-        lowered, lowered_memory = lower_masks(x, memory, mask, memory_mask, cache, self.window)
+        lowered, lowered_memory = lower_masks(x, memory, mask, memory_mask, cache, [self.layer])
         out = torch.zeros_like(x)
         cumulative = x.new_zeros(x.shape[:2])  # (B, T): sum of the halting probabilities so far
         remainder, count = torch.zeros_like(cumulative), torch.zeros_like(cumulative)
@@ -70,7 +69,7 @@ class Universal(nn.Module):
             weight = torch.where(last > 0, 1 - cumulative, halting) * running
             remainder = remainder + last * (1 - cumulative)
             count = count + running
-            new = self.layer(state, memory, lowered, lowered_memory, cache, f"step{step}")
+            new = self.layer(state, memory, lowered[self.layer.window], lowered_memory, cache, f"step{step}")
             x = torch.where(running[..., None] > 0, new, x)
             out = out + weight[..., None] * x
             cumulative = torch.where(last > 0, torch.ones_like(cumulative), cumulative + halting * running)

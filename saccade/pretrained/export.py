@@ -108,5 +108,8 @@ def _inference_config(config: Any) -> Any:
     """Return a config without the fields that do not change the outputs of a trained network."""
     common = {name: value for name, value in TRAINING_ONLY.items() if hasattr(config, name)}
     kv_heads = 0 if config.kv_heads == config.heads else config.kv_heads
-    epsilon = config.epsilon or (1e-5 if config.norm == "layer" else 1e-6)
-    return replace(config, **common, kv_heads=kv_heads, epsilon=epsilon)
+    epsilon = config.epsilon
+    if epsilon is None:
+        epsilon = 1e-5 if config.norm == "layer" else 1e-6
+    head_dim = 0 if config.head_width * config.heads == config.dim else config.head_dim
+    return replace(config, **common, kv_heads=kv_heads, epsilon=epsilon, head_dim=head_dim)

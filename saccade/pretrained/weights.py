@@ -112,14 +112,27 @@ def load_network(origin: Path, family: Family, fields: Any, source: TensorSource
     except (ValueError, RuntimeError) as error:
         raise ModelFileError(f"{origin}: {one_line(error)}; download the model again") from error
     used = _used(origin, mappings, meta_network, source)
+    if config.tie_embeddings:
+        _check_copies(origin, family, source)
     network = family.build(config, fields, names)
     parameters = dict(network.named_parameters())
     with torch.no_grad():
         for mapping in used:
             parameters[mapping.name].copy_(mapping.load(source.get))
     unused = source.names - {name for mapping in used for name in mapping.hf_names}
-    reported = sorted(name for name in unused if not name.endswith(family.ignored))
+    expected = (*family.ignored, *(copy for copy, _ in family.copies))
+    reported = sorted(name for name in unused if not name.endswith(expected))
     return LoadedNetwork(network.eval(), config, family.task(Names(parameters)), tuple(reported))
+
+
+def _check_copies(origin: Path, family: Family, source: TensorSource) -> None:
+    """Refuse tied embeddings where the file has another matrix: it is unclear which of them was trained."""
+    for copy, original in family.copies:
+        if {copy, original} <= source.names and not torch.equal(source.get(copy), source.get(original)):
+            raise ModelFileError(
+                f"{origin}: tie_word_embeddings is true, so '{copy}' must equal '{original}', but differs; "
+                "set tie_word_embeddings to what the model was trained with"
+            )
 
 
 def _used(

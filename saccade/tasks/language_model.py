@@ -252,7 +252,7 @@ class Task(CoreTask):
         visible, first = trace.ids[trace.start : trace.end], max(0, trace.prompt - 1 - trace.start)
         with layer_outputs(self.model.decoder, layers) as states:
             logits = self.model(torch.tensor([visible], device=self.device()))[0, first:]
-            by_layer = tuple((f"decoder.{at}", self.model.head(x)[0, first:]) for at, x in enumerate(states))
+            by_layer = tuple((f"decoder.{at}", self.model.logits(x)[0, first:]) for at, x in enumerate(states))
         chosen = [*trace.ids[trace.start + first + 1 :], int(logits[-1].argmax())][: len(logits)]
         positions, inputs = (token_axis(Role.TEXT, self.tokenizer, ids) for ids in (chosen, visible))
         return ForwardTrace(

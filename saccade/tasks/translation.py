@@ -251,7 +251,7 @@ class Task(CoreTask):
         end = processor.eos_ids[0]
         special = SpecialIds(end, processor.decoder_start_id, end)
         tokenizers = PairTokenizers(processor.tokenizer, processor.target_tokenizer or processor.tokenizer, special)
-        if network.head.bias is not None:
+        if network.head.bias is not None and special.target_start != special.target_end:
             network.head.bias.data[special.target_start] = NEVER
         config = cls.Config(model=Seq2SeqConfig(transformer=pretrained.config))
         return cls(config, tokenizers, model=network)

@@ -7,7 +7,7 @@ import torch
 
 from saccade.models.text.gpt import GPT, GPTConfig
 from saccade.nn.ablation import Ablation, ablated, patch_embeddings, patched_embeddings
-from saccade.nn.attention import Attention
+from saccade.nn.attention import Attention, Heads
 from saccade.nn.masks import Causal
 
 DIM, HEADS, TOKENS = 12, 3, 5
@@ -60,7 +60,7 @@ def test_a_query_without_keys_gets_zeros(attention, x):
 
 
 def test_grouped_heads_are_ablated_one_by_one(x):
-    grouped = Attention(DIM, 6, kv_heads=2).eval()
+    grouped = Attention(DIM, Heads(6, 2)).eval()
     with ablated(grouped, [Ablation("", 4, 2, 0)]):
         found = grouped(x)
     with ablated(grouped, [Ablation("", 4)]):

@@ -14,6 +14,7 @@ from saccade.nn.attention import (
     Bilinear,
     Cosine,
     Dot,
+    Heads,
     join_beams,
     repeat_heads,
     softmax,
@@ -108,7 +109,7 @@ def test_cross_attention_to_a_memory_of_another_width_equals_torch(padded, memor
 @pytest.mark.parametrize("kv_heads", [1, 2])
 def test_grouped_heads_are_full_heads_that_share_keys_and_values(kv_heads):
     heads, width = 4, 3
-    grouped = Attention(12, heads, kv_heads=kv_heads).double()
+    grouped = Attention(12, Heads(heads, kv_heads)).double()
     full = Attention(12, heads).double()
 
     def spread(x):  # rows of a (grouped k or v) projection, repeated for each query head that shares them
@@ -134,7 +135,7 @@ def test_grouped_heads_are_full_heads_that_share_keys_and_values(kv_heads):
 def test_any_shape_equals_the_explicit_weights(rows, tokens, heads, width, share):
     """The fused kernel equals the explicit computation of softmax(score(q, k)) v."""
     heads = heads * share
-    attention = Attention(heads * width, heads, kv_heads=heads // share).double()
+    attention = Attention(heads * width, Heads(heads, heads // share)).double()
     x = torch.randn(rows, tokens, heads * width, dtype=torch.double)
     allowed = torch.rand(rows, tokens, tokens) < 0.7
     q, k, v = attention._project_self(x, 0)
@@ -170,8 +171,8 @@ def test_cosine_is_ten_times_the_cosine():
     score = Cosine()
     q, k = torch.randn(1, 1, 3, 8).double(), torch.randn(1, 1, 4, 8).double()
     cosine = torch.cosine_similarity(q[..., :, None, :], k[..., None, :, :], dim=-1)
-    torch.testing.assert_close(score(score.prepare(q), score.prepare(k)), cosine * 10, atol=1e-4, rtol=0)
-    torch.testing.assert_close(score.prepare(100 * q), score.prepare(q), atol=1e-4, rtol=0)
+    torch.testing.assert_close(score(score.prepare(q, 1), score.prepare(k, 0)), cosine * 10, atol=1e-4, rtol=0)
+    torch.testing.assert_close(score.prepare(100 * q, 1), score.prepare(q, 1), atol=1e-4, rtol=0)
 
 
 # --- weights ---
@@ -283,7 +284,7 @@ def test_a_width_that_heads_do_not_divide_is_refused():
     with pytest.raises(ValueError, match="dim must be a multiple of heads, but 33 is not a multiple of 2"):
         Attention(33, 2)
     with pytest.raises(ValueError, match="heads must be a multiple of kv_heads, but 4 is not a multiple of 3"):
-        Attention(32, 4, kv_heads=3)
+        Attention(32, Heads(4, 3))
 
 
 def test_a_memory_requires_memory_dim():
@@ -322,7 +323,7 @@ def test_joined_beams_are_split_again_in_the_same_order(rows, beams, queries):
 @pytest.mark.parametrize("kv_heads", [1, 3])
 @pytest.mark.parametrize("score", SCORES)
 def test_rows_that_share_a_memory_equal_rows_with_copies(score, kv_heads):
-    attention = Attention(DIM, HEADS, memory_dim=7, kv_heads=kv_heads, score=SCORES[score]()).double()
+    attention = Attention(DIM, Heads(HEADS, kv_heads), memory_dim=7, score=SCORES[score]()).double()
     x, memory = torch.randn(6, 3, DIM).double(), torch.randn(2, TOKENS, 7).double()
     copies, kept = memory.repeat_interleave(3, dim=0), Padding(KEEP.repeat_interleave(3, dim=0))
     ours = outputs_and_gradients(lambda x, m: attention(x, m, mask=Padding(KEEP)), x, memory)

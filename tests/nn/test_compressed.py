@@ -6,7 +6,7 @@ import time
 import pytest
 import torch
 
-from saccade.nn.attention import Additive, Attention, Cosine, Dot
+from saccade.nn.attention import Additive, Attention, Cosine, Dot, Heads
 from saccade.nn.cache import KVCache
 from saccade.nn.compressed import CompressedAttention, CompressedCausal
 from saccade.nn.masks import Causal, CausalWindow, Window
@@ -18,8 +18,8 @@ def assert_same(a, b):
     torch.testing.assert_close(a, b, atol=1e-9, rtol=1e-9)
 
 
-def compressed(**given):
-    attention = CompressedAttention(8, 2, **given).double()
+def compressed(kv_heads=2, **given):
+    attention = CompressedAttention(8, Heads(2, kv_heads), **given).double()
     for parameter in attention.parameters():
         torch.nn.init.normal_(parameter, std=0.7)
     return attention
@@ -31,7 +31,7 @@ def compressed(**given):
 @pytest.mark.parametrize("tokens", [1, 3, 4, 5, 8, 13])
 @pytest.mark.parametrize("score", [Dot, Cosine, lambda: Additive(4)])
 def test_blocks_equal_the_mask_of_all_positions_with_their_gradients(tokens, score):
-    attention = Attention(8, 2, kv_heads=1, score=score(), rotate=Rotary(4)).double()
+    attention = Attention(8, Heads(2, 1), score=score(), rotate=Rotary(4)).double()
     x = torch.randn(3, tokens, 8, dtype=torch.float64, requires_grad=True)
     direction = torch.randn(3, tokens, 8, dtype=torch.float64)
     found, gradients = [], []

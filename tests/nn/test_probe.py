@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from saccade.models.text.gpt import GPT, GPTConfig
-from saccade.nn.attention import Additive, Attention, Cosine, Dot
+from saccade.nn.attention import Additive, Attention, Cosine, Dot, Heads
 from saccade.nn.cache import KVCache
 from saccade.nn.masks import Causal, Padding, Window
 from saccade.nn.probe import record, watch
@@ -534,10 +534,10 @@ def test_reading_before_the_model_has_run_is_refused():
         maps["decoder.0.self"].rows()
 
 
-@pytest.mark.parametrize("kv_heads", [None, 2])
+@pytest.mark.parametrize("kv_heads", [4, 2])
 @pytest.mark.parametrize(("first", "last", "step"), [(0, None, 3), (2, 9, 2), (5, 6, 4), (1, 10, 1)])
 def test_strided_rows_of_one_head_are_a_slice_of_the_full_map(kv_heads, first, last, step):
-    attention = Attention(12, 4, kv_heads=kv_heads).eval()
+    attention = Attention(12, Heads(4, kv_heads)).eval()
     cache = KVCache(10)
     with torch.no_grad(), watch(attention) as maps:
         for part in torch.randn(2, 10, 12).split((4, 1, 5), dim=1):  # rows come from several calls

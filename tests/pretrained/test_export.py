@@ -9,7 +9,10 @@ import torch
 import saccade
 from saccade.data.text.tokenizers import train_tokenizer
 from saccade.errors import UsageError
-from saccade.pretrained.export import export
+from saccade.models import presets
+from saccade.models.text.bert import BertConfig, BertForPreTraining
+from saccade.models.text.gpt import GPT, GPTConfig
+from saccade.pretrained.export import export, find_family
 from saccade.pretrained.opening import open_pretrained
 
 transformers = pytest.importorskip("transformers", reason="the oracle; installed with the [test] extra")
@@ -28,15 +31,15 @@ def text(tmp_path, monkeypatch):
     return path
 
 
-@pytest.mark.parametrize("preset", ["gpt2-tiny", "llama-tiny"])
-def test_a_language_model_opens_in_transformers(preset, text, tmp_path):
+@pytest.mark.parametrize(("preset", "family"), [("", "nanochat"), ("gpt2-tiny", "gpt2"), ("llama-tiny", "llama")])
+def test_a_language_model_opens_in_transformers(preset, family, text, tmp_path):
     heads = ["model.kv_heads=1"] if preset == "llama-tiny" else []
     data = ["model.max_positions=32", "data.tokenizer=bpe", "data.vocabulary_size=300", "batch_size=4"]
     overrides = [*SMALL, *heads, *LOOP, *data]
     run = saccade.train(text, task="language_model", preset=preset, root=tmp_path / "runs", overrides=overrides)
     task = saccade.load(run, device="cpu").task
     notes = export(task.to_pretrained(), tmp_path / "out")
-    assert notes == [f"{tmp_path / 'out'}: a {preset.removesuffix('-tiny')} for transformers"]
+    assert notes == [f"{tmp_path / 'out'}: a {family} for transformers"]
     theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "out").eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
     sentence = "The cat saw the dog."
@@ -45,6 +48,21 @@ def test_a_language_model_opens_in_transformers(preset, text, tmp_path):
     with torch.no_grad():
         torch.testing.assert_close(task.model(ids), theirs(ids).logits, atol=1e-4, rtol=1e-4)
     assert (theirs.generation_config.eos_token_id,) == task.to_pretrained().processor.eos_ids
+
+
+@pytest.mark.parametrize("preset", presets.GPT)
+def test_every_preset_of_a_language_model_has_a_class_in_transformers(preset):
+    config = GPTConfig(**presets.GPT[preset])
+    with torch.device("meta"):
+        family = find_family(GPT(config, 300), config)
+    assert family.name == ("gpt2" if "gpt2" in preset else "llama" if "llama" in preset else "nanochat")
+
+
+@pytest.mark.parametrize("preset", presets.BERT)
+def test_every_preset_of_an_encoder_has_a_class_in_transformers(preset):
+    config = BertConfig(**presets.BERT[preset])
+    with torch.device("meta"):
+        assert find_family(BertForPreTraining(config, 300), config).name == "bert"
 
 
 def test_a_masked_language_model_opens_in_transformers(text, tmp_path):
@@ -109,7 +127,7 @@ def test_a_roberta_is_opened_and_exported_with_its_special_tokens(tmp_path):
 
 
 def test_an_unpublished_architecture_and_a_folder_in_use_are_refused(text, tmp_path):
-    overrides = [*SMALL, *LOOP, "model.max_positions=32", "batch_size=4"]
+    overrides = [*SMALL, *LOOP, "model.max_positions=32", "batch_size=4", "model.score=cosine"]
     run = saccade.train(text, task="language_model", root=tmp_path / "runs", overrides=overrides)
     pretrained = saccade.load(run, device="cpu").task.to_pretrained()
     with pytest.raises(UsageError, match="transformers has no class for this architecture; train one of the presets"):

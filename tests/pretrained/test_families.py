@@ -5,7 +5,6 @@ import json
 import pytest
 import torch
 
-from saccade.errors import ModelFileError
 from saccade.nn.cache import KVCache
 from saccade.pretrained.config_json import read_config
 from saccade.pretrained.export import find_family, write_network
@@ -254,7 +253,10 @@ def test_tensors_without_a_parameter_are_reported(tmp_path):
 
 
 def test_the_families_are_registered_by_model_type():
-    assert sorted(FAMILIES) == ["bert", "distilbert", "gpt2", "llama", "marian", "qwen2", "roberta"]
+    assert sorted(FAMILIES) == [
+        *("bert", "distilbert", "gemma3_text", "gpt2", "llama", "marian", "mistral", "nanochat"),
+        *("qwen2", "qwen3", "roberta", "smollm3"),
+    ]
     assert all(name == family.name for name, family in FAMILIES.items())
 
 
@@ -273,28 +275,6 @@ def test_export_finds_a_family_that_holds_the_network_exactly(name, tmp_path):
     assert find_family(loaded.network, loaded.config, family) is family
     expected = "bert" if name.startswith("roberta") else family.name  # the same network, with other position numbers
     assert find_family(loaded.network, loaded.config).name == expected
-
-
-@pytest.mark.parametrize(
-    ("name", "changes", "message"),
-    [
-        ("bert", {"tie_word_embeddings": False}, "tie_word_embeddings must be true for a masked language model"),
-        ("distilbert", {"tie_word_embeddings": False}, "tie_word_embeddings must be true for a masked language model"),
-        ("llama", {"rope_scaling": {"type": "linear", "factor": 2.0}}, "rope_scaling must be"),
-        ("llama", {"rope_parameters": {"rope_type": "yarn"}}, "rope_parameters.rope_type must be 'default'"),
-        ("llama", {"rope_parameters": {"partial_rotary_factor": 0.5}}, "partial_rotary_factor must be 1, but is 0.5"),
-        ("llama", {"attention_bias": True}, "attention_bias must be False"),
-        ("qwen2", {"use_sliding_window": True}, "use_sliding_window must be False"),
-        ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx must be False"),
-    ],
-)
-def test_a_field_that_would_change_the_outputs_is_refused_by_name(name, changes, message, tmp_path):
-    config, kind = {**ENCODERS, **DECODERS}[name]
-    kind(config).save_pretrained(tmp_path)
-    path = tmp_path / "config.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
-    with pytest.raises(ModelFileError, match=message):
-        read_network(tmp_path)
 
 
 def test_an_encoder_without_a_head_needs_no_tied_embeddings(tmp_path):

@@ -1,5 +1,6 @@
-"""One of two processes that compute the gradients of a task together: FOLDER NAME RUN DATA RANK."""
+"""One of two processes that compute the gradients of a task together; argument RANK, a JSON line per job on stdin."""
 
+import json
 import sys
 from pathlib import Path
 
@@ -33,20 +34,26 @@ def gradients(task: Contract, networks: dict[str, torch.nn.Module], step: int) -
     }
 
 
-def main() -> None:
-    folder, name, run, data, rank = sys.argv[1:]
-    torch.set_num_threads(1)
-    distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=int(rank), world_size=2)
+def compute(folder: str, name: str, run: str, data: str, rank: int) -> None:
+    """Write the gradients of both processes to FOLDER/gradients.safetensors, in the process of rank 0."""
+    distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
     task = saccade.load(run, device="cpu", task=name if "." in name else "").task
     task.load_data(Path(data))
     wrapped = {
         network: DistributedDataParallel(module, find_unused_parameters=True)
         for network, module in task.networks().items()
     }
-    result = gradients(task, wrapped, int(rank))
-    if rank == "0":
+    result = gradients(task, wrapped, rank)
+    if rank == 0:
         save_file({name: value.contiguous() for name, value in result.items()}, Path(folder) / "gradients.safetensors")
     distributed.destroy_process_group()
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    for line in sys.stdin:
+        compute(*json.loads(line), rank=int(sys.argv[1]))
+        print("done", flush=True)
 
 
 if __name__ == "__main__":

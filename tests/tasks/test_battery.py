@@ -4,6 +4,7 @@ import dataclasses
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -199,19 +200,26 @@ def test_the_loss_compiles(trained: TrainedRun) -> None:
     assert [loss for _, loss in compiled] == pytest.approx([loss for _, loss in plain], rel=1e-4)
 
 
+@pytest.fixture(scope="module")
+def ddp_workers() -> Iterator[list[subprocess.Popen[str]]]:
+    """Two processes that compute the gradients of one task after another: starting them takes longest."""
+    command = [sys.executable, "-m", "tests.tasks.ddp_worker"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "cwd": Path(__file__).parents[2]}
+    workers = [subprocess.Popen([*command, rank], **pipes) for rank in "01"]
+    yield workers
+    for worker in workers:
+        worker.communicate()
+
+
 @pytest.mark.slow
-def test_two_processes_compute_the_gradients_of_one(trained: TrainedRun, tmp_path: Path) -> None:
-    worker = [
-        sys.executable,
-        "-m",
-        "tests.tasks.ddp_worker",
-        str(tmp_path),
-        trained.name,
-        trained.run,
-        str(trained.data),
-    ]
-    processes = [subprocess.Popen([*worker, rank], cwd=Path(__file__).parents[2]) for rank in "01"]
-    assert [process.wait(120) for process in processes] == [0, 0]
+def test_two_processes_compute_the_gradients_of_one(
+    trained: TrainedRun, ddp_workers: list[subprocess.Popen[str]], tmp_path: Path
+) -> None:
+    for worker in ddp_workers:
+        assert worker.stdin is not None
+        worker.stdin.write(json.dumps([str(tmp_path), trained.name, trained.run, str(trained.data)]) + "\n")
+        worker.stdin.flush()
+    assert [worker.stdout.readline() for worker in ddp_workers if worker.stdout] == ["done\n"] * 2
     together = load_file(tmp_path / "gradients.safetensors")
     halves = [gradients(task, task.networks(), step) for step, task in enumerate((opened(trained), opened(trained)))]
     assert together.keys() == halves[0].keys() | halves[1].keys()

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from saccade.models.seq2seq.interface import Memory, Vocabularies
 from saccade.models.seq2seq.transformer import Embedded, EmbeddedConfig
+from saccade.nn.attention import Heads
 from saccade.nn.cache import KVCache
 from saccade.nn.compressed import CompressedAttention
 from saccade.nn.masks import CausalWindow, positions
@@ -45,9 +46,8 @@ class DecoderOnly(Embedded):
             local = layer.self
             layer.self = CompressedAttention(
                 config.dim,
-                config.heads,
+                Heads(config.heads, config.kv_heads, config.head_width),
                 stride=config.stride,
-                kv_heads=local.kv_heads,
                 score=local.score,
                 bias=config.bias,
                 dropout=config.attention_dropout,

@@ -34,6 +34,8 @@ class BertConfig(TransformerConfig):
     """share one matrix between the embedding and the output layer of the masked language model"""
     pooler: bool = False
     """dense layer with tanh over the first token, as in BERT for next sentence prediction"""
+    mlm_activation: Literal["", "gelu"] = ""
+    """activation of the masked-language-model head; empty: that of the feed-forward layers, GELU if they are gated"""
     init: Literal["zero_residual", "normal"] = "zero_residual"
     """initial weights; zero_residual: every block starts as the identity; normal: std 0.02, as published"""
 
@@ -102,7 +104,7 @@ class MLMHead(nn.Module):
     def __init__(self, config: BertConfig, vocabulary: int) -> None:
         super().__init__()
         self.dense = nn.Linear(config.dim, config.dim)
-        self.activation = ACTIVATIONS.get(config.activation, F.gelu)
+        self.activation = ACTIVATIONS.get(config.mlm_activation or config.activation, F.gelu)
         self.norm = make_norm(config.norm, config.dim, bias=config.bias, epsilon=config.epsilon)
         self.head = nn.Linear(config.dim, vocabulary)
 

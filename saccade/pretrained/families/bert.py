@@ -85,7 +85,7 @@ def write_config(config: BertConfig, network: nn.Module) -> dict[str, Any]:
         "attention_probs_dropout_prob": config.attention_dropout,
         "max_position_embeddings": config.max_positions,
         "type_vocab_size": config.segments,
-        "layer_norm_eps": config.epsilon or 1e-5,
+        "layer_norm_eps": 1e-5 if config.epsilon is None else config.epsilon,
         "pad_token_id": 0,
     }
 
@@ -157,6 +157,10 @@ FAMILY = Family(
     architecture=architecture,
     read_processor=read_text_processor,
     write_processor=write_text_processor,
-    ignored=("position_ids", "predictions.decoder.weight", "predictions.decoder.bias"),
+    ignored=("position_ids",),
+    copies=(
+        ("cls.predictions.decoder.weight", "bert.embeddings.word_embeddings.weight"),
+        ("cls.predictions.decoder.bias", "cls.predictions.bias"),
+    ),
     task_heads=("head.",),
 )

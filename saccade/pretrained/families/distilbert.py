@@ -94,5 +94,5 @@ FAMILY = replace(
     head=bert.mlm_head("vocab_transform", "vocab_layer_norm", "vocab_projector.bias"),
     prefix="distilbert.",
     architecture=architecture,
-    ignored=("position_ids", "vocab_projector.weight"),
+    copies=(("vocab_projector.weight", "distilbert.embeddings.word_embeddings.weight"),),
 )

@@ -5,24 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from torch import nn
 
+from saccade.nn.layers import Activation
 from saccade.pretrained.families.mapping import WeightMapping
 
 Names = frozenset[str]
 """names of our parameters that a file can fill, or that a network has"""
-Activation = Literal["relu", "squared_relu", "gelu", "gelu_tanh", "silu", "swiglu"]
 ACTIVATIONS: dict[str, Activation] = {
     "gelu": "gelu",
     "relu": "relu",
+    "relu2": "squared_relu",
     "silu": "silu",
     "swish": "silu",
     "gelu_new": "gelu_tanh",
     "gelu_pytorch_tanh": "gelu_tanh",
     "gelu_fast": "gelu_tanh",
 }
+GATED: dict[Activation, Activation] = {"silu": "swiglu", "gelu": "geglu", "gelu_tanh": "geglu_tanh", "relu": "reglu"}
+"""the gated feed-forward layer by the activation of its gate"""
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,8 @@ class Family:
     """(processor, folder); None: this family can be read only"""
     generation_config: Callable[[Any], dict[str, Any]] = lambda _: {}
     """processor -> generation_config.json; empty: none is written"""
+    copies: tuple[tuple[str, str], ...] = ()
+    """where embeddings are tied: tensors with the one that each must equal if both are stored"""
     ignored: tuple[str, ...] = ()
     """suffixes of tensors that hold nothing learned, or a copy of another tensor"""
     task_heads: tuple[str, ...] = ()
@@ -83,6 +88,22 @@ def read_activation(name: str) -> Activation:
     if name not in ACTIVATIONS:
         raise ValueError(f"the activation must be one of {', '.join(ACTIVATIONS)}, but is {name!r}")
     return ACTIVATIONS[name]
+
+
+def read_gated_activation(name: str) -> Activation:
+    """Return our name for a gated feed-forward layer whose gate has an activation of transformers."""
+    activation = read_activation(name)
+    if activation not in GATED:
+        raise ValueError(f"the activation of a gated layer must not be {name!r}, which is not supported")
+    return GATED[activation]
+
+
+def write_gated_activation(name: str) -> str:
+    """Return transformers' name for the activation of the gate of a feed-forward layer of ours."""
+    gate = next((activation for activation, gated in GATED.items() if gated == name), None)
+    if gate is None:
+        raise ValueError(f"activation must be gated, but is {name}")
+    return write_activation(gate)
 
 
 def write_activation(name: str) -> str:

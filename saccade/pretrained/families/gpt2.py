@@ -67,7 +67,7 @@ def write_config(config: GPTConfig, network: nn.Module) -> dict[str, Any]:
         "resid_pdrop": config.dropout,
         "embd_pdrop": config.dropout,
         "attn_pdrop": config.attention_dropout,
-        "layer_norm_epsilon": config.epsilon or 1e-5,
+        "layer_norm_epsilon": 1e-5 if config.epsilon is None else config.epsilon,
         "tie_word_embeddings": config.tie_embeddings,
     }
 
@@ -109,5 +109,6 @@ FAMILY = Family(
     read_processor=read_text_processor,
     write_processor=write_text_processor,
     generation_config=generation_config,
-    ignored=("attn.bias", "attn.masked_bias", "lm_head.weight"),
+    ignored=("attn.bias", "attn.masked_bias"),
+    copies=(("lm_head.weight", "transformer.wte.weight"),),
 )

@@ -28,6 +28,10 @@ class WeightMapping:
     """the checkpoint stores the matrix as (inputs, outputs)"""
     rotary_heads: tuple[int, ...] = ()
     """for each tensor the number of heads whose rotary pairs are (i, i + E/2) in the checkpoint; 0: no rotary pairs"""
+    backwards: bool = False
+    """the checkpoint rotates these pairs by negative angles: the elements of a pair are swapped"""
+    offset: float = 0.0
+    """the checkpoint stores the parameter less this number"""
     squeeze: bool = False
     """the checkpoint stores a vector as a matrix with one row"""
     skip_rows: int = 0
@@ -40,16 +44,20 @@ class WeightMapping:
             tensors = [tensor.t() for tensor in tensors]
         if self.rotary_heads:
             tensors = [
-                rotate_half_to_interleaved(tensor, heads)
+                rotate_half_to_interleaved(tensor, heads, self.backwards)
                 for tensor, heads in zip(tensors, self.rotary_heads, strict=True)
             ]
         joined = tensors[0] if len(tensors) == 1 else torch.cat(tensors)
         if self.squeeze:
             joined = joined.squeeze(0)
+        if self.offset:
+            joined = joined + self.offset
         return joined[self.skip_rows :] if self.skip_rows else joined
 
     def store(self, parameter: Tensor) -> dict[str, Tensor]:
         """Split our parameter into the tensors of the checkpoint."""
+        if self.offset:
+            parameter = parameter - self.offset
         if self.skip_rows:
             parameter = torch.cat((parameter.new_zeros(self.skip_rows, *parameter.shape[1:]), parameter))
         if self.squeeze:
@@ -57,7 +65,7 @@ class WeightMapping:
         tensors = list(parameter.split(list(self.rows))) if self.rows else [parameter]
         if self.rotary_heads:
             tensors = [
-                interleaved_to_rotate_half(tensor, heads)
+                interleaved_to_rotate_half(tensor, heads, self.backwards)
                 for tensor, heads in zip(tensors, self.rotary_heads, strict=True)
             ]
         if self.transpose:
@@ -65,20 +73,24 @@ class WeightMapping:
         return {name: tensor.contiguous() for name, tensor in zip(self.hf_names, tensors, strict=True)}
 
 
-def rotate_half_to_interleaved(tensor: Tensor, heads: int) -> Tensor:
-    """Reorder rows of q or k with rotary pairs (i, i + E/2) to our pairs (2i, 2i + 1); no heads: unchanged."""
+def rotate_half_to_interleaved(tensor: Tensor, heads: int, backwards: bool = False) -> Tensor:
+    """Reorder rows of q or k with rotary pairs (i, i + E/2) to our pairs (2i, 2i + 1); no heads: unchanged.
+
+    `backwards`: to the pairs (2i + 1, 2i), so that a rotation by a negative angle becomes one by a positive angle.
+    """
     if not heads:
         return tensor
-    interleaved: Tensor = tensor.unflatten(0, (heads, 2, -1)).transpose(1, 2).flatten(0, 2)  # (H, 2, E/2, ...)
+    halves = tensor.unflatten(0, (heads, 2, -1))  # (H, 2, E/2, ...)
+    interleaved: Tensor = (halves.flip(1) if backwards else halves).transpose(1, 2).flatten(0, 2)
     return interleaved
 
 
-def interleaved_to_rotate_half(tensor: Tensor, heads: int) -> Tensor:
-    """Reorder rows of q or k with our rotary pairs (2i, 2i + 1) to pairs (i, i + E/2); no heads: unchanged."""
+def interleaved_to_rotate_half(tensor: Tensor, heads: int, backwards: bool = False) -> Tensor:
+    """Undo `rotate_half_to_interleaved`."""
     if not heads:
         return tensor
-    halves: Tensor = tensor.unflatten(0, (heads, -1, 2)).transpose(1, 2).flatten(0, 2)  # (H, E/2, 2, ...)
-    return halves
+    halves: Tensor = tensor.unflatten(0, (heads, -1, 2)).transpose(1, 2)  # (H, 2, E/2, ...)
+    return (halves.flip(1) if backwards else halves).flatten(0, 2)
 
 
 def weight_and_bias(

@@ -139,5 +139,9 @@ FAMILY = Family(
     architecture=lambda _: "MarianMTModel",
     read_processor=read_marian_processor,
     write_processor=None,
-    ignored=("embed_positions.weight", "embed_tokens.weight", "lm_head.weight"),
+    ignored=("embed_positions.weight",),
+    copies=tuple(
+        (copy, "model.shared.weight")
+        for copy in ("model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight", "lm_head.weight")
+    ),
 )

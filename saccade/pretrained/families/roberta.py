@@ -6,7 +6,7 @@ https://arxiv.org/abs/1907.11692
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from torch import nn
 
@@ -32,7 +32,10 @@ class RobertaFields(bert.BertFields):
 def read_config(fields: RobertaFields, names: Names) -> BertConfig:
     if fields.pad_token_id != PAD_ID:
         raise ValueError(f"pad_token_id must be {PAD_ID}, but is {fields.pad_token_id}")
-    return replace(bert.read_config(fields, names), max_positions=fields.max_position_embeddings - FIRST_POSITION)
+    config = bert.read_config(fields, names)
+    mlm_activation: Literal["", "gelu"] = "gelu" if bert.MLM_HEAD in names and config.activation != "gelu" else ""
+    positions = fields.max_position_embeddings - FIRST_POSITION
+    return replace(config, max_positions=positions, mlm_activation=mlm_activation)
 
 
 def write_config(config: BertConfig, network: nn.Module) -> dict[str, Any]:
@@ -66,5 +69,8 @@ FAMILY = replace(
     head=bert.mlm_head("lm_head.dense", "lm_head.layer_norm", "lm_head.bias"),
     prefix="roberta.",
     architecture=architecture,
-    ignored=("position_ids", "lm_head.decoder.weight", "lm_head.decoder.bias"),
+    copies=(
+        ("lm_head.decoder.weight", "roberta.embeddings.word_embeddings.weight"),
+        ("lm_head.decoder.bias", "lm_head.bias"),
+    ),
 )
