@@ -21,9 +21,9 @@ _LLAMA: dict[str, Any] = {
 }
 
 GPT: dict[str, dict[str, Any]] = {
-    "demo": {"dim": 128, "depth": 4, "heads": 4, "hidden": 512, "max_positions": 128},
-    "tiny": {"dim": 128, "depth": 4, "heads": 4, "hidden": 512, "max_positions": 64},
-    "small": {"dim": 256, "depth": 6, "heads": 8, "hidden": 1024, "max_positions": 256},
+    "demo": {"dim": 128, "depth": 4, "heads": 2, "hidden": 512, "max_positions": 128},
+    "tiny": {"dim": 128, "depth": 4, "heads": 2, "hidden": 512, "max_positions": 64},
+    "small": {"dim": 256, "depth": 6, "heads": 4, "hidden": 1024, "max_positions": 256},
     "medium": {"dim": 384, "depth": 6, "heads": 6, "hidden": 1536, "max_positions": 256},
     "llama-tiny": {"dim": 128, "depth": 4, "heads": 4, "kv_heads": 2, "hidden": 344, "max_positions": 256, **_LLAMA},
     "llama-small": {"dim": 384, "depth": 6, "heads": 6, "kv_heads": 2, "hidden": 1024, "max_positions": 512, **_LLAMA},

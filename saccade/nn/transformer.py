@@ -17,6 +17,8 @@ from saccade.nn.listeners import emit, listening
 from saccade.nn.masks import KernelMask, Mask, Window, combine
 from saccade.nn.positions import Learned, Rotary, Sinusoidal
 
+Score = Literal["scaled_dot", "cosine", "qk_norm", "learned_qk_norm"]
+
 
 @dataclass(frozen=True)
 class TransformerConfig:
@@ -48,7 +50,7 @@ class TransformerConfig:
     """longest sequence for learned positions; context size of a language model"""
     rotary_base: float = 10000.0
     """base of the rotary wavelengths (theta)"""
-    score: Literal["scaled_dot", "cosine", "qk_norm", "learned_qk_norm"] = "cosine"
+    score: Score = "cosine"
     """similarity of query and key; cosine: 10 times their cosine; qk_norm: scaled dot product of normalized queries
     and keys; learned_qk_norm: the same with learned gains"""
     window: int = 0

@@ -18,13 +18,18 @@ from saccade.nn.layers import FeedForward, Residual, RMSNorm, initialize_gpt2, i
 from saccade.nn.masks import Causal
 from saccade.nn.positions import Rotary
 from saccade.nn.rotary_scaling import RotaryScaling
-from saccade.nn.transformer import Layer, Transformer, TransformerConfig, make_residual, make_score
+from saccade.nn.transformer import Layer, Score, Transformer, TransformerConfig, make_residual, make_score
 
 
 @dataclass(frozen=True)
 class GPTConfig(TransformerConfig):
     """Shape of a language model; the vocabulary size comes from the data."""
 
+    heads: int = 2
+    """query heads; dim must be a multiple of it"""
+    score: Score = "qk_norm"
+    """similarity of query and key; cosine: 10 times their cosine; qk_norm: scaled dot product of normalized queries
+    and keys; learned_qk_norm: the same with learned gains"""
     attention_scale: float = 0.0
     """factor of the scores; 0: that of `score`"""
     rotary_scaling: RotaryScaling = field(default_factory=RotaryScaling)
