@@ -1,6 +1,8 @@
 """Errors for users: each message has the value, the rule and the next step; each class has an exit code."""
 
 LISTED = 20  # names of a suggestion
+SEPARATORS = "-_. :"  # between the parts of a name
+MAX_SLIPS = 2  # characters of a misspelt name that are wrong
 
 
 class SaccadeError(Exception):
@@ -43,10 +45,28 @@ class Interrupted(SaccadeError):
 
 def suggest(name: str, choices: list[str]) -> str:
     """Return '; did you mean X?' for a misspelt name, or the list of valid names, of which a long one is cut."""
-    import difflib
-
-    close = difflib.get_close_matches(name, choices, n=1)
+    close = _closest(name, choices)
     if close:
-        return f"; did you mean '{close[0]}'?"
+        return f"; did you mean '{close}'?"
     more = f" and {len(choices) - LISTED} more" if len(choices) > LISTED else ""
     return f"; available: {', '.join(choices[:LISTED])}{more}" if choices else ""
+
+
+def _closest(name: str, choices: list[str]) -> str:
+    """Return the most similar choice; one that the name extends, as 'gpt2-small' does 'gpt2', is the closest."""
+    import difflib
+
+    extended = [choice for choice in choices if any(name.startswith(choice + separator) for separator in SEPARATORS)]
+    close = difflib.get_close_matches(name, choices, n=1)
+    # A slip in the last part is more likely than another last part: model.dmi is model.dim, not model.
+    if close and (not extended or _edits(name, close[0]) <= MAX_SLIPS):
+        return close[0]
+    return max(extended, key=len, default="")
+
+
+def _edits(name: str, other: str) -> int:
+    """Return how many characters of the longer of two names have no counterpart in the other one."""
+    import difflib
+
+    matcher = difflib.SequenceMatcher(None, name, other, autojunk=False)
+    return max(len(name), len(other)) - sum(block.size for block in matcher.get_matching_blocks())
