@@ -50,6 +50,8 @@ class ModelPrediction(Prediction):
         if self.alternatives:
             alternatives = ({"output": p.output.to_json(), "scores": dict(p.scores)} for p in self.alternatives)
             record["alternatives"] = list(alternatives)
+        if self.notes:
+            record["notes"] = list(self.notes)
         if self.alignment is not None:
             record["alignment"] = AttentionFigure.of(self).alignment
         return record
@@ -59,6 +61,7 @@ class ModelPrediction(Prediction):
             f"<tr><td>{html.escape(name)}</td><td>{value:.4g}</td></tr>" for name, value in self.scores.items()
         )
         scores = f"<table>{rows}</table>" if rows else ""
+        scores += "".join(f"<p>{html.escape(note)}</p>" for note in self.notes)
         figure = AttentionFigure.of(self)._repr_html_() if self.attention else ""
         return f"{self.output.to_html()}{scores}{figure}"
 
