@@ -168,7 +168,8 @@ class Task(CoreTask):
         tokenizer.save(assets / "tokenizer.json")
         notes = [file.describe() for file in all_files[:3]]
         notes += [f"… {len(all_files)} files in all"] if len(all_files) > 3 else []
-        notes += [note for file in all_files for note in file.notes]
+        notes += dict.fromkeys(note for file in all_files for note in file.notes)
+        notes += config.data.notes(data)
         return [*notes, f"vocabulary: {tokenizer.size:,} {'characters' if kind == 'characters' else f'{kind} tokens'}"]
 
     @classmethod

@@ -82,8 +82,8 @@ def test_given_columns_are_used(tmp_path):
         ("good\ta fine film\nbad\tno good\ngood\twell\n", Columns("2", "1"), ("a fine film", "good")),
         (
             "1\ta man eats\ta man is eating\tyes\n2\ta dog runs\ta cat sleeps\tno\n3\ta boy\tthe child\tyes\n",
-            Columns("3", "4"),
-            ("a man is eating", "yes"),
+            Columns("2", "4", "3"),
+            ("a man eats", "a man is eating", "yes"),
         ),
         (
             "a man eats\ta man is eating\tyes\na dog runs\ta cat sleeps\tno\na boy\tthe child\tyes\n",
