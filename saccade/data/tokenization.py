@@ -14,7 +14,7 @@ from saccade.data.texts import TextColumn, Texts
 from saccade.data.token_rows import TokenArray, TokenRows
 
 BLOCK = 4096  # texts tokenized at once,
-BYTES = 1 << 22  # unless they have more bytes: the library needs about 60 times as much memory
+BYTES = 1 << 20  # unless they have more bytes: the library needs a hundred times as much memory
 
 Spans = NDArray[np.int32]
 

@@ -38,7 +38,7 @@ class LabelledFiles:
         notes += [f"... {len(self.files)} files in total"] if len(self.files) > SHOWN else []
         if self.columns is not None:
             used = (self.columns.text, self.columns.second, self.columns.label)
-            ignored = [name or "(no name)" for name in self.files[0].columns if name not in used]
+            ignored = [name or "(no name)" for name in self.files[0].columns if not name or name not in used]
             plural = "" if len(ignored) == 1 else "s"
             return notes + self.columns.notes() + ([f"ignored: column{plural} {', '.join(ignored)}"] if ignored else [])
         if self.one_text_per_file:

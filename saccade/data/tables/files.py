@@ -131,4 +131,7 @@ def _describe(paths: list[Path]) -> str:
 def _step(paths: list[Path]) -> str:
     """Return what to do with the most frequent kind of files that are not data files."""
     steps = (step_by_name(path.name) for path in paths)
-    return next((f"{step} first" for step in steps if step), "name the file you mean")
+    step = "name the file you mean"
+    if len(paths) > 1:
+        step += "; a folder with a file of lines for each label needs --task text_classification"
+    return next((f"{step} first" for step in steps if step), step)

@@ -24,6 +24,7 @@ BRACKETS = re.compile(r"\s*[(\[{].*?[)\]}]\s*")
 NUMBERED = re.compile(r"[\s._-]*(\d+|[ab])$")
 UNSPACED = re.compile("[\u0e00-\u109f\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")  # scripts without spaces between words
 FINAL = ".!?。！？…"
+QUESTION = ("?", "？")
 LONG = 80  # characters of a cell that is hardly a name
 PHRASE = 4  # words of a cell that is rather a sentence than a name
 FEW = 10  # rows below which repeated values and final punctuation say nothing
@@ -45,7 +46,9 @@ def is_header(rows: Sequence[Sequence[str]]) -> bool | None:
         return False
     # A header that occurs again, where files were concatenated, is not a value.
     below = [row for row in rows[1:] if len(row) == len(first) and [cell.strip() for cell in row] != first]
-    evidence = [_evidence(cell, [row[index].strip() for row in below]) for index, cell in enumerate(first) if cell]
+    evidence: list[int] = []
+    for index, cell in enumerate(first):
+        evidence += _evidence(cell, [row[index].strip() for row in below]) if cell else []
     if any(_are_numbered_names(rows[0], below, *pair) for pair in combinations(range(len(first)), 2)):
         evidence.append(USUAL)
     supporting = sum(value for value in evidence if value > 0)
@@ -55,20 +58,28 @@ def is_header(rows: Sequence[Sequence[str]]) -> bool | None:
     return True if not opposing or supporting - opposing >= CLEAR else None
 
 
-def _evidence(name: str, values: Sequence[str]) -> int:
-    """Return what a cell of the first row says: positive for a header, negative against it, 0 nothing."""
+def _evidence(name: str, values: Sequence[str]) -> list[int]:
+    """Return what a cell of the first row says: positive for a header, negative against it."""
     usual = _is_usual(name)
     if not values:
-        return USUAL if usual else 0
+        return [USUAL] if usual else []
     if name in values:
-        return REPEATED
+        return [REPEATED]
     if sum(map(is_number, values)) > 0.9 * len(values):
-        return 0 if name.lower() in MISSING else ABOVE_NUMBERS
-    if _is_like_sentences(name, values):
-        return SENTENCE
+        return [] if name.lower() in MISSING else [ABOVE_NUMBERS]
+    # 'Text?' above sentences is a name, 'Name?' above other short questions is not.
+    short = " " not in name and median(len(value.split()) for value in values) >= PHRASE - 1
+    if _is_like_sentences(name, values) and not (usual and short):
+        return [SENTENCE]
     if usual:  # and so may be the values, such as 'source 0' above 'source 1'
-        return USUAL if sum(map(_is_usual, values)) <= 0.2 * len(values) else 0
-    return HINT if _is_unlike(name, values) else 0
+        return [USUAL] if sum(map(_is_usual, values)) <= 0.2 * len(values) else []
+    if len(name.split()) >= PHRASE - 1 and sum(len(value.split()) == 1 for value in values) > 0.9 * len(values):
+        return [USUAL]  # a phrase above words
+    if _is_unlike(name, values):
+        return [HINT]
+    if name[-1] in QUESTION and len(values) >= 2 * FEW and not any(value.endswith(QUESTION) for value in values):
+        return [HINT, -HINT]  # a question above its answers, or the only question among the values
+    return []
 
 
 def _is_usual(name: str) -> bool:
@@ -106,21 +117,15 @@ def _is_like_sentences(name: str, values: Sequence[str]) -> bool:
 
 
 def _is_unlike(name: str, values: Sequence[str]) -> bool:
-    """Whether a cell is a word above texts, a phrase above words, has a sign that values lack, or is above classes."""
+    """Whether a cell is a word above texts, has a sign that values lack, or is no class above classes."""
     count = len(values)
     if WORD.fullmatch(name) and not UNSPACED.search(name):
         words = sum(bool(WORD.fullmatch(value)) for value in values)
         within = sum(name in value.split() for value in values)
         if words < 0.5 * count and within <= 0.05 * count:
             return True
-    elif len(name.split()) >= PHRASE - 1 and sum(len(value.split()) == 1 for value in values) > 0.9 * count:
-        return True
     signs = set(SYMBOL.findall(name))
     if signs and sum(any(sign in value for sign in signs) for value in values) <= 0.05 * count:
         return True
-    if count < FEW:
-        return False
-    if name.endswith("?") and sum(value.endswith("?") for value in values) <= 0.05 * count:
-        return True  # a question above its answers
     repeats = Counter(values)
-    return len(repeats) <= count / 5 and min(repeats.values()) > 1  # classes
+    return count >= FEW and len(repeats) <= count / 5 and min(repeats.values()) > 1  # classes
