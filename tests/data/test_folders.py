@@ -10,7 +10,7 @@ from saccade.data.formats.corpus import read_documents
 from saccade.data.settings import TextSettings
 from saccade.data.tables.files import find, skipped_notes
 from saccade.data.tables.sniffing import sniff
-from saccade.errors import DataError
+from saccade.errors import DataError, UsageError
 from saccade.tasks import guess_task
 
 
@@ -62,6 +62,11 @@ def test_code_in_another_encoding_is_read_with_it(project: Path) -> None:
     assert project / "src" / "old.c" in find(project, "cp1252")
     files, _ = TextSettings(encoding="cp1252").find(project)
     assert "/* café */\n" in list(read_documents(files).texts)
+
+
+def test_an_encoding_that_does_not_exist_is_named(project: Path) -> None:
+    with pytest.raises(UsageError, match="encoding must be a text encoding of Python, but is 'nope'"):
+        find(project, "nope")
 
 
 def test_a_script_beside_the_data_is_not_data(tmp_path: Path) -> None:

@@ -108,10 +108,10 @@ def _find_lines(path: Path, files: Sequence[DataFile], numbers: bool) -> Labelle
         return LabelledFiles(tuple(files))
     folders = [file.path.parent.name for file in files]
     if len(set(folders)) > 1 and not set(folders) <= SPLIT_NAMES:
-        return LabelledFiles(tuple(files), file_labels=tuple(folders), one_text_per_file=True)
+        return LabelledFiles(tuple(files), file_labels=_check_names(files, folders), one_text_per_file=True)
     labels = _labels_by_name([file.path.name for file in files])
     if len(files) > 1 and len(set(folders)) == 1 and not set(labels) <= SPLIT_NAMES:
-        return LabelledFiles(tuple(files), file_labels=tuple(labels))
+        return LabelledFiles(tuple(files), file_labels=_check_names(files, labels))
     uneven = _uneven_row(files[0])
     if uneven is not None:
         raise BadRows([uneven])
@@ -119,6 +119,14 @@ def _find_lines(path: Path, files: Sequence[DataFile], numbers: bool) -> Labelle
         f"a table (csv, tsv, jsonl), lines that start with {LABEL_PREFIX}, or a folder with a file or folder per label"
     )
     raise DataError(f"{files[0].path}:1: plain text without labels, expected {kinds}; name such a file or folder")
+
+
+def _check_names(files: Sequence[DataFile], labels: Sequence[str]) -> tuple[str, ...]:
+    """Return labels that are names of files or folders, which must be UTF-8 to be printed."""
+    for file, label in zip(files, labels, strict=True):
+        if re.search("[\ud800-\udfff]", label):
+            raise DataError(f"{file.path}: the label must be UTF-8, but is '{label}', a part of this path; rename it")
+    return tuple(labels)
 
 
 def starts_with_labels(file: DataFile) -> bool:

@@ -5,7 +5,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from saccade.data.tables.encodings import explain
+from saccade.data.tables.encodings import check_encoding, explain
 from saccade.data.tables.kinds import step_by_name
 from saccade.data.tables.problems import did_you_mean
 from saccade.data.tables.sniffing import FORMATS, Format
@@ -104,12 +104,13 @@ def _walk(folder: Path) -> list[Path]:
 
 def _choose_source(folder: Path, paths: list[Path], encoding: str | None) -> _Folder:
     """Return the files of a folder of code that are text."""
+    codec = check_encoding(encoding or "utf-8")
     files: list[Path] = []
     skipped: dict[str, list[Path]] = {}
     for path in sorted(paths):
         reason = "neither code nor plain text"
         if (is_source(path.name) or _format_by_name(path.name) == "text") and path.is_file():
-            reason = unreadable_reason(path, encoding or "utf-8")
+            reason = unreadable_reason(path, codec)
         if reason:
             skipped.setdefault(reason, []).append(path)
         else:
