@@ -287,8 +287,10 @@ def run_reader(path: Path, runs: Path) -> Outcome:
     from saccade.data.tables.files import find
     from saccade.data.tables.sniffing import sniff
     from saccade.errors import SaccadeError
+    from saccade.tasks import guess_task
 
     try:
+        guess_task(path)
         for file in find(path):
             for _ in documents(sniff(file)):
                 pass

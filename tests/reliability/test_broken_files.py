@@ -9,6 +9,7 @@ import pytest
 
 from saccade.data.formats.documents import PIECE, documents
 from saccade.data.tables.sniffing import sniff
+from saccade.tasks import guess_task
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +44,7 @@ def test_large_files_are_answered_within_seconds(script: ModuleType) -> None:
 def test_a_long_line_is_read_in_small_pieces(script: ModuleType, tmp_path: Path) -> None:
     path, size = tmp_path / "one-line.txt", script.LARGE
     script.Broken(path.name, b"", "", "", b"words without any end ", size).write(path)
+    assert guess_task(path) == "language_model"
     pieces = [len(document.text) for document in documents(sniff(path))]
     assert sum(pieces) == path.stat().st_size
     assert max(pieces) <= 2 * PIECE

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from saccade.data.tables.columns import Columns, find_columns
-from saccade.data.tables.encodings import explain
+from saccade.data.tables.encodings import explain, text_blocks
 from saccade.data.tables.files import find
 from saccade.data.tables.problems import BadRows, Problem
 from saccade.data.tables.rows import Lines
@@ -131,7 +131,8 @@ def _check_names(files: Sequence[DataFile], labels: Sequence[str]) -> tuple[str,
 
 def starts_with_labels(file: DataFile) -> bool:
     """Whether the first line with text starts with its label, as in files of fastText."""
-    return next((line for line in Lines(file) if line.strip()), "").startswith(LABEL_PREFIX)
+    blocks = text_blocks(file.path, compressed=file.gzip, encoding=file.encoding)
+    return next(blocks, "").lstrip().startswith(LABEL_PREFIX)
 
 
 def _uneven_row(file: DataFile) -> Problem | None:

@@ -8,7 +8,7 @@ from typing import Literal
 
 from saccade.data.tables.numbers import is_number
 from saccade.data.tables.problems import BadRows, ControlCharacters, Problem, Problems
-from saccade.data.tables.rows import Lines, UnclearHeader, pick_columns, rows
+from saccade.data.tables.rows import Lines, pick_columns, rows
 from saccade.data.tables.sniffing import DataFile, with_named_columns
 from saccade.errors import DataError, UsageError
 
@@ -105,6 +105,7 @@ def label_kind(
 
     Where one column has classes and another one numbers, the user must choose.
     """
+    _sample(with_named_columns(file, [name for name in (text, second, label) if name]))  # raises if it is unreadable
     numbers = _number_column(file, text, second, label)
     classes = _class_column(file, text, second, label, by_content=not numbers)
     if numbers and classes and numbers != classes:
@@ -141,8 +142,6 @@ def _label_values(
     """Return a table with its columns and the first values of its label; no values if it has none."""
     try:
         table, columns = find_columns(file, text=text, second=second, label=label, numbers=numbers)
-    except UnclearHeader:
-        raise
     except DataError:  # no such column
         return file, Columns("", ""), []
     return table, columns, [value.strip() for value in _sample(table)[columns.label]]
