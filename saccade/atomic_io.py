@@ -30,8 +30,8 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Replace a small text file atomically."""
-    _replace(path, text.encode())
+    """Replace a small text file atomically; names of files in it need not be UTF-8."""
+    _replace(path, text.encode("utf-8", "backslashreplace"))
 
 
 def _replace(path: Path, data: bytes) -> None:

@@ -230,7 +230,7 @@ def _finish(folder: Path, settings: dict[str, Any], failures: list[Failure]) -> 
     result = gather(folder, settings, failures)
     write_json(folder / "report.json", result)
     temporary = folder / "report.html.tmp"
-    write(temporary, reports.page(result).encode("utf-8", "backslashreplace"))
+    write(temporary, reports.page(result).encode())
     temporary.replace(folder / "report.html")
     return Comparison(folder, result)
 

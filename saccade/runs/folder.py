@@ -127,9 +127,7 @@ class Run:
         if evaluation.notes:
             lines += [*evaluation.notes, ""]
         lines += [f'Use it: `saccade predict {self.folder} "..."`. All settings: run.json. Every step: metrics.jsonl.']
-        text = "\n".join(lines) + "\n"
-        # The name of the data need not be UTF-8.
-        write_text(self.folder / "card.md", text.encode("utf-8", "backslashreplace").decode())
+        write_text(self.folder / "card.md", "\n".join(lines) + "\n")
 
 
 def create(root: Path, name: str, task: str, settings: dict[str, Any], data: Path) -> Run:

@@ -221,7 +221,6 @@ def test_a_prediction_as_json():
         ],
         "token_scores": [{"name": "steps", "axis": pieces, "values": [2.0, 3.5]}],
         "alternatives": [prediction_to_json(other)],
-        "notes": [],
     }
     assert value["alternatives"][0]["alignment"] is None
 
