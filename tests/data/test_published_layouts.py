@@ -90,6 +90,26 @@ def test_either_label_of_sick_can_be_chosen(tmp_path: Path) -> None:
     assert find_labelled(path).columns == judgments.columns
 
 
+def test_the_full_release_of_sick_has_the_same_question(tmp_path: Path) -> None:
+    header = "pair_ID sentence_A sentence_B entailment_label relatedness_score entailment_AB entailment_BA "
+    header += "sentence_A_original sentence_B_original sentence_A_dataset sentence_B_dataset SemEval_set"
+    lines = [
+        f"{n + 1}\t{sentence(n)}\t{sentence(n + 2)}\t{('NEUTRAL', 'ENTAILMENT')[n % 2]}\t{1 + n % 40 / 10:g}\t"
+        f"A_neutral_B\tB_{('neutral', 'entails')[n % 2]}_A\t{sentence(n)}\t{sentence(n + 2)}\tFLICKR\tFLICKR\tTRAIN"
+        for n in range(60)
+    ]
+    path = write(tmp_path / "SICK.txt", header.replace(" ", "\t"), lines)
+    with pytest.raises(DataError, match=r"relatedness_score has numbers, entailment_label has classes"):
+        guess_task(path)
+    columns = find_labelled(path).columns
+    assert columns == Columns("sentence_A", "entailment_label", "sentence_B")
+
+
+def test_rows_sorted_by_their_label_are_classified(tmp_path: Path) -> None:
+    lines = [f"{sentence(number)}\t{int(number >= 1200)}" for number in range(2400)]
+    assert guess_task(write(tmp_path / "sorted.tsv", "text\tlabel", lines)) == "text_classification"
+
+
 # GLUE and others with columns that are neither text nor label
 
 

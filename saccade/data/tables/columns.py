@@ -133,7 +133,9 @@ def _class_column(file: DataFile, text: str, second: str, label: str, *, by_cont
     named = bool(label or _by_name(own, LABELS) or _by_last_word(own, LABEL_WORDS))
     content = by_content and len(values) >= MIN_ROWS and not _by_name(table.columns, TEXT_COLUMNS)
     short = all(len(value.split()) <= MAX_WORDS for value in values)
-    return columns.label if short and _are_classes(values) and (named or content) else ""
+    # Rows may be sorted by their label, so that the first ones have the same.
+    fits = _are_classes(values) or (named and len(values) == SAMPLE and len(set(values)) == 1)
+    return columns.label if short and fits and (named or content) else ""
 
 
 def _label_values(
