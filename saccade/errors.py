@@ -3,6 +3,7 @@
 LISTED = 20  # names of a suggestion
 SEPARATORS = "-_. :"  # between the parts of a name
 MAX_SLIPS = 2  # characters of a misspelt name that are wrong
+MIN_RATIO = 0.5  # of the characters of a name that a similar one has
 
 
 class SaccadeError(Exception):
@@ -48,6 +49,8 @@ def suggest(name: str, choices: list[str]) -> str:
     close = _closest(name, choices)
     if close:
         return f"; did you mean '{close}'?"
+    group = name[: name.rfind(".") + 1]
+    choices = [choice for choice in choices if choice.startswith(group)] or choices
     more = f" and {len(choices) - LISTED} more" if len(choices) > LISTED else ""
     return f"; available: {', '.join(choices[:LISTED])}{more}" if choices else ""
 
@@ -56,11 +59,18 @@ def _closest(name: str, choices: list[str]) -> str:
     """Return the most similar choice; one that the name extends, as 'gpt2-small' does 'gpt2', is the closest."""
     import difflib
 
+    group = name[: name.rfind(".") + 1]
+
+    def is_similar(choice: str) -> bool:
+        # The name of a group says nothing: data.tokenizer is not close to data.header.
+        tails = (name[len(group) :], choice[len(group) :]) if choice.startswith(group) else (name, choice)
+        return difflib.SequenceMatcher(None, *tails).ratio() >= MIN_RATIO
+
     extended = [choice for choice in choices if any(name.startswith(choice + separator) for separator in SEPARATORS)]
-    close = difflib.get_close_matches(name, choices, n=1)
+    close = next(filter(is_similar, difflib.get_close_matches(name, choices, n=LISTED)), "")
     # A slip in the last part is more likely than another last part: model.dmi is model.dim, not model.
-    if close and (not extended or _edits(name, close[0]) <= MAX_SLIPS):
-        return close[0]
+    if close and (not extended or _edits(name, close) <= MAX_SLIPS):
+        return close
     return max(extended, key=len, default="")
 
 
