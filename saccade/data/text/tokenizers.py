@@ -116,6 +116,24 @@ class Tokenizer:
             for encoding in encodings
         ]
 
+    def special_layout(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]] | None:
+        """Return the special tokens before, between and after two texts; None: the tokenizer adds none."""
+        encoding = call_library(self._name, lambda: self._inner.encode("a", "b"))
+        owners = encoding.sequence_ids
+        if not {None, 0, 1} <= set(owners):
+            return None
+        ends = (owners.index(0), len(owners) - owners[::-1].index(0), owners.index(1))
+        last = len(owners) - owners[::-1].index(1)
+        ids = tuple(encoding.ids)
+        return ids[: ends[0]], ids[ends[1] : ends[2]], ids[last:]
+
+    def lowercased(self) -> "Tokenizer":
+        """Return this tokenizer with texts lower-cased first."""
+        inner = library.Tokenizer.from_str(self._saved.decode())
+        steps = [normalizers.Lowercase(), *([inner.normalizer] if inner.normalizer else [])]
+        inner.normalizer = normalizers.Sequence(steps)
+        return Tokenizer(inner, self._name)
+
     def _run(self, texts: Sequence[str]) -> list[Ids]:
         for text in texts:
             check_surrogates(text)
