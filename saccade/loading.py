@@ -21,7 +21,7 @@ from saccade.pretrained.references import is_pretrained
 from saccade.runs import folder as runs
 from saccade.runs.folder import Run
 from saccade.runs.selection import Which, select_weights
-from saccade.runs.weights import check_config, restore
+from saccade.runs.weights import check_config, check_finite, restore
 from saccade.tasks import load_task
 from saccade.training.device import choose_device
 from saccade.training.loop import TrainConfig
@@ -74,6 +74,7 @@ def load_run(run: Run, *, checkpoint: Which = "best", task: str = "", log: Log =
     with _AllocationLimit(weights.tensors, run):
         opened, _ = open_run(run, task)
     check_config(weights.state, opened.config, run.name)
+    check_finite(weights.tensors, f"run '{run.name}'")
     restore(opened.networks(), weights.tensors, run.name)
     for network in opened.networks().values():
         network.eval()

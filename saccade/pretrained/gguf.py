@@ -20,7 +20,7 @@ from saccade.errors import UsageError
 from saccade.pretrained.config_json import check_sizes
 from saccade.pretrained.families import FAMILIES, Family
 from saccade.pretrained.families.mapping import WeightMapping
-from saccade.pretrained.gguf_header import Header, TensorEntry, read_header, refusal
+from saccade.pretrained.gguf_header import Header, TensorEntry, read_header, refusal, unsupported
 from saccade.pretrained.processors import TextProcessor
 from saccade.pretrained.strict_json import one_line
 from saccade.pretrained.weights import load_network
@@ -97,7 +97,7 @@ class GGUFTensors:
     def meta(self, name: str) -> Tensor:
         """Return a tensor of the same shape on the meta device."""
         if name not in self.entries:
-            raise refusal(self.header.path, f"the tensor '{name}' is missing")
+            raise unsupported(self.header.path, f"the tensor '{name}' is missing")
         return torch.empty(self.entries[name].shape, device="meta")
 
 
@@ -115,7 +115,7 @@ def read_gguf(path: Path) -> tuple[Pretrained, tuple[str, ...]]:
     try:
         fields = from_json(family.fields, values)
     except (UsageError, TypeError) as error:
-        raise refusal(path, one_line(error)) from error
+        raise unsupported(path, one_line(error)) from error
     _check_architecture(header, fields)
     processor = _processor(header, tokens)
     reader = replace(family, body=lambda config: _interleaved(family, config)) if family.name in INTERLEAVED else family
@@ -141,7 +141,7 @@ def _family(header: Header) -> tuple[Family, dict[str, Any]]:
     name = _string(header, "general.architecture")
     if name not in ARCHITECTURES:
         supported = ", ".join(ARCHITECTURES)
-        raise refusal(header.path, f"general.architecture must be one of {supported}, but is {name!r:.80}")
+        raise unsupported(header.path, f"general.architecture must be one of {supported}, but is {name!r:.80}")
     keys = {field: f"{name}.{key}" for key, field in CONFIG_FIELDS.items()}
     values = {field: header.values[key] for field, key in keys.items() if key in header.values}
     wrong = next((field for field, value in values.items() if isinstance(value, bool | str)), None)
@@ -165,9 +165,9 @@ def _check_architecture(header: Header, fields: Any) -> None:
     }
     for key, allowed in allowed_values.items():
         if header.values.get(key) not in allowed:
-            raise refusal(header.path, f"{key} must be {allowed[0]!r}, but is {header.values[key]!r:.80}")
+            raise unsupported(header.path, f"{key} must be {allowed[0]!r}, but is {header.values[key]!r:.80}")
     if "rope_freqs.weight" in header.tensors:
-        raise refusal(header.path, "rotary frequencies must not be scaled, but there is a tensor rope_freqs.weight")
+        raise unsupported(header.path, "rotary frequencies must not be scaled, but there is a tensor rope_freqs.weight")
 
 
 def _processor(header: Header, tokens: list[str]) -> TextProcessor:
@@ -194,9 +194,9 @@ def _tokenizer(header: Header, tokens: list[str]) -> Tokenizer:
     """Return the byte-level tokenizer of the file."""
     path, model, split = header.path, _string(header, "tokenizer.ggml.model"), _string(header, "tokenizer.ggml.pre")
     if model != "gpt2":
-        raise refusal(path, f"tokenizer.ggml.model must be 'gpt2' (byte-level BPE), but is {model!r:.80}")
+        raise unsupported(path, f"tokenizer.ggml.model must be 'gpt2' (byte-level BPE), but is {model!r:.80}")
     if split not in PRE_TOKENIZERS:
-        raise refusal(path, f"tokenizer.ggml.pre must be one of {', '.join(PRE_TOKENIZERS)}, but is {split!r:.80}")
+        raise unsupported(path, f"tokenizer.ggml.pre must be one of {', '.join(PRE_TOKENIZERS)}, but is {split!r:.80}")
     merges, types = header.values.get("tokenizer.ggml.merges"), header.values.get("tokenizer.ggml.token_type")
     if not isinstance(merges, list) or not all(isinstance(pair, str) for pair in merges[:1]):
         raise refusal(path, "tokenizer.ggml.merges must be a list of strings, but is not")
@@ -243,7 +243,8 @@ def _byte_size(path: Path, name: str, entry: TensorEntry) -> int:
     library = _library()
     supported = {int(library.GGMLQuantizationType[type_name]) for type_name in TENSOR_TYPES}
     if entry.type not in supported:
-        raise refusal(path, f"{name!r} must be of a type among {', '.join(TENSOR_TYPES)}, but is of type {entry.type}")
+        allowed = ", ".join(TENSOR_TYPES)
+        raise unsupported(path, f"{name!r} must be of a type among {allowed}, but is of type {entry.type}")
     block_size, block_bytes = library.GGML_QUANT_SIZES[library.GGMLQuantizationType(entry.type)]
     if entry.shape[-1] % block_size:
         raise refusal(path, f"a row of {name!r} must be a multiple of {block_size}, but is {entry.shape[-1]:,}")

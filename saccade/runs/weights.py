@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from saccade.config import to_json
 from saccade.errors import ModelFileError
+from saccade.tensor_files import is_finite
 
 Networks = Mapping[str, nn.Module]
 Optimizers = Mapping[str, list[torch.optim.Optimizer]]
@@ -56,6 +57,16 @@ def check(networks: Networks, saved: Mapping[str, tuple[int, ...]], where: str) 
     for name, shape in expected.items():
         if saved[name] != shape:
             raise ModelFileError(f"{where}: {name} must have shape {shape}, but has {saved[name]}")
+
+
+def check_finite(tensors: Mapping[str, Tensor], where: str) -> None:
+    """Refuse saved weights that are not numbers: every output would be wrong."""
+    name = next((name for name, value in tensors.items() if not is_finite(value)), None)
+    if name is not None:
+        raise ModelFileError(
+            f"{where}: the tensor '{name}' must be finite, but has NaN or infinite values; choose another checkpoint "
+            "with --checkpoint, or train again"
+        )
 
 
 @torch.no_grad()

@@ -228,7 +228,7 @@ def test_counts_are_compared_with_the_size_of_the_file(tmp_path):
         with pytest.raises(ModelFileError, match=message):
             read_header(path)
     path.write_bytes(struct.pack("<4sIQQ", b"GGUF", 9, 0, 0))
-    with pytest.raises(ModelFileError, match="the version must be one of 2, 3, but is 9"):
+    with pytest.raises(ModelFileError, match="the version of GGUF must be one of 2, 3, but is 9"):
         read_header(path)
 
 

@@ -80,6 +80,18 @@ def test_a_run_and_its_task_are_opened_once(run: Run, monkeypatch: pytest.Monkey
     assert "optimizer.safetensors" not in hashed
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_weights_that_are_not_finite_are_refused_by_name(run: Run, value: float) -> None:
+    stored = checkpoint.read(checkpoint.at(run.checkpoints, 4))
+    name = min(name for name, tensor in stored.parts["model"].items() if tensor.is_floating_point())
+    stored.parts["model"][name].view(-1)[0] = value
+    checkpoint.save(run.checkpoints, stored)
+    message = rf"^run 'tiny-1': the tensor '{name}' must be finite, but has NaN or infinite values; choose another"
+    with pytest.raises(ModelFileError, match=message):
+        load_run(run, task=NAME, log=pytest.fail)
+    assert load_run(run, checkpoint="last", task=NAME, log=pytest.fail)
+
+
 def test_a_damaged_optimizer_does_not_matter_to_predict(run: Run) -> None:
     for step in (2, 4, 6):
         damage(run, step, "optimizer.safetensors")

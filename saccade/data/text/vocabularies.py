@@ -24,6 +24,7 @@ from saccade.errors import ModelFileError
 
 TOKENIZER, CONFIG = "tokenizer.json", "tokenizer_config.json"
 VOCAB_TXT, VOCAB_JSON, MERGES = "vocab.txt", "vocab.json", "merges.txt"
+UNSUPPORTED = ("tokenizer.model", "spiece.model", "sentencepiece.bpe.model", "tekken.json")
 MAX_TOKEN = 1024  # characters
 ROBERTA = ("<s>", "</s>", "<mask>", "<pad>", "<unk>")
 SPECIAL_ROLES = ("unk_token", "bos_token", "eos_token", "sep_token", "pad_token", "cls_token", "mask_token")
@@ -80,9 +81,10 @@ def read_tokenizer(folder: Path) -> Tokenizer:
         return _word_pieces(folder / VOCAB_TXT, _config(folder))
     if (folder / VOCAB_JSON).exists() and (folder / MERGES).exists():
         return _byte_level(folder, _config(folder))
+    other = next((name for name in UNSUPPORTED if (folder / name).exists()), None)
+    step = f"{other} is not supported: convert it to {TOKENIZER}" if other else "download the complete model"
     raise ModelFileError(
-        f"{folder} must hold {TOKENIZER}, {VOCAB_TXT}, or {VOCAB_JSON} with {MERGES}, but does not; "
-        "download the model again"
+        f"{folder} must hold {TOKENIZER}, {VOCAB_TXT}, or {VOCAB_JSON} with {MERGES}, but does not; {step}"
     )
 
 
