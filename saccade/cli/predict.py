@@ -137,6 +137,8 @@ def look(ref: str, inputs: tuple[str, ...], options: tuple[str, ...], out: Path 
     model = api.load(ref, log=log, **others)
     given = model.parse_options(options)
     figure = model.attention(**parse_arguments(model.inputs, inputs), **shown, **given)
+    for note in figure.prediction.notes:
+        log(note)
     if out is not None:
         figure.write(out)
         log(f"wrote {out}")

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 
 def show_prediction(prediction: ModelPrediction, as_json: bool, prefix: str = "") -> None:
-    """Print a prediction, or several with their scores; `prefix`: the text it continues."""
+    """Print a prediction, or several with their scores, and its notes to stderr; `prefix`: the text it continues."""
+    for note in prediction.notes:
+        log(note)
     if as_json:
         click.echo(json.dumps(prediction.to_json()))
     elif prediction.alternatives:

@@ -41,6 +41,8 @@ class Prediction:
     """the next best predictions, where more than one was requested"""
     trace: Any = None
     """what the task needs to recompute this prediction; opaque to all other code"""
+    notes: tuple[str, ...] = ()
+    """what the user should know, such as that a text was truncated"""
 
     @property
     def text(self) -> str:

@@ -41,6 +41,8 @@ class Vectors:
     text: str
     tokens: tuple[str, ...]
     values: Tensor  # (D,) or (T, D)
+    notes: tuple[str, ...] = ()
+    """on a truncated text"""
 
 
 @dataclass(frozen=True)
@@ -65,23 +67,30 @@ def vectors(
     layers: str = "last",
     per: Literal["text", "token"] = "text",
     *,
-    pool: Literal["mean", "first"] = "mean",
+    pool: Literal["mean", "first"] | None = None,
     int8: bool = False,
 ) -> Iterator[Vectors]:
-    """Yield the vectors of some texts in order; `int8` computes with a quantised copy of the encoder."""
+    """Yield the vectors of some texts in order.
+
+    `pool`: None is the pooling of the model, which is the mean unless it is one of sentence vectors. `int8` computes
+    with a quantised copy of the encoder.
+    """
     _check(layers)
     if int8:
         model = quantize(merge_lora(encoder.model))
         encoder = copy.copy(encoder)  # the caller's encoder keeps its network
         encoder.model = model
-    encoded = [EncodedText(*encoder.template.build(ids, None)) for ids in encoder.tokenizer.encode_batch(texts)]
+    encoded = encoder.encode_all("text", texts)
     ready: dict[int, Tensor] = {}
     following = 0
     for row, tokens in encoder.features(encoded, (layers,)):
-        ready[row] = tokens if per == "token" else pooled(tokens[None], None, pool)[0]
+        if per == "token":
+            ready[row] = tokens
+        else:
+            ready[row] = encoder.pool(tokens) if pool is None else pooled(tokens[None], None, pool)[0]
         while following in ready:
             pieces = tuple(encoder.tokenizer.pieces(encoded[following].ids))
-            yield Vectors(texts[following], pieces, ready.pop(following).cpu())
+            yield Vectors(texts[following], pieces, ready.pop(following).cpu(), encoded[following].notes)
             following += 1
 
 
@@ -102,7 +111,8 @@ def write(vectors: Iterable[Vectors], output: Path | None) -> Iterator[str]:
 
 def _line(entry: Vectors) -> str:
     tokens = {"tokens": list(entry.tokens)} if entry.values.dim() == 2 else {}
-    return json.dumps({"text": entry.text, **tokens, "vector": entry.values.tolist()}, ensure_ascii=False)
+    notes = {"notes": list(entry.notes)} if entry.notes else {}
+    return json.dumps({"text": entry.text, **tokens, "vector": entry.values.tolist(), **notes}, ensure_ascii=False)
 
 
 def word_similarity(encoder: EncoderTask, texts: tuple[str, str], word: str, layers: str = "last") -> float:

@@ -24,6 +24,7 @@ def prediction_to_json(prediction: Prediction) -> dict[str, Any]:
         "maps": [map_to_json(attention) for attention in prediction.attention.values()],
         "token_scores": [token_scores_to_json(scores) for scores in prediction.token_scores],
         "alternatives": [prediction_to_json(other) for other in prediction.alternatives],
+        **({"notes": list(prediction.notes)} if prediction.notes else {}),
     }
 
 

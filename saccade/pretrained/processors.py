@@ -19,6 +19,7 @@ from saccade.data.text.vocabularies import read_tokenizer
 from saccade.errors import ModelFileError
 
 TOKENIZER, TOKENIZER_CONFIG = "tokenizer.json", "tokenizer_config.json"
+NO_MAX_LENGTH = 1 << 40
 BERT_SPECIAL_TOKENS = {
     "cls_token": "[CLS]",
     "sep_token": "[SEP]",
@@ -47,6 +48,8 @@ class TextProcessor:
     """the token a decoder starts with"""
     chat_template: str = ""
     """Jinja template of a conversation, as text: it is never run"""
+    max_length: int | None = None
+    """number of tokens to which an encoder's texts are truncated; None: as many as the network has positions"""
 
     def describe(self) -> dict[str, Any]:
         """Return a summary as JSON."""
@@ -86,7 +89,19 @@ def _processor(
         eos_ids=token_ids(config.get("eos_token_id"), vocabulary_size),
         decoder_start_id=start_ids[0] if start_ids else None,
         chat_template=template if isinstance(template, str) else "",
+        max_length=_max_length(path, settings.get("model_max_length")),
     )
+
+
+def _max_length(path: Path, value: Any) -> int | None:
+    """Return the number of tokens to which transformers truncates; a huge number means that it does not."""
+    if value is None or (isinstance(value, int | float) and not isinstance(value, bool) and value >= NO_MAX_LENGTH):
+        return None
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ModelFileError(
+            f"{path}: model_max_length must be at least 1, but is {str(value)[:80]!r}; such a value is not supported"
+        )
+    return value
 
 
 def token_ids(value: Any, vocabulary_size: int) -> tuple[int, ...]:
@@ -106,8 +121,11 @@ def generation_config(processor: TextProcessor) -> dict[str, Any]:
     return {"eos_token_id": eos, "bos_token_id": first if processor.bos_id is None else processor.bos_id}
 
 
-def write_text_processor(processor: TextProcessor, folder: Path) -> None:
-    """Write tokenizer.json, with the special tokens of an encoder added around a text, and tokenizer_config.json."""
+def write_text_processor(processor: TextProcessor, folder: Path, *, token_types: bool = True) -> None:
+    """Write tokenizer.json, with the special tokens of an encoder added around a text, and tokenizer_config.json.
+
+    token_types: whether the network of a tokenizer with [CLS] reads them.
+    """
     tokenizer, path = processor.tokenizer, folder / TOKENIZER
     tokenizer.save(path)
     is_bert = "[CLS]" in tokenizer.specials
@@ -115,11 +133,14 @@ def write_text_processor(processor: TextProcessor, folder: Path) -> None:
     settings: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast"}
     settings |= {role: token for role, token in roles.items() if token in tokenizer.specials}
     if is_bert:
-        settings["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
+        names = ["input_ids", "token_type_ids", "attention_mask"] if token_types else ["input_ids", "attention_mask"]
+        settings["model_input_names"] = names
     if is_bert and not json.loads(path.read_text(encoding="utf-8")).get("post_processor"):
         _add_bert_template(tokenizer, path)
     if processor.bos_id is not None:
         settings["add_bos_token"] = True
+    if processor.max_length is not None:
+        settings["model_max_length"] = processor.max_length
     if processor.chat_template:
         settings["chat_template"] = processor.chat_template
     write_json(folder / TOKENIZER_CONFIG, settings)

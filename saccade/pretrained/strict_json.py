@@ -13,6 +13,22 @@ MAX_BYTES = 16 << 20
 
 def read_object(path: Path) -> dict[str, Any]:
     """Return the JSON object of a file: unique keys, finite numbers."""
+    content = _read(path)
+    if not isinstance(content, dict):
+        raise _refusal(path, f"must hold a JSON object, but holds {type(content).__name__}")
+    return content
+
+
+def read_list(path: Path) -> list[Any]:
+    """Return the JSON list of a file."""
+    content = _read(path)
+    if not isinstance(content, list):
+        raise _refusal(path, f"must hold a JSON list, but holds {type(content).__name__}")
+    return content
+
+
+def _read(path: Path) -> Any:
+    """Return the JSON of a file, which every parser reads alike."""
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         values = dict(pairs)
@@ -29,14 +45,11 @@ def read_object(path: Path) -> dict[str, Any]:
             raise _refusal(path, "must be a regular file, but is not")
         if size > MAX_BYTES:
             raise _refusal(path, f"must have at most {MAX_BYTES:,} bytes, but has {size:,}")
-        content = json.loads(path.read_bytes().decode(), object_pairs_hook=unique, parse_constant=constant)
+        return json.loads(path.read_bytes().decode(), object_pairs_hook=unique, parse_constant=constant)
     except OSError as error:
         raise ModelFileError(f"{path} cannot be read: {error.strerror}; download the model again") from error
     except (ValueError, RecursionError) as error:
         raise _refusal(path, f"must be JSON, but is not ({one_line(error)})") from error
-    if not isinstance(content, dict):
-        raise _refusal(path, f"must hold a JSON object, but holds {type(content).__name__}")
-    return content
 
 
 def one_line(error: Exception) -> str:

@@ -40,6 +40,7 @@ def describe(inspection: Inspection) -> dict[str, Any]:
         "output": prediction.output.to_json(),
         "scores": dict(prediction.scores),
         "alternatives": alternatives,
+        "notes": list(prediction.notes),
         "token_scores": [token_scores_to_json(scores, label=visible) for scores in prediction.token_scores],
         "maps": maps,
         "alignment": None if alignment is None else word_alignment(alignment),

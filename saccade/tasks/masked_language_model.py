@@ -32,9 +32,9 @@ from saccade.data.text.tokenizers import Tokenizer
 from saccade.errors import DataError, UsageError
 from saccade.models import presets
 from saccade.models.text.bert import BertConfig, BertForPreTraining, EncoderInputs, PreTrainingLogits
-from saccade.tasks._encoder.inputs import EncodedText, EncoderBatch, count_tokens, pad_texts
+from saccade.tasks._encoder.inputs import EncodedText, EncoderBatch, check_outputs, count_tokens, pad_texts
 from saccade.tasks._encoder.parallel import parallel_map
-from saccade.tasks._encoder.task import EncoderConfig, EncoderTask
+from saccade.tasks._encoder.task import EncoderConfig, EncoderTask, pretrained_length
 
 QUICK_ROWS, MAX_ROWS = 256, 2000  # maximum number of rows of a quick and of a full evaluation
 EVAL_BATCH_SIZE = 32
@@ -268,19 +268,21 @@ class Task(EncoderTask):
             if batch.keep is not None:
                 selected &= batch.keep
             logits: PreTrainingLogits = self.model(batch, selected=selected)
-            probabilities = logits.tokens[:, : self.tokenizer.size].softmax(-1).cpu()  # some models have unused rows
+            tokens = check_outputs(logits.tokens[:, : self.tokenizer.size])  # some models have unused rows
+            probabilities = tokens.softmax(-1).cpu()
             by_row = probabilities.split(selected.sum(1).tolist())
             follows = [math.nan] * len(rows)
             if logits.next_sentence is not None:
-                follows = logits.next_sentence.softmax(-1)[:, 0].tolist()
+                follows = logits.next_sentence.softmax(-1)[:, 0].tolist()  # nan without a second text
             yield from zip(by_row, follows, strict=True)
 
         for example, text, (masked, follows) in zip(inputs, texts, self.run_all(texts, compute), strict=True):
             filled, scores = self._fill(text.ids, masked, options.n_best)
             if example.get("second"):
-                scores["follows"] = follows
+                scores["follows"] = float(check_outputs(torch.tensor(follows)))
             attention = self.attention(text) if options.attention else AttentionMaps()
-            yield Prediction(example, TextOutput(self.tokenizer.decode(filled)), scores, attention, trace=text)
+            output = TextOutput(self.tokenizer.decode(filled))
+            yield Prediction(example, output, scores, attention, trace=text, notes=text.notes)
 
     def _check_input(self, text: EncodedText, has_second: bool) -> None:
         if has_second and self.model.next_sentence is None:
@@ -321,7 +323,7 @@ class Task(EncoderTask):
     def from_pretrained(cls, pretrained: Pretrained) -> Task:
         network = cls.check_pretrained(pretrained, mlm=True)
         config = MaskedLanguageModelConfig(
-            max_length=pretrained.config.max_positions, next_sentence=network.next_sentence is not None
+            max_length=pretrained_length(pretrained), next_sentence=network.next_sentence is not None
         )
         with torch.device("meta"):  # the network exists already
             task = cls(config, pretrained.processor.tokenizer, pretrained.config)

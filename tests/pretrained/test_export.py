@@ -74,7 +74,7 @@ def test_a_masked_language_model_opens_in_transformers(text, tmp_path):
     assert notes == [f"{tmp_path / 'out'}: a bert for transformers"]
     theirs = transformers.BertForPreTraining.from_pretrained(tmp_path / "out").eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
-    ids, second = task.encode("The cat sat.", "The dog ran.")
+    ids, second, _ = task.encode("The cat sat.", "The dog ran.")
     inputs = tokenizer("The cat sat.", "The dog ran.", return_tensors="pt")
     assert inputs.input_ids[0].tolist() == list(ids)
     segments = (torch.arange(len(ids)) >= second).long()[None]
@@ -140,30 +140,6 @@ def test_an_unpublished_architecture_and_a_folder_in_use_are_refused(text, tmp_p
 def test_a_translation_model_cannot_be_exported_yet(marian_folder, tmp_path):
     with pytest.raises(UsageError, match="only language models and encoders can be written for transformers so far"):
         export(open_pretrained(str(marian_folder)), tmp_path / "out")
-
-
-@pytest.mark.parametrize("tune", ["all", "lora"])
-def test_a_fine_tuned_classifier_is_exported_without_its_head_and_is_not_modified(tune, bert_folder, text, tmp_path):
-    rows = tmp_path / "rows.tsv"
-    rows.write_text("text\tlabel\n" + "".join(f"the cat sat {number}\t{number % 2}\n" for number in range(40)))
-    overrides = [*LOOP, "max_length=32", "batch_tokens=200", f"base={bert_folder}", f"tune={tune}"]
-    run = saccade.train(rows, task="text_classification", root=tmp_path / "runs", overrides=overrides)
-    task = saccade.load(run, device="cpu").task
-    before = {name: value.clone() for name, value in task.model.state_dict().items()}
-    notes = export(task.to_pretrained(), tmp_path / "out")
-    assert notes == [
-        f"{tmp_path / 'out'}: a bert for transformers",
-        "the task head has no counterpart in transformers' classes and is left out",
-    ]
-    assert all(torch.equal(value, before[name]) for name, value in task.model.state_dict().items())
-    theirs, report = transformers.AutoModel.from_pretrained(
-        tmp_path / "out", add_pooling_layer=False, output_loading_info=True
-    )
-    assert not report["missing_keys"] and not report["unexpected_keys"]
-    ids = torch.tensor([task.encode("the cat sat.").ids])
-    with torch.no_grad():
-        states = theirs.eval()(ids).last_hidden_state
-        torch.testing.assert_close(task.model.bert(ids), states, atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize("kind", ["LlamaConfig", "Qwen2Config"])

@@ -120,7 +120,7 @@ def test_the_scores_are_those_of_the_rows_alone(ready, alone, book):
 def test_tokens_are_filled_in_with_probabilities_that_sum_to_one(ready, alone, predict, book):
     task = ready("masked_language_model", book, *SMALL)
     found = predict(task, {"text": "the [MASK] sat."}, n_best=10_000, attention=True)
-    row, second = task.encode("the [MASK] sat.", parse_special=True)
+    row, second, _ = task.encode("the [MASK] sat.", parse_special=True)
     position = row.index(task.template.mask_id)
     probabilities = task.model.mlm(alone(task, (row, second))[position]).softmax(-1)
     assert sum(found.scores.values()) == pytest.approx(1, abs=1e-4)
