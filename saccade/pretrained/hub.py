@@ -12,6 +12,7 @@ ALLOWED_FILES = [
     *("config.json", "generation_config.json", "model.safetensors", "model.safetensors.index.json"),
     *("model-*-of-*.safetensors", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"),
     *("added_tokens.json", "vocab.txt", "vocab.json", "merges.txt", "source.spm", "target.spm"),
+    "chat_template.jinja",
 ]
 
 
