@@ -9,6 +9,7 @@ from saccade.config import to_json
 from saccade.core import Pretrained
 from saccade.pretrained.config_json import read_config
 from saccade.pretrained.gguf import read_gguf
+from saccade.pretrained.links import check_links
 from saccade.pretrained.references import resolve
 from saccade.pretrained.weights import LoadedNetwork, SafetensorsFiles, load_network
 
@@ -40,6 +41,7 @@ def _open(path: Path) -> tuple[Pretrained, tuple[str, ...]]:
 
 def read_folder(folder: Path) -> tuple[Pretrained, tuple[str, ...]]:
     """Read a folder as transformers writes it; return the model and the names of the tensors that it does not use."""
+    check_links(folder)
     family, fields, values = read_config(folder)
     processor = family.read_processor(folder, values)
     loaded = load_network(folder / "config.json", family, fields, SafetensorsFiles(folder))
@@ -48,5 +50,6 @@ def read_folder(folder: Path) -> tuple[Pretrained, tuple[str, ...]]:
 
 def read_network(folder: Path) -> LoadedNetwork:
     """Read a folder that may have no tokenizer."""
+    check_links(folder)
     family, fields, _ = read_config(folder)
     return load_network(folder / "config.json", family, fields, SafetensorsFiles(folder))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from saccade.errors import UsageError, suggest
@@ -12,7 +13,7 @@ from saccade.pretrained.catalogue import CATALOGUE
 def is_pretrained(ref: str) -> bool:
     """Whether a reference names a pretrained model; owner/name does unless there is a folder called owner."""
     path = Path(ref).expanduser()
-    if ref in CATALOGUE or path.suffix == ".gguf" or (path / "config.json").is_file():
+    if ref in CATALOGUE or path.suffix == ".gguf" or os.path.lexists(path / "config.json"):
         return True
     return hub.is_hub_id(ref) and not path.parent.exists()
 
