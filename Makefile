@@ -40,6 +40,7 @@ reliability: $(VENV)/test.stamp
 	$(BIN)/python tests/reliability/damage.py --count 200
 	$(BIN)/python tests/reliability/disk.py
 	$(BIN)/python tests/reliability/broken_files.py
+	$(BIN)/python tests/reliability/hostile_models.py --count 500
 
 format: $(VENV)/test.stamp
 	$(BIN)/ruff check --fix saccade tests bench docs

@@ -25,7 +25,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "training": {"atomic_io", "config", "core", "errors", "runs"},
     "loading": {"atomic_io", "config", "core", "errors", "pretrained", "runs", "tasks", "training"},
     "look": {"config", "core", "errors", "metrics", "models", "nn", "pretrained", "tasks"},
-    "progress": {"core"},
+    "progress": {"core", "errors"},
     "model": {"config", "core", "errors", "look", "pretrained"},
     "run": {"core", "runs"},
     "api": {

@@ -36,7 +36,7 @@ class Task(abc.ABC):
     summary: ClassVar[str]
     unit: ClassVar[str] = "tokens"
     """what `Batch.units` counts"""
-    continues: ClassVar[bool] = False
+    continues: bool = False
     """whether the output continues the input, as with a language model"""
 
     inputs: tuple[Field, ...]

@@ -15,7 +15,7 @@ from torch import Tensor
 from saccade.config import from_json
 from saccade.core import Pretrained
 from saccade.data.text.tokenizers import Tokenizer
-from saccade.data.text.vocabularies import PRE_TOKENIZERS, byte_level_bpe, parse_merge
+from saccade.data.text.vocabularies import PRE_TOKENIZERS, byte_level_bpe, parse_merge, surround
 from saccade.errors import UsageError
 from saccade.pretrained.config_json import check_sizes
 from saccade.pretrained.families import FAMILIES, Family
@@ -172,12 +172,16 @@ def _check_architecture(header: Header, fields: Any) -> None:
 
 def _processor(header: Header, tokens: list[str]) -> TextProcessor:
     bos_id = _token_id(header, "tokenizer.ggml.bos_token_id", len(tokens))
-    eos_id = _token_id(header, "tokenizer.ggml.eos_token_id", len(tokens))
+    # Both the end of a text and the end of a turn end generation, as in llama.cpp.
+    ends = [_token_id(header, f"tokenizer.ggml.{name}_token_id", len(tokens)) for name in ("eos", "eot")]
+    adds_bos = header.values.get("tokenizer.ggml.add_bos_token") is True
+    first = tokens[bos_id] if adds_bos and bos_id is not None else None
     return TextProcessor(
-        tokenizer=_tokenizer(header, tokens),
-        bos_id=bos_id if header.values.get("tokenizer.ggml.add_bos_token") is True else None,
-        eos_ids=() if eos_id is None else (eos_id,),
+        tokenizer=_tokenizer(header, tokens, first),
+        bos_id=bos_id,
+        eos_ids=tuple(dict.fromkeys(end for end in ends if end is not None)),
         chat_template=_string(header, "tokenizer.chat_template") or "",
+        parse_special=True,
     )
 
 
@@ -190,8 +194,8 @@ def _tokens(header: Header) -> list[str]:
     return tokens
 
 
-def _tokenizer(header: Header, tokens: list[str]) -> Tokenizer:
-    """Return the byte-level tokenizer of the file."""
+def _tokenizer(header: Header, tokens: list[str], first: str | None) -> Tokenizer:
+    """Return the byte-level tokenizer of the file, which puts the token `first` before each prompt."""
     path, model, split = header.path, _string(header, "tokenizer.ggml.model"), _string(header, "tokenizer.ggml.pre")
     if model != "gpt2":
         raise unsupported(path, f"tokenizer.ggml.model must be 'gpt2' (byte-level BPE), but is {model!r:.80}")
@@ -210,6 +214,7 @@ def _tokenizer(header: Header, tokens: list[str]) -> Tokenizer:
         [token for token, type_ in zip(tokens, types, strict=True) if type_ == CONTROL],
         added=[token for token, type_ in zip(tokens, types, strict=True) if type_ == USER_DEFINED],
         pre_tokenizer=split,
+        template=None if first is None else surround(first),
         add_prefix_space=header.values.get("tokenizer.ggml.add_space_prefix") is True,
     )
 

@@ -14,6 +14,7 @@ from saccade.pretrained.config_json import read_config
 from saccade.pretrained.families import Family
 from saccade.pretrained.families.heads import HEADS, Head, read_head, with_head
 from saccade.pretrained.gguf import read_gguf
+from saccade.pretrained.links import check_links
 from saccade.pretrained.references import resolve
 from saccade.pretrained.sentence_transformers import MODULES, SentenceModules, encoder_folder, read_modules
 from saccade.pretrained.weights import LoadedNetwork, SafetensorsFiles, load_network
@@ -49,6 +50,7 @@ def read_folder(folder: Path) -> tuple[Pretrained, tuple[str, ...]]:
 
     Returns the model and the names of the tensors that it does not use.
     """
+    check_links(folder)
     modules, encoder = read_modules(folder), encoder_folder(folder)
     family, fields, values = read_config(encoder)
     processor = family.read_processor(encoder, values)
@@ -64,6 +66,7 @@ def read_folder(folder: Path) -> tuple[Pretrained, tuple[str, ...]]:
 
 def read_network(folder: Path) -> LoadedNetwork:
     """Read a folder that may have no tokenizer."""
+    check_links(folder)
     family, fields, values = read_config(folder)
     return _load(folder, family, fields, read_head(folder / "config.json", family, values))
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from saccade.atomic_io import save_error, sync_folder
 from saccade.errors import ModelFileError
+from saccade.pretrained.links import check_links
 
 PICKLE, SAFETENSORS = "pytorch_model.bin", "model.safetensors"
 MAX_TENSORS = 100_000
@@ -21,6 +22,7 @@ MAX_EXPANSION = 4  # bytes of all tensors by bytes of the file, which stores sha
 
 def convert(folder: Path, *, allow_pickle: bool) -> Path:
     """Write the tensors of a pytorch_model.bin to model.safetensors beside it; the pickle may build tensors only."""
+    check_links(folder)
     path, target = folder / PICKLE, folder / SAFETENSORS
     if target.exists():
         raise ModelFileError(f"{target} must not exist yet, but does; use it, or delete it first")

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any, NoReturn
 
-from saccade.errors import ModelFileError
+from saccade.errors import ModelFileError, printable
 
 MAX_BYTES = 16 << 20
 
@@ -54,8 +54,7 @@ def _read(path: Path) -> Any:
 
 def one_line(error: Exception) -> str:
     """Return the message of an error as one short printable line: no file may send control codes to a terminal."""
-    line = " ".join(str(error).split())[:200]
-    return "".join(character if character.isprintable() else "?" for character in line) or type(error).__name__
+    return printable(" ".join(str(error).split())[:200]) or type(error).__name__
 
 
 def _refusal(path: Path, rule: str) -> ModelFileError:

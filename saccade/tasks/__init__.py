@@ -7,6 +7,7 @@ from itertools import islice
 from pathlib import Path
 
 from saccade.core.task import Task
+from saccade.data.formats.chats import is_chat_log
 from saccade.data.formats.pair_files import COLUMN_NAMES, find_pairs
 from saccade.data.formats.squad import is_squad
 from saccade.data.formats.tagged import is_tagged
@@ -59,7 +60,7 @@ def guess_task(data: Path, overrides: Sequence[str] = ()) -> str:
     pairs = (override.removeprefix("data.").partition("=") for override in overrides)
     settings = {name: value for name, _, value in pairs}
     text, second, label = (settings.get(f"{name}_column", "") for name in ("text", "second", "label"))
-    if file.format == "text" or (text and not label):
+    if file.format == "text" or (text and not label) or (not label and is_chat_log(file)):
         return "language_model"
     labels = label_kind(file, text=text, second=second, label=label)
     if label:

@@ -335,6 +335,6 @@ class Task(EncoderTask):
 def continues_word(tokenizer: Tokenizer, token: int) -> bool:
     """Whether a token continues the previous word: ##ing, or with byte-level BPE letters without a space."""
     if tokenizer.kind == "wordpiece":
-        return tokenizer.token(token).startswith("##")
+        return tokenizer.pieces([token])[0].startswith("##")
     raw = tokenizer.raw([token])[0]
     return bool(raw) and (raw[0] >= 128 or chr(raw[0]).isalnum())

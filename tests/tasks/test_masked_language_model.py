@@ -10,7 +10,6 @@ import torch
 from saccade.config import override
 from saccade.core import Split
 from saccade.data.text.tokenizers import Tokenizer, train_tokenizer
-from saccade.data.text.vocabularies import ROBERTA
 from saccade.errors import DataError, UsageError
 from saccade.models.text.bert import BertConfig
 from saccade.tasks.masked_language_model import (
@@ -20,6 +19,7 @@ from saccade.tasks.masked_language_model import (
     continues_word,
 )
 
+ROBERTA = ("<s>", "</s>", "<mask>", "<pad>", "<unk>")
 WORDS = ["the", "cat", "dog", "sat", "ran", "on", "a", "mat", "red", "blue"]
 
 

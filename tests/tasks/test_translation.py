@@ -431,6 +431,9 @@ def test_a_translator_survives_a_round_trip_through_pretrained(translator: Task)
     assert predict(again, "a text", options).text == predict(translator, "a text", options).text
     with pytest.raises(UsageError, match="cannot be evaluated"):
         again.load_data(Path("pairs.tsv"))
+    several = dataclasses.replace(pretrained, processor=dataclasses.replace(pretrained.processor, eos_ids=(0, 5)))
+    with pytest.raises(UsageError, match="eos_token_id must be one id for a translator, but is 0, 5"):
+        Task.from_pretrained(several)
     wrong = dataclasses.replace(pretrained, processor=dataclasses.replace(pretrained.processor, eos_ids=()))
     with pytest.raises(UsageError, match="must have decoder_start_token_id and eos_token_id, but does not have both"):
         Task.from_pretrained(wrong)
