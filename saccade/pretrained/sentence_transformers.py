@@ -125,10 +125,10 @@ def _check_outputs(path: Path, settings: Mapping[str, Any]) -> None:
     """Refuse token vectors that are not those of the last layer."""
     if settings.get("transformer_task") == "sequence-classification":
         return
-    text = (settings.get("modality_config") or {}).get("text", {})
+    modalities = settings.get("modality_config")
     expected = {"method": "forward", "method_output_name": "last_hidden_state"}
-    if any(text.get(name, value) != value for name, value in expected.items()):
-        raise _refusal(path, f"modality_config.text must be {expected}, but is {str(text)[:80]}")
+    if modalities is not None and (not isinstance(modalities, dict) or modalities.get("text") != expected):
+        raise _refusal(path, f"modality_config.text must be {expected}, but modality_config is {str(modalities)[:80]}")
     if settings.get("module_output_name") not in (None, "token_embeddings"):
         name = settings["module_output_name"]
         raise _refusal(path, f"module_output_name must be token_embeddings, but is {str(name)[:80]!r}")
@@ -137,6 +137,9 @@ def _check_outputs(path: Path, settings: Mapping[str, Any]) -> None:
 def _read_pooling(path: Path) -> tuple[tuple[PoolingMode, ...], bool]:
     """Return the pooling modes and whether the tokens of a prompt are pooled."""
     settings = read_object(path)
+    for name in (*FLAGS, "include_prompt"):
+        if not isinstance(settings.get(name, True), bool):
+            raise _refusal(path, f"{name} must be true or false, but is {str(settings[name])[:80]!r}")
     given = settings.get("pooling_mode")
     if given is None:
         given = [mode for flag, mode in FLAGS.items() if settings.get(flag)] or ["mean"]
@@ -147,7 +150,7 @@ def _read_pooling(path: Path) -> tuple[tuple[PoolingMode, ...], bool]:
         raise _refusal(path, f"pooling_mode must be of {', '.join(POOLING_MODES)}, but is {str(given)[:80]!r}")
     if unknown:
         raise _refusal(path, f"a pooling mode must be one of {', '.join(FLAGS)}, but one is {unknown[0][:80]!r}")
-    return valid, settings.get("include_prompt", True) is not False
+    return valid, bool(settings.get("include_prompt", True))
 
 
 def _check_normalize(path: Path) -> None:
@@ -166,7 +169,7 @@ def _read_prompt(path: Path) -> str:
     name, prompts = settings.get("default_prompt_name"), settings.get("prompts") or {}
     if name is None:
         return ""
-    prompt = prompts.get(name) if isinstance(prompts, dict) else None
+    prompt = prompts.get(name) if isinstance(prompts, dict) and isinstance(name, str) else None
     if not isinstance(prompt, str):
         raise _damaged(path, f"default_prompt_name must name one of prompts, but is {str(name)[:80]!r}")
     return prompt

@@ -11,7 +11,9 @@ import saccade
 from saccade.data.formats.squad import Question, Questions
 from saccade.data.text.tokenizers import train_tokenizer
 from saccade.errors import ModelFileError, UsageError
+from saccade.pretrained.config_json import read_config
 from saccade.pretrained.export import export
+from saccade.pretrained.families.heads import read_head
 from saccade.pretrained.opening import open_pretrained, read_network
 
 transformers = pytest.importorskip("transformers", reason="the oracle; installed with the [test] extra")
@@ -374,6 +376,23 @@ def test_a_head_that_is_not_supported_is_refused_by_name(family, kind, changes, 
     with pytest.raises(ModelFileError, match=message) as caught:
         open_pretrained(str(tmp_path))
     assert "again" not in str(caught.value)
+
+
+def test_any_value_of_the_fields_of_a_head_is_read_or_refused(tmp_path):
+    write_folder(tmp_path, "bert", "SequenceClassification", num_labels=2)
+    family, _, values = read_config(tmp_path)
+    outcomes = set()
+    for key in ("architectures", "id2label", "num_labels", "problem_type"):
+        for value in (None, True, -1, 0, 10**30, 0.5, "", "x", [], ["x", 1], [1], {"x": {}}, {"0": [1], "1": None}, {}):
+            try:
+                head = read_head(tmp_path / "config.json", family, {**values, key: value})
+            except ModelFileError as error:
+                outcomes.add((key, "refused"))
+                assert "again" not in str(error)
+            else:
+                outcomes.add((key, None if head is None else head.task))
+    assert ("num_labels", "refused") in outcomes and ("id2label", "refused") in outcomes
+    assert {outcome for key, outcome in outcomes if key == "architectures"} <= {None, "refused"}
 
 
 def test_a_head_that_transformers_cannot_compute_is_refused_on_export(bert_folder, tmp_path, monkeypatch):

@@ -10,6 +10,7 @@ from saccade.data.text.tokenizers import train_tokenizer
 from saccade.errors import ModelFileError
 from saccade.look import features
 from saccade.pretrained.opening import open_pretrained
+from saccade.pretrained.sentence_transformers import read_modules
 
 reason = "the oracle; installed with the [test] extra"
 library = pytest.importorskip("sentence_transformers", reason=reason)
@@ -145,6 +146,32 @@ def test_a_module_that_is_not_supported_is_refused_by_name(change, message, tmp_
     with pytest.raises(ModelFileError, match=message) as caught:
         open_pretrained(str(tmp_path))
     assert "not supported" in str(caught.value) and "again" not in str(caught.value)
+
+
+def test_any_value_in_the_files_of_a_folder_is_read_or_refused(tmp_path):
+    model = {"prompts": {"query": "a: "}, "default_prompt_name": "query", "model_type": "SentenceTransformer"}
+    settings = {"max_seq_length": 9, "do_lower_case": True, "model_args": {}, "transformer_task": "feature-extraction"}
+    settings |= {"modality_config": {"text": {"method": "forward", "method_output_name": "last_hidden_state"}}}
+    settings |= {"module_output_name": "token_embeddings", "processing_kwargs": {}}
+    pooling = {"pooling_mode": "mean", "pooling_mode_cls_token": True, "include_prompt": True}
+    write_folder(tmp_path, pooling, normalize=True, settings=settings, model=model)
+    (tmp_path / "2_Normalize" / "config.json").write_text(json.dumps({"module_input_name": "sentence_embedding"}))
+    names = ("config_sentence_transformers.json", "sentence_bert_config.json", "1_Pooling/config.json")
+    refused = 0
+    for path in [tmp_path / name for name in (*names, "2_Normalize/config.json", "modules.json")]:
+        content = json.loads(path.read_text())
+        objects = content if isinstance(content, list) else [content]
+        for number, entry in enumerate(objects):
+            for key in entry:
+                for value in (None, True, -1, 10**30, 0.5, "", "..", "x", [], ["x", 1], {"x": {}}):
+                    changed = [{**other, key: value} if at == number else other for at, other in enumerate(objects)]
+                    path.write_text(json.dumps(changed if isinstance(content, list) else changed[0]))
+                    try:
+                        read_modules(tmp_path)
+                    except ModelFileError:
+                        refused += 1
+        path.write_text(json.dumps(content))
+    assert refused > 100 and read_modules(tmp_path).normalize
 
 
 @pytest.mark.parametrize("place", ["../other", "/etc", "a/b", 3])
