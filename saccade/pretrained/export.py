@@ -10,7 +10,7 @@ from typing import Any
 from safetensors.torch import save_file
 from torch import nn
 
-from saccade.atomic_io import write_json
+from saccade.atomic_io import new_folder, write_json
 from saccade.config import from_json
 from saccade.core import Pretrained
 from saccade.errors import UsageError
@@ -33,18 +33,21 @@ TRAINING_ONLY = {
 
 def export(pretrained: Pretrained, folder: Path) -> list[str]:
     """Write a network for transformers; return notes on what was written and what was left out."""
-    if folder.exists() and any(folder.iterdir()):
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UsageError(f"{folder} must be a new or an empty folder, but is not empty; name another one")
     network = merge_lora(pretrained.network)
     family = find_family(network, pretrained.config, pretrained.family)
     assert family.write_processor is not None
     generation = family.generation_config(pretrained.processor)
-    left_out = write_network(network, pretrained.config, family, folder, generation)
-    family.write_processor(pretrained.processor, folder)
-    if generation:
-        write_json(folder / "generation_config.json", generation)
-    card = f"# {folder.name}\n\nA model of the {family.name} family, exported by Saccade. Open it with transformers.\n"
-    (folder / "README.md").write_text(card, encoding="utf-8")
+    with new_folder(folder) as temporary:
+        left_out = write_network(network, pretrained.config, family, temporary, generation)
+        family.write_processor(pretrained.processor, temporary)
+        if generation:
+            write_json(temporary / "generation_config.json", generation)
+        card = (
+            f"# {folder.name}\n\nA model of the {family.name} family, exported by Saccade. Open it with transformers.\n"
+        )
+        (temporary / "README.md").write_text(card, encoding="utf-8")
     notes = [f"{folder}: a {family.name} for transformers"]
     if left_out:
         notes.append("the task head has no counterpart in transformers' classes and is left out")

@@ -65,7 +65,7 @@ def read_documents(
             part.flush()
         return {}
 
-    entry = cached("documents", [[file_key(file) for file in files], column], build)
+    entry = cached("documents", [[file_key(file) for file in files], column], build, files)
     arrays = entry.arrays
     texts = Texts.open(entry, "texts")
     return Documents(
