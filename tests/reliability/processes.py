@@ -1,6 +1,7 @@
 """The command `saccade` in a forked process: torch is imported once, so that hundreds of commands take minutes."""
 
 import contextlib
+import importlib
 import os
 import signal
 import sys
@@ -9,6 +10,7 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import IO
 
@@ -56,8 +58,7 @@ class Child:
 
 def start(arguments: Sequence[str], folder: Path, before: Callable[[], None] | None = None) -> Child:
     """Fork, and run `saccade ARGUMENTS` in a folder; `before` is called in the new process."""
-    from saccade.cli import main
-
+    main = _preloaded()
     child = Child(0, tempfile.TemporaryFile(), tempfile.TemporaryFile())  # noqa: SIM115 - closed by wait
     child.pid = os.fork()
     if child.pid:
@@ -74,6 +75,20 @@ def start(arguments: Sequence[str], folder: Path, before: Callable[[], None] | N
         sys.stdout.flush()
         sys.stderr.flush()
     os._exit(code)
+
+
+@cache
+def _preloaded() -> Callable[..., object]:
+    """Return the command, after importing what its subcommands import."""
+    from saccade import api, cli, progress  # noqa: F401
+    from saccade.look import figure  # noqa: F401
+    from saccade.tasks import load_task, task_names
+
+    for name in task_names():
+        load_task(name)
+    for name in ("sacrebleu", "pydantic", "rich.progress", "tokenizers", "torch._dynamo"):
+        importlib.import_module(name)
+    return cli.main
 
 
 def _run(main: Callable[..., object], arguments: Sequence[str]) -> int:
