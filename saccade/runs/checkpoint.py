@@ -18,6 +18,7 @@ from torch import Tensor
 from saccade import atomic_io
 from saccade.atomic_io import dump, open_file, read_sealed, save_error, seal, sync_folder
 from saccade.errors import ModelFileError, ResourceError
+from saccade.runs.journal import JOURNALS, check_written
 from saccade.runs.state import FILE as STATE
 from saccade.runs.state import State, read_state
 from saccade.tensor_files import read_header
@@ -159,6 +160,16 @@ def read_weights(path: Path) -> Checkpoint:
     """Return a checkpoint with nothing but the weights to evaluate and predict with: the average, if there is one."""
     averaged = "average.safetensors" in read_manifest(path)["files"]
     return read(path, ("average" if averaged else "model",))
+
+
+def read_consistent(path: Path) -> Checkpoint:
+    """Return a checkpoint of a run whose journals still begin with what they held when it was saved."""
+    saved = read(path)
+    for name in JOURNALS:
+        if name not in saved.state.journals:
+            raise ModelFileError(f"{path / STATE} must hold how much of {name} was written, but does not")
+        check_written(path.parent.parent / name, saved.state.journals[name])
+    return saved
 
 
 def prune(folder: Path, kept: Collection[int]) -> None:

@@ -16,6 +16,7 @@ from typing import Any, BinaryIO
 from saccade.atomic_io import open_file
 from saccade.errors import ModelFileError, ResourceError
 
+JOURNALS = ("metrics.jsonl", "samples.jsonl")
 BLOCK = 1 << 20  # bytes hashed at once
 GONE = "put it back and continue with `saccade resume`, or train a new run"
 

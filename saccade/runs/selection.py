@@ -19,8 +19,9 @@ Which = Literal["best", "last", "mean"]
 
 @dataclass(frozen=True)
 class Weights:
-    """The weights of a run by name, and the state of the checkpoint they are from."""
+    """The weights of a run by name, and step and state of the checkpoint they are from; of a mean those of the last."""
 
+    step: int
     tensors: Mapping[str, Tensor]
     state: State
 
@@ -43,7 +44,7 @@ def select_weights(folder: Path, which: Which, log: Callable[[str], None]) -> We
 
 def _weights(saved: Checkpoint) -> Weights:
     (tensors,) = saved.parts.values()
-    return Weights(tensors, saved.state)
+    return Weights(saved.step, tensors, saved.state)
 
 
 def _mean(folder: Path, log: Callable[[str], None]) -> Weights | None:
@@ -68,7 +69,7 @@ def _mean(folder: Path, log: Callable[[str], None]) -> Weights | None:
             value += other[name]
     log(f"mean of the checkpoints of steps {', '.join(map(str, sorted(steps)))}")
     mean = {name: (value / len(steps)).to(model[name].dtype) for name, value in total.items()}
-    return Weights({**model, **mean}, last.state)
+    return Weights(last.step, {**model, **mean}, last.state)
 
 
 def _check_same(other: Mapping[str, Tensor], model: Mapping[str, Tensor], where: str) -> None:

@@ -31,13 +31,19 @@ def weights(networks: Networks) -> dict[str, Tensor]:
 
 
 def check(networks: Networks, saved: Mapping[str, Tensor], where: str) -> None:
-    """Refuse saved weights whose names, shapes and types are not exactly those of the networks, or are not finite."""
+    """Refuse saved weights whose names, shapes and types are not exactly those of the networks, or not finite.
+
+    A buffer may hold infinities, as the mask of a custom network does.
+    """
     expected = weights(networks)
     missing, unexpected = sorted(expected.keys() - saved.keys()), sorted(saved.keys() - expected.keys())
     if missing or unexpected:
         raise ModelFileError(f"{where} does not fit the model: missing {missing[:3]}, unexpected {unexpected[:3]}")
+    buffers = {id(buffer) for module in networks.values() for buffer in module.buffers()}
     for name, value in expected.items():
         _check_tensor(saved[name], value.shape, value.dtype, f"{where}: {name}")
+        if id(value) not in buffers:
+            _check_finite(saved[name], f"{where}: {name}")
 
 
 def _check_tensor(value: Tensor, shape: torch.Size, dtype: torch.dtype, name: str) -> None:
@@ -45,6 +51,9 @@ def _check_tensor(value: Tensor, shape: torch.Size, dtype: torch.dtype, name: st
         raise ModelFileError(f"{name} must have shape {tuple(shape)}, but has {tuple(value.shape)}")
     if value.dtype != dtype:
         raise ModelFileError(f"{name} must be {dtype}, but is {value.dtype}")
+
+
+def _check_finite(value: Tensor, name: str) -> None:
     if value.is_floating_point() and not torch.isfinite(value).all():
         raise ModelFileError(f"{name} must hold finite numbers, but does not")
 
@@ -103,7 +112,9 @@ def restore_optimizers(
                 f"{', '.join(sorted(state))}"
             )
         for entry, value in state.items():
-            _check_tensor(value, expected[entry], parameter.dtype, f"{where}: {entry} of '{name}'")
+            dtype = parameter.dtype if expected[entry] == parameter.shape else torch.float32  # its step
+            _check_tensor(value, expected[entry], dtype, f"{where}: {entry} of '{name}'")
+            _check_finite(value, f"{where}: {entry} of '{name}'")
             optimizer.state[parameter][entry] = value.to(parameter.device)  # fused AdamW: its step too
 
 

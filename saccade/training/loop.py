@@ -18,7 +18,7 @@ from saccade.core import Batch, Callback, Evaluation, Split, StopTraining, Task
 from saccade.errors import Interrupted, ModelFileError, ResourceError
 from saccade.runs import checkpoint as checkpoints
 from saccade.runs.checkpoint import Checkpoint
-from saccade.runs.journal import Journal, Written, check_written
+from saccade.runs.journal import JOURNALS, Journal, Written
 from saccade.runs.provenance import check_identity, identity
 from saccade.runs.selection import select_weights
 from saccade.runs.snapshots import pack, write_snapshot
@@ -42,7 +42,6 @@ from saccade.training.prefetch import Prefetcher
 from saccade.training.settings import TrainConfig
 
 SAVE_SECONDS = 300  # at most between two checkpoints, where save_every is 0
-JOURNALS = ("metrics.jsonl", "samples.jsonl")
 
 Wrap = Callable[[nn.Module], nn.Module]
 
@@ -253,6 +252,8 @@ class Trainer:
         """Give the networks the weights of the best checkpoint (the average, where there is one); return the task."""
         if best := select_weights(self.folder / "checkpoints", "best", self.callback.log):
             restore(self.networks, best.tensors, self.folder.name)
+            if best.step != self.best.get("step"):  # it is damaged, and what was evaluated is not what is left
+                self.best_evaluation = None
         return self.task
 
     def save(self, *, scheduled: bool) -> None:
@@ -302,19 +303,10 @@ class Trainer:
             checkpoints.prune(folder, [*self._kept(self.saved), *later])
         return len(checkpoints.steps(folder))
 
-    def _read(self, path: Path) -> Checkpoint:
-        """Read a checkpoint, and check that the journals still hold what they held when it was saved."""
-        saved = checkpoints.read(path)
-        for name in JOURNALS:
-            if name not in saved.state.journals:
-                raise ModelFileError(f"{path / 'state.json'} must hold how much of {name} was written, but does not")
-            check_written(self.folder / name, saved.state.journals[name])
-        return saved
-
     def _resume(self) -> State:
         """Continue from the newest checkpoint that can be used, if there is one."""
         folder = self.folder / "checkpoints"
-        saved = checkpoints.newest(folder, self.callback.log, self._read)
+        saved = checkpoints.newest(folder, self.callback.log, checkpoints.read_consistent)
         if saved is None:
             return State()
         state, where = saved.state, str(checkpoints.at(folder, saved.step))

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from saccade import api
-from saccade.runs import checkpoint, journal
+from saccade.runs import checkpoint
 
 PAUSE = 0.02  # seconds at most before and after each small act
 
@@ -32,4 +32,4 @@ def slow_down() -> None:
         setattr(api, name, slowly(getattr(api, name)))
     os.fsync = slowly(os.fsync)
     shutil.rmtree = slowly(shutil.rmtree)  # type: ignore[assignment]
-    journal.check_written = slowly(journal.check_written)
+    checkpoint.check_written = slowly(checkpoint.check_written)

@@ -348,6 +348,18 @@ def test_the_best_weights_come_back_at_the_end(tmp_path: Path) -> None:
         assert torch.equal(flat(task), torch.cat([tensors[name].flatten() for name in ("1.weight", "1.bias")]))
 
 
+def test_a_damaged_best_checkpoint_is_not_credited_with_its_evaluation(tmp_path: Path) -> None:
+    task, recorder = Lines(), Recorder()
+    task.values = iter([2.0, 1.0, 3.0])
+    run = trainer(task, tmp_path, recorder, steps=6, evaluate_every=2)
+    run.fit()
+    assert run.best_evaluation == Evaluation({"loss": 1.0})
+    (checkpoint.at(tmp_path / "checkpoints", 4) / "model.safetensors").write_bytes(b"")
+    run.restore_best()
+    assert run.best_evaluation is None
+    assert "the best checkpoint is damaged" in recorder.messages[-1]
+
+
 def test_patience_ends_a_run_that_does_not_improve(tmp_path: Path) -> None:
     task, recorder = Lines(), Recorder()
     task.values = iter([1.0, 2.0, 3.0])
