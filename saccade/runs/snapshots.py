@@ -9,6 +9,7 @@ from typing import Any
 from saccade.atomic_io import read_sealed, save_error, write_sealed
 from saccade.core import Prediction
 from saccade.core.serialize import inputs_to_json, map_to_json
+from saccade.errors import ModelFileError
 
 FOLDER = "attention"
 POSITIONS = 48  # of an axis, the first ones
@@ -29,7 +30,11 @@ def write_snapshot(folder: Path, step: int, examples: Sequence[dict[str, Any]]) 
 
 def read_snapshot(folder: Path, step: int) -> dict[str, Any]:
     """Return the attention of a step; raises ModelFileError if the file was changed."""
-    return read_sealed(folder / FOLDER / f"step-{step:08d}.json")
+    path = folder / FOLDER / f"step-{step:08d}.json"
+    snapshot = read_sealed(path)
+    if snapshot.get("step") != step:
+        raise ModelFileError(f"{path} must be of step {step}, but is of step {snapshot.get('step')}")
+    return snapshot
 
 
 def pack(predictions: Sequence[Prediction]) -> list[dict[str, Any]]:

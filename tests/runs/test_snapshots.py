@@ -55,3 +55,7 @@ def test_a_changed_snapshot_is_refused(tmp_path):
     path.write_bytes(path.read_bytes().replace(b"7", b"8", 1))
     with pytest.raises(ModelFileError, match=r"step-00000007\.json does not match the hash that it contains"):
         snapshots.read_snapshot(tmp_path, 7)
+    write_snapshot(tmp_path, 8, pack([example(layers=1, tokens=3)]))
+    path.write_bytes((tmp_path / "attention" / "step-00000008.json").read_bytes())
+    with pytest.raises(ModelFileError, match=r"step-00000007\.json must be of step 7, but is of step 8"):
+        snapshots.read_snapshot(tmp_path, 7)
