@@ -77,9 +77,9 @@ class Model:
     `attention` is recorded for a single example by default, and not for a list.
     """
 
-    def __init__(self, task: Task, *, name: str = "", data: Path | None = None) -> None:
-        """Wrap a task whose networks are in eval mode; `data` is what `evaluate` reads by default."""
-        self.task, self.name, self._data = task, name, data
+    def __init__(self, task: Task, *, name: str = "", data: Path | None = None, fingerprint: str = "") -> None:
+        """Wrap a task whose networks are in eval mode; `evaluate` reads `data` of that fingerprint by default."""
+        self.task, self.name, self._data, self._fingerprint = task, name, data, fingerprint
         self._evaluating = threading.Lock()
         self._option_names = frozenset(setting.name for setting in self.options)
         ambiguous = sorted(self._option_names & {field.name for field in task.inputs})
@@ -149,7 +149,10 @@ class Model:
         if data is None and self._data is None:
             raise UsageError("data must be given to evaluate a model that is not a run; name a file")
         with self._evaluating:  # the data are loaded into the task
-            self.task.load_data(Path(data or self._data or ""), eval_only=data is not None)
+            path = Path(data or self._data or "")
+            self.task.load_data(path, eval_only=data is not None)
+            if data is None:
+                self.task.check_fingerprint(self._fingerprint, path, self.name)
             try:
                 return self.task.evaluate(Split.VALID, progress=progress)
             except FloatingPointError as error:

@@ -19,9 +19,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from saccade.atomic_io import new_file
 from saccade.config import override
 from saccade.core import Progress, Split, Task, ignore_progress
-from saccade.errors import UsageError, suggest
+from saccade.errors import ResourceError, UsageError, suggest
 from saccade.metrics import classification, tagging
 from saccade.models.text.bert import pool as pooled
 from saccade.pretrained.adapters import merge_lora
@@ -99,14 +100,17 @@ def write(vectors: Iterable[Vectors], output: Path | None) -> Iterator[str]:
     if output is None:
         yield from map(_line, vectors)
         return
-    if output.suffix == ".jsonl":
-        with output.open("w", encoding="utf-8") as file:
-            file.writelines(f"{_line(entry)}\n" for entry in vectors)
-    elif output.suffix == ".npy":
-        rows = [entry.values if entry.values.dim() == 2 else entry.values[None] for entry in vectors]
-        np.save(output, torch.cat(rows).numpy())
-    else:
+    if output.suffix not in (".jsonl", ".npy"):
         raise UsageError(f"--output must end on .npy or .jsonl, but is {output}")
+    try:
+        with new_file(output) as file:
+            if output.suffix == ".jsonl":
+                file.writelines(f"{_line(entry)}\n".encode() for entry in vectors)
+            else:
+                rows = [entry.values if entry.values.dim() == 2 else entry.values[None] for entry in vectors]
+                np.save(file, torch.cat(rows).numpy())
+    except OSError as error:
+        raise ResourceError(f"cannot write {output}: {error}; choose another file with --output") from error
 
 
 def _line(entry: Vectors) -> str:

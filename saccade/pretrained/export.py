@@ -10,7 +10,7 @@ from typing import Any
 from safetensors.torch import save_file
 from torch import nn
 
-from saccade.atomic_io import write_json
+from saccade.atomic_io import new_folder, write_json
 from saccade.config import from_json
 from saccade.core import Pretrained
 from saccade.errors import UsageError
@@ -35,7 +35,7 @@ TRAINING_ONLY = {
 
 def export(pretrained: Pretrained, folder: Path) -> list[str]:
     """Write a network for transformers; return notes on what was written."""
-    if folder.exists() and any(folder.iterdir()):
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UsageError(f"{folder} must be a new or an empty folder, but is not empty; name another one")
     network, head = merge_lora(pretrained.network), pretrained.head
     family = find_family(network, pretrained.config, pretrained.family)
@@ -45,16 +45,18 @@ def export(pretrained: Pretrained, folder: Path) -> list[str]:
     if isinstance(head, Head):
         check_exportable(family, head)
         family, network = with_head(family, head), without_scale(network, head)
-        write_network(network, pretrained.config, family, folder, {**generation, **head_fields(head)})
-    else:
-        write_network(network, pretrained.config, family, folder, generation)
-    write_processor(pretrained.processor, folder)
-    if isinstance(head, SentenceModules):
-        write_modules(head, pretrained.config.dim, folder)
-    if generation:
-        write_json(folder / "generation_config.json", generation)
-    card = f"# {folder.name}\n\nA model of the {family.name} family, exported by Saccade. Open it with transformers.\n"
-    (folder / "README.md").write_text(card, encoding="utf-8")
+    fields = {**generation, **head_fields(head)} if isinstance(head, Head) else generation
+    with new_folder(folder) as temporary:
+        write_network(network, pretrained.config, family, temporary, fields)
+        write_processor(pretrained.processor, temporary)
+        if isinstance(head, SentenceModules):
+            write_modules(head, pretrained.config.dim, temporary)
+        if generation:
+            write_json(temporary / "generation_config.json", generation)
+        card = (
+            f"# {folder.name}\n\nA model of the {family.name} family, exported by Saccade. Open it with transformers."
+        )
+        (temporary / "README.md").write_text(f"{card}\n", encoding="utf-8")
     also = " and sentence-transformers" if isinstance(head, SentenceModules) else ""
     return [f"{folder}: a {family.name} for transformers{also}"]
 

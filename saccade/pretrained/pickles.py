@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -36,7 +37,8 @@ def convert(folder: Path, *, allow_pickle: bool) -> Path:
         save_file(tensors, temporary, {"format": "pt"})
         temporary.replace(target)
         sync_folder(folder)
-    except OSError as error:
+    except (OSError, SafetensorError) as error:
+        temporary.unlink(missing_ok=True)
         raise save_error(target, error) from error
     return target
 

@@ -191,7 +191,7 @@ class Task(EncoderTask):
         splits = [Split.VALID] if eval_only else [Split.TRAIN, Split.VALID]
         self.splits = {split: sentences[split.value] for split in splits}
         for split, rows in self.splits.items():
-            if len(rows) < 2:
+            if len(rows.cut(self.template.max_length)[0]) < 2:  # one that is longer than a row counts as several
                 raise DataError(
                     f"{data}: the {split} split must have at least 2 sentences, but has {len(rows)}; "
                     "give more text, or data.valid=FILE"

@@ -82,6 +82,22 @@ def test_one_document_alone_still_gives_pairs_that_do_not_follow():
     assert 0.3 < np.mean([one.follows for one in drawn]) < 0.7
 
 
+@pytest.mark.parametrize("pairs", [True, False])
+def test_paragraphs_longer_than_a_row_are_read_to_their_end(pairs):
+    """Text without punctuation has far fewer sentences than rows: every position has a row, and no token is lost."""
+    rows = TokenRows.of([[10 + token % 80 for token in range(length)] for length in (900, 3, 700)])
+    long = Sentences(rows, np.array([0, 0, 1], dtype=np.int32))
+    examples = Examples(long, TEMPLATE, 3, pairs=pairs)
+    assert examples.per_epoch > len(long)
+    drawn = [examples.at(position) for position in range(2 * examples.per_epoch)]
+    assert all(len(one.ids) <= TEMPLATE.max_length for one in drawn)
+    assert {one.start for one in drawn} == {0, 1, 2}
+    if not pairs:
+        epochs = (drawn[: examples.per_epoch], drawn[examples.per_epoch :])
+        seen = [sum(len(one.ids) - 2 for one in epoch) for epoch in epochs]
+        assert min(seen) > 0.9 * long.tokens - examples.room
+
+
 def test_without_pairs_a_row_is_one_run_of_sentences():
     one = Examples(sentences(), TEMPLATE, 3, pairs=False).at(0)
     assert one.ids.count(END) == 1 and one.second == len(one.ids)

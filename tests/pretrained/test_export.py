@@ -1,17 +1,22 @@
 """Export: trained models open in transformers and give the same outputs."""
 
+import errno
 import json
+import os
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
+from safetensors import SafetensorError
 
 import saccade
 from saccade.data.text.tokenizers import train_tokenizer
-from saccade.errors import UsageError
+from saccade.errors import ResourceError, UsageError
 from saccade.models import presets
 from saccade.models.text.bert import BertConfig, BertForPreTraining
 from saccade.models.text.gpt import GPT, GPTConfig
+from saccade.pretrained import export as export_module
 from saccade.pretrained.export import export, find_family
 from saccade.pretrained.opening import open_pretrained
 
@@ -157,3 +162,33 @@ def test_a_network_is_exported_to_the_family_that_has_its_biases(kind, tmp_path)
     again = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "out").eval()
     with torch.no_grad():
         torch.testing.assert_close(again(IDS).logits, before(IDS).logits, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("place", ["save_file", "write_json", "README.md"])
+def test_a_full_disk_leaves_no_half_of_an_export(place, bert_folder, tmp_path, monkeypatch):
+    pretrained, folder = open_pretrained(str(bert_folder)), tmp_path / "out"
+
+    def full(*_, **__):
+        raise SafetensorError("I/O error: No space left on device (os error 28)")
+
+    def full_file(path, *_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    if place == "README.md":
+        monkeypatch.setattr(Path, "write_text", full_file)
+    elif place == "write_json":
+        monkeypatch.setattr(os, "fsync", full_file)
+    else:
+        monkeypatch.setattr(export_module, "save_file", full)
+    with pytest.raises(ResourceError, match=r"no space left to save .*; free some space, then run the command again"):
+        export(pretrained, folder)
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.undo()
+    (tmp_path / "empty").mkdir()
+    export(pretrained, tmp_path / "empty")
+    export(pretrained, folder)
+    assert sorted(path.name for path in folder.iterdir()) == sorted(
+        path.name for path in (tmp_path / "empty").iterdir()
+    )
+    with pytest.raises(UsageError, match="must be a new or an empty folder"):
+        export(pretrained, folder / "config.json")

@@ -252,3 +252,15 @@ def test_invalid_inputs_are_refused(ready, predict, book, tmp_path):
     message = r"^the tokenizer must have \[MASK\] or <mask>, but has neither; take another base$"
     with pytest.raises(UsageError, match=message):
         Task(MaskedLanguageModelConfig(), unmasked, BertConfig(dim=8, depth=1, heads=1, hidden=8))
+
+
+@pytest.mark.parametrize("pairs", ["true", "false"])
+def test_paragraphs_without_punctuation_are_trained_and_scored_on(ready, tmp_path, pairs):
+    path = tmp_path / "notes.txt"
+    path.write_text("\n\n".join(" ".join(WORDS[(at * at + n) % 10] for at in range(900)) for n in range(4)))
+    task = ready("masked_language_model", path, *SMALL, f"next_sentence={pairs}")
+    source = task.source(Split.TRAIN, 1)
+    assert source.examples.per_epoch > 2 * len(task.splits[Split.TRAIN])
+    steps = [source.at(step) for step in range(source.per_epoch + 2)]
+    assert {row for batches in steps for batch in batches for row in batch.rows} >= {"sentence 0", "sentence 1"}
+    assert task.evaluate(Split.VALID)["rows"] > len(task.splits[Split.VALID])

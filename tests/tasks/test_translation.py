@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from saccade import api
 from saccade.config import override
 from saccade.core import Prediction, Role, Split
-from saccade.errors import DataError, UsageError
+from saccade.errors import DataError, ModelFileError, UsageError
 from saccade.models.seq2seq.interface import Seq2SeqLoss
 from saccade.nn.probe import watch
 from saccade.tasks import guess_task, translation
@@ -353,6 +353,29 @@ def test_the_analysis_chooses_the_map_of_the_alignment(translator: Task) -> None
                 expected = chosen.mean(0) if head is None else chosen[head]
                 assert prediction.alignment is not None
                 assert torch.equal(prediction.alignment.weights[0], expected[:-1, :-1])  # without the end tokens
+    finally:
+        translator.analysis = {}
+
+
+@pytest.mark.parametrize(
+    "alignment",
+    [
+        {"name": "decoder.9.cross", "head": 0},
+        {"name": ["decoder.0.cross"], "head": 0},
+        {"name": "decoder.0.cross", "head": 99},
+        {"name": "decoder.0.cross", "head": -1},
+        {"name": "decoder.0.cross", "head": True},
+        {"name": "decoder.0.cross", "head": "0"},
+        {"head": 1},
+        ["decoder.0.cross"],
+        "decoder.0.cross",
+    ],
+)
+def test_an_analysis_of_another_model_is_refused(translator: Task, alignment: object) -> None:
+    try:
+        translator.analysis = {"alignment": alignment}
+        with pytest.raises(ModelFileError, match=r"analysis\.json: alignment must name one of decoder\.0\.cross, "):
+            predict(translator, "a text", TranslationOptions(target="some words"))
     finally:
         translator.analysis = {}
 

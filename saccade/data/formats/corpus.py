@@ -79,7 +79,8 @@ def read_documents(
         return {}
 
     parts = [[file_key(file) for file in files], column]
-    entry = cached("chats", [*parts, layout], build) if layout else cached("documents", parts, build)
+    kind, key = ("chats", [*parts, layout]) if layout else ("documents", parts)
+    entry = cached(kind, key, build, files)
     arrays = entry.arrays
     texts = Texts.open(entry, "texts")
     return Documents(
