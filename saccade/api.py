@@ -42,6 +42,7 @@ SHORTCUTS = {
     "device": "train.device",
     "valid": "data.valid",
     "encoding": "data.encoding",
+    "header": "data.header",
     "text_column": "data.text_column",
     "second_column": "data.second_column",
     "label_column": "data.label_column",
@@ -77,11 +78,12 @@ def train(
     data, root = Path(data), Path(root)
     given = [*to_overrides(settings), *overrides]
     with reporting(callbacks, progress) as callback:
-        if not task:
+        guessed = not task
+        if guessed:
             task = guess_task(data, given)
             callback.log(f"task: {task}")
         task_class = load_task(task)
-        _check_base(task, task_class, given)
+        _check_base(task, task_class, given, guessed)
         config, training = configure(task_class, [_absolute_base(entry, root) for entry in given], preset)
         run = _create(root, name, task, {"config": to_json(config), "train": to_json(training)}, data)
         with run.lock():
@@ -222,12 +224,17 @@ def _flatten(name: str, value: Any) -> Iterator[tuple[str, Any]]:
         yield name, os.fspath(value) if isinstance(value, os.PathLike) else value
 
 
-def _check_base(task: str, task_class: type[Task], overrides: Sequence[str]) -> None:
-    """Refuse a pretrained model for a task that is always trained from scratch."""
-    if hasattr(task_class.Config(), "base") or not any(entry.startswith("base=") for entry in overrides):
+def _check_base(task: str, task_class: type[Task], overrides: Sequence[str], guessed: bool) -> None:
+    """Refuse a pretrained model for a task that is always trained from scratch; `guessed`: by the data."""
+    ref = next((entry.removeprefix("base=") for entry in reversed(overrides) if entry.startswith("base=")), "")
+    if not ref or hasattr(task_class.Config(), "base"):
         return
-    able = [name for name in task_names() if hasattr(load_task(name).Config(), "base")]
-    raise UsageError(f"task '{task}' is trained from scratch and cannot use --from; tasks that can: {', '.join(able)}")
+    able = {name: load_task(name) for name in task_names() if hasattr(load_task(name).Config(), "base")}
+    choices = ", ".join(f"{name} ({able_class.needs})" for name, able_class in able.items())
+    raise UsageError(
+        f"task '{task}'{', chosen by the data,' if guessed else ''} is trained from scratch and cannot use --from {ref}"
+        f"; say with --task what to train: {choices}"
+    )
 
 
 def _absolute_base(entry: str, root: Path) -> str:

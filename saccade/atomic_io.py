@@ -39,8 +39,8 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Replace a small text file atomically."""
-    _save(path, text.encode())
+    """Replace a small text file atomically; names of files in it need not be UTF-8."""
+    _save(path, text.encode("utf-8", "backslashreplace"))
 
 
 def write_sealed(path: Path, value: dict[str, Any]) -> None:

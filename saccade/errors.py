@@ -3,6 +3,9 @@
 LISTED = 20  # names of a suggestion
 # Characters that change the order of the text around them, with which a name can pretend to be another one.
 BIDI_CONTROLS = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+SEPARATORS = "-_. :"  # between the parts of a name
+MAX_SLIPS = 2  # characters of a misspelt name that are wrong
+MIN_RATIO = 0.5  # of the characters of a name that a similar one has
 
 
 class SaccadeError(Exception):
@@ -48,11 +51,11 @@ class Interrupted(SaccadeError):
 
 def suggest(name: str, choices: list[str]) -> str:
     """Return '; did you mean X?' for a misspelt name, or the list of valid names, of which a long one is cut."""
-    import difflib
-
-    close = difflib.get_close_matches(name, choices, n=1)
+    close = _closest(name, choices)
     if close:
-        return f"; did you mean '{close[0]}'?"
+        return f"; did you mean '{close}'?"
+    group = name[: name.rfind(".") + 1]
+    choices = [choice for choice in choices if choice.startswith(group)] or choices
     more = f" and {len(choices) - LISTED} more" if len(choices) > LISTED else ""
     return f"; available: {', '.join(choices[:LISTED])}{more}" if choices else ""
 
@@ -77,3 +80,30 @@ def _is_control(character: str) -> bool:
 
 def _escape(character: str) -> str:
     return ascii(character)[1:-1]
+
+
+def _closest(name: str, choices: list[str]) -> str:
+    """Return the most similar choice; one that the name extends, as 'gpt2-small' does 'gpt2', is the closest."""
+    import difflib
+
+    group = name[: name.rfind(".") + 1]
+
+    def is_similar(choice: str) -> bool:
+        # The name of a group says nothing: data.tokenizer is not close to data.header.
+        tails = (name[len(group) :], choice[len(group) :]) if choice.startswith(group) else (name, choice)
+        return difflib.SequenceMatcher(None, *tails).ratio() >= MIN_RATIO
+
+    extended = [choice for choice in choices if any(name.startswith(choice + separator) for separator in SEPARATORS)]
+    close = next(filter(is_similar, difflib.get_close_matches(name, choices, n=LISTED)), "")
+    # A slip in the last part is more likely than another last part: model.dmi is model.dim, not model.
+    if close and (not extended or _edits(name, close) <= MAX_SLIPS):
+        return close
+    return max(extended, key=len, default="")
+
+
+def _edits(name: str, other: str) -> int:
+    """Return how many characters of the longer of two names have no counterpart in the other one."""
+    import difflib
+
+    matcher = difflib.SequenceMatcher(None, name, other, autojunk=False)
+    return max(len(name), len(other)) - sum(block.size for block in matcher.get_matching_blocks())

@@ -29,6 +29,7 @@ from saccade.cli.printing import show_run
 @click.option("--device", help="auto, cpu, cuda or mps.")
 @click.option("--valid", type=click.Path(), help="Validation data file; default: a tenth of the data.")
 @click.option("--encoding", help="Character encoding of the files, if not UTF-8.")
+@click.option("--header", type=click.Choice(["yes", "no"]), help="Whether the first row of a table names its columns.")
 @click.option("--text-column", help="Column of a table that holds the text.")
 @click.option("--second-column", help="Column of a table that holds the second text of a pair.")
 @click.option("--label-column", help="Column of a table that holds the label or the number.")

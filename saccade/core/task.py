@@ -34,6 +34,8 @@ class Task(abc.ABC):
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = MappingProxyType({})
     """named settings, as JSON of `Config`"""
     summary: ClassVar[str]
+    needs: ClassVar[str] = ""
+    """what the data are, in a few words"""
     unit: ClassVar[str] = "tokens"
     """what `Batch.units` counts"""
     continues: bool = False

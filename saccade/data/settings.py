@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from saccade.data.splitting import SplitSettings
-from saccade.data.tables.files import find
+from saccade.data.tables.files import find, skipped_notes
 from saccade.data.tables.sniffing import DataFile, sniff
+
+Header = Literal["auto", "yes", "no"]
+HEADERS: dict[str, bool | None] = {"auto": None, "yes": True, "no": False}
+"""what `sniff` is told for each setting of a header"""
 
 
 @dataclass(frozen=True)
@@ -34,14 +39,21 @@ class TextSettings(ValidationSplit):
     """column of a table that holds the text; without it the usual names are tried"""
     encoding: str = ""
     """encoding of the files, if not UTF-8"""
+    header: Header = "auto"
+    """whether the first row of a table names its columns; auto: decided by the rows"""
 
     def find(self, data: Path) -> tuple[list[DataFile], list[DataFile] | None]:
         """Return the files of the training path and of the validation path."""
         return self._sniff(data), self._sniff(Path(self.valid)) if self.valid else None
+
+    def notes(self, data: Path) -> list[str]:
+        """Return notes for the user on files of a folder that are not read."""
+        return skipped_notes(data, self.encoding or None)
 
     def split(self) -> SplitSettings:
         """Return how the validation data are chosen."""
         return SplitSettings(fraction=self.valid_fraction, column=self.text_column or None)
 
     def _sniff(self, path: Path) -> list[DataFile]:
-        return [sniff(file, encoding=self.encoding or None) for file in find(path)]
+        encoding = self.encoding or None
+        return [sniff(file, encoding=encoding, header=HEADERS[self.header]) for file in find(path, encoding)]

@@ -47,6 +47,12 @@ class TokenRows:
         """Tokens of each row: (N,)."""
         return self.ends - self.starts
 
+    def count(self, token: int) -> NDArray[np.int64]:
+        """Return how often a token is in each row: (N,)."""
+        before = np.concatenate([[0], np.cumsum(self.ids == token)])
+        counts: NDArray[np.int64] = before[self.ends] - before[self.starts]
+        return counts
+
     def take(self, rows: Rows) -> TokenRows:
         """Return some of the rows; the tokens are not copied."""
         chosen = np.asarray(rows, dtype=np.int64)

@@ -13,7 +13,8 @@ from saccade.data.text.tokenizers import Tokenizer
 from saccade.data.texts import TextColumn, Texts
 from saccade.data.token_rows import TokenArray, TokenRows
 
-BLOCK = 4096  # texts tokenized at once
+BLOCK = 4096  # texts tokenized at once,
+BYTES = 1 << 20  # unless they have more bytes: the library needs a hundred times as much memory
 
 Spans = NDArray[np.int32]
 
@@ -65,12 +66,21 @@ def tokenize(
     return tokens if texts.rows is None else tokens.take(texts.rows)
 
 
+def _blocks(column: TextColumn, count: int) -> Iterator[tuple[int, int]]:
+    """Yield the first and the end of ranges of texts: at most `count`, and of more than one text at most `BYTES`."""
+    first = 0
+    while first < len(column):
+        fitting = int(np.searchsorted(column.offsets, column.offsets[first] + BYTES, side="right")) - 1
+        last = min(first + count, max(first + 1, fitting))
+        yield first, last
+        first = last
+
+
 def _encoded(
     column: TextColumn, tokenizer: Tokenizer, spaced: bool, progress: Progress
 ) -> Iterator[list[NDArray[np.uint32]]]:
     """Yield the tokens of all texts of a column, block by block."""
-    for first in range(0, len(column), BLOCK):
-        last = min(first + BLOCK, len(column))
+    for first, last in _blocks(column, BLOCK):
         texts = [column.text(row) for row in range(first, last)]
         yield tokenizer.encode_arrays([f" {text}" for text in texts] if spaced else texts)
         progress(last / len(column))
@@ -106,7 +116,6 @@ def _encoded_with_offsets(
     column: TextColumn, tokenizer: Tokenizer, progress: Progress
 ) -> Iterator[tuple[list[int], Sequence[tuple[int, int]]]]:
     """Yield the tokens of all texts of a column with the characters they cover."""
-    for first in range(0, len(column), BLOCK // 8):
-        last = min(first + BLOCK // 8, len(column))
+    for first, last in _blocks(column, BLOCK // 8):
         yield from tokenizer.encode_with_offsets([column.text(row) for row in range(first, last)])
         progress(last / len(column))

@@ -143,7 +143,7 @@ def compare_layers(
     progress: Progress = ignore_progress,
 ) -> list[LayerScore]:
     """Train a linear classifier over each choice of layers of the frozen encoder on a labelled file; the best first."""
-    task = task or ("tagging" if guess_task(data) == "tagging" else "text_classification")
+    task = task or ("tagging" if guess_task(data, overrides) == "tagging" else "text_classification")
     splits = [_examples(encoder, task, data, split, list(overrides)) for split in (Split.TRAIN, Split.VALID)]
     scores: list[LayerScore] = []
     for number, layers in enumerate(LAYERS, 1):

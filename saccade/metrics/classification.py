@@ -1,5 +1,6 @@
 """Metrics of classification and regression: accuracy, F1, confusion matrices and correlations."""
 
+import re
 from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass
 
@@ -10,6 +11,18 @@ from saccade import __version__
 from saccade.metrics.generation import Counts, Score
 
 Numbers = NDArray[np.float64]
+
+# Names of the positive and the negative class of two, in lower case without spaces and hyphens.
+POSITIVE = {
+    *("yes", "true", "positive", "pos", "correct", "relevant", "present", "match", "duplicate", "paraphrase"),
+    *("equivalent", "entailment", "acceptable", "spam", "phishing", "fraud", "fake", "toxic", "hate", "hateful"),
+    *("abusive", "offensive", "offense", "off", "sarcastic", "sarcasm", "irony", "ironic", "subjective"),
+}
+NEGATIVE = {
+    *("no", "false", "negative", "neg", "none", "neither", "absent", "ham", "legit", "legitimate", "normal", "neutral"),
+    *("clean", "benign", "other", "rest", "real", "objective", "not"),
+}
+NEGATIONS = ("not", "non", "no", "un", "in", "ir", "dis", "anti")
 
 
 @dataclass(frozen=True)
@@ -39,9 +52,26 @@ class LabelScores:
         return Score(value, f"F1|average:macro|version:saccade-{__version__}")
 
     def of(self, label: str) -> Score:
-        """Return the F1 of one label, 0 to 100."""
+        """Return the F1 of one label, the positive class, 0 to 100."""
         counts = self.by_label.get(label, Counts(0, 0, 0))
-        return Score(counts.f1, f"F1|label:{label}|version:saccade-{__version__}")
+        return Score(counts.f1, f"F1|positive:{label}|version:saccade-{__version__}")
+
+
+def positive_label(labels: Sequence[str]) -> str:
+    """Return the positive class of two labels by their names, or of two numbers the larger one; empty if unclear."""
+    first, second = labels
+    if _is_number(first) and _is_number(second):
+        return max(labels, key=float)
+    plain = {label: re.sub(r"[\s_-]+", "", label.lower()) for label in labels}
+    positive = [label for label in labels if plain[label] in POSITIVE]
+    negative = [
+        label
+        for label, other in ((first, second), (second, first))
+        if plain[label] in NEGATIVE or any(plain[label] == prefix + plain[other] for prefix in NEGATIONS)
+    ]
+    if len(negative) == 1:
+        return second if negative[0] == first else first
+    return positive[0] if len(positive) == 1 and not negative else ""
 
 
 def accuracy(predictions: Sequence[Hashable], references: Sequence[Hashable]) -> Score:
@@ -92,6 +122,14 @@ def spearman(predictions: Sequence[float], references: Sequence[float]) -> Score
     """Spearman rank correlation, -100 to 100; equal numbers share their mean rank."""
     predicted, expected = map(_ranks, _numbers(predictions, references))
     return Score(100 * _correlation(predicted, expected), f"spearman|ties:mean|version:saccade-{__version__}")
+
+
+def _is_number(label: str) -> bool:
+    try:
+        float(label)
+    except ValueError:
+        return False
+    return True
 
 
 def _check(predictions: Sequence[object], references: Sequence[object]) -> None:

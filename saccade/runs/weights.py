@@ -57,7 +57,7 @@ def _check_tensor(value: Tensor, shape: torch.Size, dtype: torch.dtype, name: st
 def _check_finite(value: Tensor, name: str) -> None:
     if not is_finite(value):
         raise ModelFileError(
-            f"{name} must hold finite numbers, but does not; choose another checkpoint with --checkpoint, or train again"
+            f"{name} must hold finite numbers, but does not; choose another checkpoint with --checkpoint"
         )
 
 

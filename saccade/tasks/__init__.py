@@ -2,24 +2,29 @@
 
 import importlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
 from saccade.core.task import Task
 from saccade.data.formats.chats import is_chat_log
+from saccade.data.formats.documents import text_column
+from saccade.data.formats.labelled_files import starts_with_labels
 from saccade.data.formats.pair_files import COLUMN_NAMES, find_pairs
 from saccade.data.formats.squad import is_squad
-from saccade.data.formats.tagged import is_tagged
+from saccade.data.formats.tagged import is_tagged, looks_tagged
+from saccade.data.settings import HEADERS
 from saccade.data.tables.columns import label_kind
 from saccade.data.tables.files import find
-from saccade.data.tables.problems import Problems
-from saccade.data.tables.rows import rows
+from saccade.data.tables.problems import BadRows, Problems
+from saccade.data.tables.rows import UnclearHeader, rows
 from saccade.data.tables.sniffing import DataFile, sniff
 from saccade.errors import DataError, UsageError, suggest
 
 TASK_OF_LABELS = {"classes": "text_classification", "numbers": "regression", "": "language_model"}
 LANGUAGE = re.compile(r"[a-z]{2,3}([-_][a-z]+)?")  # a column called en or zh-hans
+SNIFFED = 10  # files of a folder whose contents are looked at
 SAMPLE = 200  # rows that decide whether a table has parallel texts
 
 
@@ -49,36 +54,68 @@ def load_task(name: str) -> type[Task]:
 
 def guess_task(data: Path, overrides: Sequence[str] = ()) -> str:
     """Return the name of a task that suits the data, by file names, columns, contents and overrides."""
-    if any(override.startswith("data.target=") for override in overrides):
+    pairs = (override.partition("=") for override in overrides if override.startswith("data."))
+    settings = {name.removeprefix("data."): value for name, _, value in pairs}
+    encoding = settings.get("encoding") or None
+    if settings.get("target"):
         return "translation"
     if is_tagged(data):
         return "tagging"
-    path = find(data)[0]
-    if is_squad(path):
+    paths = find(data, encoding)
+    if is_squad(paths[0], encoding):
         return "question_answering"
-    file = sniff(path)
-    pairs = (override.removeprefix("data.").partition("=") for override in overrides)
-    settings = {name: value for name, _, value in pairs}
+    header = HEADERS.get(settings.get("header", "auto"))
+    file = sniff(paths[0], encoding=encoding, header=header)
+    if any(looks_tagged(sniff(path, encoding=encoding)) for path in paths[:SNIFFED]):
+        return "tagging"
+    if file.format == "text":
+        return "text_classification" if starts_with_labels(file) else "language_model"
+    return _guess_table_task(data, file, settings)
+
+
+def _guess_table_task(data: Path, file: DataFile, settings: Mapping[str, str]) -> str:
+    """Return the task that suits a table; one that could be several things is refused with the question which."""
     text, second, label = (settings.get(f"{name}_column", "") for name in ("text", "second", "label"))
-    if file.format == "text" or (text and not label) or (not label and is_chat_log(file)):
+    if (text and not label and not second) or (not label and is_chat_log(file)):
         return "language_model"
     labels = label_kind(file, text=text, second=second, label=label)
     if label:
         return TASK_OF_LABELS[labels or "classes"]
-    if (labels == "numbers" and not file.columns) or not _is_parallel(data, file):
-        return TASK_OF_LABELS[labels]
-    return "translation"
+    if not (labels == "numbers" and not file.columns) and _is_parallel(data, file, settings):
+        return "translation"
+    if not labels:
+        _check_text_column(file)
+    return TASK_OF_LABELS[labels]
 
 
-def _is_parallel(data: Path, file: DataFile) -> bool:
-    """Whether a table has two text columns with common names, or consists of two text columns."""
+def _check_text_column(file: DataFile) -> None:
+    """Ask which columns are meant, where none is sure to be a label and none to be the text of a language model."""
     try:
-        columns = find_pairs(data).columns
+        text_column(file)
+    except UnclearHeader:
+        raise
+    except BadRows as error:
+        (problem,) = error.problems
+        step = (
+            "name them: --text-column NAME and --label-column NAME to classify or to predict numbers, --source NAME "
+            "and --target NAME to translate, or --text-column NAME alone for a language model"
+        )
+        raise BadRows([replace(problem, next_step=step)]) from error
+
+
+def _is_parallel(data: Path, file: DataFile, settings: Mapping[str, str]) -> bool:
+    """Whether a table has two text columns with common names, or consists of two text columns."""
+    source, target, encoding = (settings.get(name, "") for name in ("source", "target", "encoding"))
+    header = HEADERS.get(settings.get("header", "auto"))
+    try:
+        columns = find_pairs(data, source=source, target=target, encoding=encoding or None, header=header).columns
+    except UnclearHeader:
+        raise
     except DataError:
         return False
     names = tuple(name.lower() for name in columns)
     languages = len(file.columns) == 2 and all(LANGUAGE.fullmatch(name) for name in names)
-    if file.columns and names not in COLUMN_NAMES and not languages:
+    if file.columns and not source and names not in COLUMN_NAMES and not languages:
         return False
     sample = [row.values for row in islice(rows(file, columns, problems=Problems()), SAMPLE)]
     texts = all(len(set(side)) > len(side) / 2 for side in zip(*sample, strict=True))  # a column of labels repeats

@@ -189,7 +189,8 @@ class Task(CoreTask):
         tokenizer.save(assets / "tokenizer.json")
         notes = [file.describe() for file in all_files[:3]]
         notes += [f"… {len(all_files)} files in all"] if len(all_files) > 3 else []
-        notes += [note for file in all_files for note in file.notes]
+        notes += dict.fromkeys(note for file in all_files for note in file.notes)
+        notes += config.data.notes(data)
         if corpus.layout:
             chat.save_template(assets)
             learned = "every token" if config.data.chat_loss == "all" else "what the assistant says"

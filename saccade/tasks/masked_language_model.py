@@ -147,6 +147,7 @@ class Task(EncoderTask):
         name: {"model": shape} for name, shape in presets.BERT.items()
     }
     summary: ClassVar[str] = "predict masked tokens of any text, and whether one text follows another (BERT)"
+    needs: ClassVar[str] = "plain text"
     inputs = (
         Text("text", help="a text with [MASK] where a token is to be filled in"),
         Text("second", optional=True, help="a second text: does it follow the first?"),
@@ -182,7 +183,7 @@ class Task(EncoderTask):
         files, valid = config.data.find(data)
         corpus = read_corpus(files, valid, config.data.split(), progress=progress)
         notes = cls.write_encoder(config, corpus.texts("train"), assets, base)
-        return [*(file.describe() for file in files[:3]), *notes]
+        return [*(file.describe() for file in files[:3]), *config.data.notes(data), *notes]
 
     def load_data(self, data: Path, *, eval_only: bool = False, progress: Progress = ignore_progress) -> list[str]:
         files, valid = self.config.data.find(data)

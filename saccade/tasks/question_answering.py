@@ -25,6 +25,7 @@ from saccade.data.fingerprints import fingerprint
 from saccade.data.formats.squad import Question, Questions, Squad, read_squad
 from saccade.data.settings import ValidationSplit
 from saccade.data.splitting import SplitSettings
+from saccade.data.tables.encodings import check_encoding
 from saccade.data.text.tokenizers import Tokenizer
 from saccade.data.windows import Window, cut_windows, question_room
 from saccade.errors import UsageError
@@ -51,6 +52,13 @@ PRETRAINED_LENGTH, PRETRAINED_STRIDE = 384, 128  # of a pretrained network, as i
 @dataclass(frozen=True)
 class QuestionSettings(ValidationSplit):
     """Questions as JSON in the format of SQuAD 1.1 or 2.0."""
+
+    encoding: str = ""
+    """encoding of the files, if not UTF-8"""
+
+    def read(self, path: Path, progress: Progress = ignore_progress) -> Squad:
+        """Return the questions of a file."""
+        return read_squad(path, encoding=check_encoding(self.encoding or "utf-8"), progress=progress)
 
 
 @dataclass(frozen=True)
@@ -110,6 +118,7 @@ class Task(EncoderTask):
     Config: ClassVar[type[Any]] = QuestionAnsweringConfig
     Options: ClassVar[type[Any]] = QuestionAnsweringOptions
     summary: ClassVar[str] = "find the span of a context that answers a question"
+    needs: ClassVar[str] = "a SQuAD file"
     inputs = (Text("question"), Text("context"))
     metric = Metric("f1", True, "%")
 
@@ -124,17 +133,17 @@ class Task(EncoderTask):
     def prepare(
         cls, config: Any, data: Path, assets: Path, *, base: Base = None, progress: Progress = ignore_progress
     ) -> list[str]:
-        squad = read_squad(data, progress=progress)
+        squad = config.data.read(data, progress)
         train = squad if config.data.valid else squad.split(SplitSettings(fraction=config.data.valid_fraction))[0]
         contexts = dict.fromkeys(question.context for question in train.questions)
         return [*squad.notes(), *cls.write_encoder(config, contexts, assets, base)]
 
     def load_data(self, data: Path, *, eval_only: bool = False, progress: Progress = ignore_progress) -> list[str]:
-        settings, squad = self.config.data, read_squad(data, progress=progress)
+        settings, squad = self.config.data, self.config.data.read(data, progress)
         if eval_only:
             self.splits = {Split.VALID: squad}
         elif settings.valid:
-            self.splits = {Split.TRAIN: squad, Split.VALID: read_squad(Path(settings.valid))}
+            self.splits = {Split.TRAIN: squad, Split.VALID: settings.read(Path(settings.valid))}
         else:
             train, valid = squad.split(SplitSettings(fraction=settings.valid_fraction))
             self.splits = {Split.TRAIN: train, Split.VALID: valid}

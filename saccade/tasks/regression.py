@@ -39,6 +39,7 @@ class Task(LabelledTask):
 
     Config: ClassVar[type[Any]] = RegressionConfig
     summary: ClassVar[str] = "predict a number for a text or a pair of texts"
+    needs: ClassVar[str] = "texts with numbers"
     metric = Metric("spearman", True, "%")
     numeric = True
 

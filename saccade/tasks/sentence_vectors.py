@@ -23,6 +23,7 @@ from saccade.core.source import Split
 from saccade.data.formats.labelled import Labelled, LabelSet
 from saccade.data.formats.pair_files import PairFiles, find_pairs
 from saccade.data.formats.pairs import empty_note, read_pairs
+from saccade.data.settings import HEADERS
 from saccade.data.tables.numbers import is_number
 from saccade.errors import DataError, UsageError
 from saccade.metrics import classification
@@ -73,6 +74,7 @@ class Task(LabelledTask):
     Config: ClassVar[type[Any]] = SentenceVectorsConfig
     Options: ClassVar[type[Any]] = SentenceVectorsOptions
     summary: ClassVar[str] = "encode a text as a vector, learned from pairs of texts with similarities or without"
+    needs: ClassVar[str] = "pairs of texts"
     metric = Metric("spearman", True, "%")
     numeric = True
     separate = True
@@ -137,7 +139,13 @@ class Task(LabelledTask):
         """Return two columns or two files of lines; of more columns the named ones, if no other has numbers."""
         source, target = settings.text_column, settings.second_column
         try:
-            files = find_pairs(path, source=source, target=target, encoding=settings.encoding or None)
+            files = find_pairs(
+                path,
+                source=source,
+                target=target,
+                encoding=settings.encoding or None,
+                header=HEADERS[settings.header],
+            )
         except DataError:  # a table with numbers, or reading it as one reports the error
             return None
         if not files.ignored:

@@ -101,6 +101,7 @@ class Task(EncoderTask):
 
     Config: ClassVar[type[Any]] = TaggingConfig
     summary: ClassVar[str] = "assign a tag to each word of a sentence, such as named entities"
+    needs: ClassVar[str] = "a CoNLL file"
     inputs = (Text("text"),)
 
     def __init__(

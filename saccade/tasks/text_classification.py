@@ -21,6 +21,7 @@ from saccade.core.prediction import ForwardTrace, Prediction
 from saccade.core.pretrained import Pretrained
 from saccade.core.source import Split
 from saccade.data.formats.labelled import Labelled
+from saccade.errors import UsageError
 from saccade.metrics import classification
 from saccade.models.text.heads import BertForClassification
 from saccade.pretrained.families.heads import Head
@@ -28,6 +29,7 @@ from saccade.tasks._encoder.inputs import EncodedText, check_outputs
 from saccade.tasks._encoder.labelled import LabelledConfig, LabelledTask
 from saccade.tasks._encoder.task import pretrained_length
 
+LISTED_LABELS = 10  # in a message
 TABLE_LABELS = 12  # largest complete confusion matrix; with more labels, number of mistakes listed
 
 
@@ -39,6 +41,8 @@ class ClassificationConfig(LabelledConfig):
     """weights of the labels in the loss; balanced: inversely proportional to their frequency"""
     threshold: float = 0.5
     """for texts with several labels: minimum probability of an assigned label"""
+    positive_label: str = ""
+    """of two labels the one whose F1 is reported; default: by name (1, yes, true, spam, ...), else the rarer one"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -51,11 +55,13 @@ class Task(LabelledTask):
 
     Config: ClassVar[type[Any]] = ClassificationConfig
     summary: ClassVar[str] = "assign a label, or several, to a text or a pair of texts"
+    needs: ClassVar[str] = "texts with labels"
     metric = Metric("accuracy", True, "%")
 
     def __init__(self, config: Any, tokenizer: Any, shape: Any, label_info: Mapping[str, Any]) -> None:
         super().__init__(config, tokenizer, shape, label_info)
         self.labels, self.multi_label = tuple(label_info["labels"]), bool(label_info["multi_label"])
+        self.positive_label = self._positive_label(config.positive_label)
         weights: Sequence[float] = ()
         if config.class_weights == "balanced":
             counts = np.array([label_info["counts"][label] for label in self.labels], dtype=np.float32)
@@ -95,7 +101,7 @@ class Task(LabelledTask):
         by_label = classification.score_labels(predicted, expected)
         scores = {
             "accuracy": classification.accuracy(list(map(frozenset, predicted)), list(map(frozenset, expected))),
-            "f1": by_label.micro if self.multi_label else self._f1(by_label),
+            "f1": self._f1(by_label),
             "macro_f1": by_label.macro,
         }
         tables = []
@@ -107,11 +113,19 @@ class Task(LabelledTask):
         signatures = {name: score.signature for name, score in scores.items()}
         return Evaluation(values, signatures, tables, complete=len(indices) == len(rows))
 
+    def _positive_label(self, given: str) -> str:
+        """Return the label whose F1 is reported: given, by name, or the rarer in the training data; empty: no such."""
+        if given and (len(self.labels) != 2 or given not in self.labels):
+            listed = f"{', '.join(self.labels[:LISTED_LABELS])}{', ...' if len(self.labels) > LISTED_LABELS else ''}"
+            raise UsageError(f"positive_label must be one of two labels, but is '{given}' and the labels are: {listed}")
+        if len(self.labels) != 2 or self.multi_label:
+            return ""
+        rarer = min(self.labels, key=lambda label: int(self.label_info["counts"][label]))
+        return given or classification.positive_label(self.labels) or rarer
+
     def _f1(self, by_label: classification.LabelScores) -> Any:
-        """Return the F1 of the rarer of two labels in the training data, or the micro average of more labels."""
-        if len(self.labels) != 2:
-            return by_label.micro
-        return by_label.of(min(self.labels, key=lambda label: int(self.label_info["counts"][label])))
+        """Return the F1 of the positive one of two labels, or the micro average of more labels."""
+        return by_label.of(self.positive_label) if self.positive_label else by_label.micro
 
     def logits(self, texts: Sequence[EncodedText], progress: Progress = ignore_progress) -> Tensor:
         """Return the logits (N, labels) of encoded texts, in order."""

@@ -25,6 +25,7 @@ from saccade.core.source import Split
 from saccade.data.batching import BucketedBatches, length_groups
 from saccade.data.fingerprints import fingerprint
 from saccade.data.formats.bitext import Bitext, PairBatch, PairReader, collate_pairs, train_tokenizers
+from saccade.data.text.unknown_words import unknown_note
 from saccade.decode.search import Hypothesis, Search
 from saccade.errors import DataError, UsageError
 from saccade.metrics import generation
@@ -106,6 +107,8 @@ class Task(CoreTask):
         return [
             f"pairs: {len(train):,} ({tokens:,} tokens) for training, {len(valid):,} for validation",
             *self.reader.notes(),
+            *self.reader.unknown_notes(train, "training"),
+            *self.reader.unknown_notes(valid, "validation"),
         ]
 
     def source(self, split: Split, seed: int) -> BucketedBatches:
@@ -140,6 +143,7 @@ class Task(CoreTask):
         return Evaluation(
             {**values, "loss": self._mean_loss(pairs, rows), "pairs": len(rows)},
             {name: score.signature for name, score in scores.items()},
+            notes=() if self.reader is None else tuple(self.reader.unknown_notes(pairs, "evaluated")),
             complete=len(rows) == len(pairs) and settings.beam == self.config.search.beam,
         )
 
@@ -168,17 +172,19 @@ class Task(CoreTask):
     def predict(self, inputs: Sequence[Mapping[str, Any]], options: Any) -> Iterator[Prediction]:
         name = self.inputs[0].name
         prefix = self.tokenizers.target.encode(options.prefix) if options.prefix else []
+        notes = unknown_note(self.tokenizers.target, options.target or options.prefix)
         for examples in (inputs[first : first + CHUNK] for first in range(0, len(inputs), CHUNK)):
             sources = self.tokenizers.encode_sources([example[name] for example in examples])
             if options.target:
                 target = self.tokenizers.target.encode(options.target)
                 for example, source in zip(examples, sources, strict=True):
-                    yield self._score_target(example, source, target, options.attention)
+                    scored = self._score_target(example, source, target, options.attention)
+                    yield replace(scored, notes=scored.notes + notes)
                 continue
             hypotheses = self._search(sources, options, prefix)
             for example, source, group in zip(examples, sources, hypotheses, strict=True):
                 best, *others = [self._prediction(example, source, target, options.attention) for target in group]
-                yield replace(best, alternatives=tuple(others))
+                yield replace(best, alternatives=tuple(others), notes=best.notes + notes)
 
     def stream(self, inputs: Mapping[str, Any], options: Any) -> Iterator[GeneratedToken]:
         (source,) = self.tokenizers.encode_sources([inputs[self.inputs[0].name]])
@@ -338,4 +344,5 @@ class Task(CoreTask):
     ) -> Prediction:
         maps, token_scores = self._attention(*trace) if attention else (AttentionMaps(), ())
         alignment = alignment_map(maps, self.analysis.get("alignment", {}))
-        return Prediction(example, output, scores, maps, token_scores, alignment, trace=trace)
+        notes = unknown_note(self.tokenizers.source, example[self.inputs[0].name])
+        return Prediction(example, output, scores, maps, token_scores, alignment, trace=trace, notes=notes)

@@ -103,7 +103,11 @@ def process(workspace: Path, *arguments: str, **environment: str) -> subprocess.
             5,
             r"run folder book\.txt/book-1: Not a directory; choose another",
         ),
-        (["train", "book.txt", "--from", "x"], 2, r"task 'language_model' is trained from scratch .*--from; .*tagging"),
+        (
+            ["train", "book.txt", "--from", "x"],
+            2,
+            r"task 'language_model', chosen by the data, .*--from x; .*tagging",
+        ),
         (["predict", "done", "line", "temperature=0"], 2, r"2 inputs were given, expected at most 1; .* takes prompt"),
         (["predict", "done"], 2, r"prompt must be given, but is not; this model takes prompt"),
         (["predict", "done", "line €"], 3, r"character 6 of the text is '€' \(U\+20AC\)"),

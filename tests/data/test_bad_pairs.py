@@ -82,7 +82,7 @@ BAD_TABLES = [
     (
         "t.tsv",
         b"source\ttarget\na\tcaf\xe9\n",
-        "t.tsv:2:6: byte 0xE9 is not utf-8, expected utf-8 text; set data.encoding=latin-1 or convert with iconv",
+        "t.tsv:2:6: byte 0xE9 is not utf-8, expected utf-8 text; set data.encoding=cp1252 or convert with iconv",
     ),
     (
         "t.tsv",
@@ -166,7 +166,7 @@ BAD_LINES: list[tuple[str | bytes, str | bytes, str]] = [
     (
         "1\n",
         b"caf\xe9\n",
-        "a.de:1:4: byte 0xE9 is not utf-8, expected utf-8 text; set data.encoding=latin-1 or convert with iconv",
+        "a.de:1:4: byte 0xE9 is not utf-8, expected utf-8 text; set data.encoding=cp1252 or convert with iconv",
     ),
     (
         "1\n2\n3\n",

@@ -60,7 +60,7 @@ def test_folders_without_data_or_with_two_formats_are_refused(tmp_path: Path) ->
     with pytest.raises(DataError, match=r"holds nothing, expected \.txt"):
         find(tmp_path)
     write(tmp_path, "a.png", b"x")
-    with pytest.raises(DataError, match="holds 1 other files"):
+    with pytest.raises(DataError, match=r"holds 1 other file \(\.png\), expected"):
         find(tmp_path)
     write(tmp_path, "a.txt", b"x")
     write(tmp_path, "b.csv", b"x")
@@ -124,7 +124,7 @@ def test_a_byte_order_mark_overrides_a_wrong_encoding_with_a_note(tmp_path: Path
 def test_a_given_encoding_is_used(tmp_path: Path) -> None:
     path = write(tmp_path, "old.txt", b"one\ncaf\xe9\n")
     with pytest.raises(
-        BadRows, match=r"old.txt:2:4: byte 0xE9 is not utf-8, expected utf-8 text; set data.encoding=latin-1"
+        BadRows, match=r"old.txt:2:4: byte 0xE9 is not utf-8, expected utf-8 text; set data.encoding=cp1252"
     ):
         sniff(path)
     assert next(documents(sniff(path, encoding="latin-1"))).text == "one\ncafé\n"
@@ -206,12 +206,14 @@ def test_pieces_join_to_exactly_the_text_and_know_their_lines(tmp_path: Path, mo
 
 def test_a_text_without_line_ends_does_not_fill_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(documents_module, "PIECE", 1000)
-    monkeypatch.setattr(documents_module, "MAX_LINE", 4000)
     monkeypatch.setattr("saccade.data.tables.encodings.BLOCK", 1000)
-    text = "x" * 20_500
-    pieces = [piece.text for piece in documents(sniff(write(tmp_path, "a.txt", text)))]
-    assert "".join(pieces) == text
-    assert max(map(len, pieces)) <= 5000
+    for text in ("x" * 20_500, "one line of words and no end " * 700, "x " * 700 + "y" * 5000):
+        pieces = [piece.text for piece in documents(sniff(write(tmp_path, "a.txt", text)))]
+        assert "".join(pieces) == text
+        assert max(map(len, pieces)) <= 2000
+    # Between words a piece ends before a space, so that its tokens are those of the whole text.
+    pieces = [piece.text for piece in documents(sniff(write(tmp_path, "b.txt", "some words " * 700)))]
+    assert all(piece.startswith(" ") for piece in pieces[1:])
 
 
 CELL = st.text(st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="\ufeff") | st.just("\n"), max_size=12)

@@ -1,6 +1,7 @@
 """Labelled rows: texts and labels come back as they were written, found by name or by content, small and real."""
 
 import json
+import os
 from collections import Counter
 from pathlib import Path
 
@@ -82,8 +83,8 @@ def test_given_columns_are_used(tmp_path):
         ("good\ta fine film\nbad\tno good\ngood\twell\n", Columns("2", "1"), ("a fine film", "good")),
         (
             "1\ta man eats\ta man is eating\tyes\n2\ta dog runs\ta cat sleeps\tno\n3\ta boy\tthe child\tyes\n",
-            Columns("3", "4"),
-            ("a man is eating", "yes"),
+            Columns("2", "4", "3"),
+            ("a man eats", "a man is eating", "yes"),
         ),
         (
             "a man eats\ta man is eating\tyes\na dog runs\ta cat sleeps\tno\na boy\tthe child\tyes\n",
@@ -180,6 +181,13 @@ def test_names_of_folders_may_be_the_labels(tmp_path):
     with pytest.raises(DataError) as caught:
         read(tmp_path)
     assert str(caught.value).startswith(f"{bad}:2:8: NUL character U+0000, expected printable text; remove such")
+
+
+def test_a_name_that_is_a_label_must_be_utf_8(tmp_path):
+    for name in (b"r.n\xe9g", b"r.pos"):
+        write(tmp_path, os.fsdecode(name), "one line\n")
+    with pytest.raises(DataError, match=r"the label must be UTF-8, but is 'n.+g', a part of this path; rename it"):
+        find_labelled(tmp_path)
 
 
 def test_labels_that_are_numbers_are_sorted_as_numbers(tmp_path):

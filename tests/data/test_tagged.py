@@ -148,7 +148,7 @@ def test_whatever_a_file_holds_it_is_read_or_refused_in_words(tmp_path_factory, 
 def test_a_byte_of_another_encoding_is_named(tmp_path):
     path = write(tmp_path, "t.conll", "a\tO\nMünchen\tB-LOC\n".encode("latin-1"))
     assert failure(path).startswith(
-        "t.conll:2:2: byte 0xFC is not utf-8, expected utf-8 text; set data.encoding=latin-1"
+        "t.conll:2:2: byte 0xFC is not utf-8, expected utf-8 text; set data.encoding=cp1252"
     )
     assert sentences(path, encoding="latin-1")[0][1] == ("München", "B-LOC")
 

@@ -89,8 +89,32 @@ def test_long_texts_are_cut_where_it_makes_no_difference(parts: list[str]) -> No
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("saccade.data.text.alphabets.PART", 10)
         patch.setattr("saccade.data.text.tokenizers.PART", 10)
+        patch.setattr("saccade.data.text.tokenizers.GROUP", 2)
         assert "".join(split_at_newlines(text)) == text
+        assert "".join(split_at_newlines(text, spaces=True)) == text
         assert BYTES.encode(text) == BYTES._inner.encode(text, add_special_tokens=False).ids
+
+
+def test_a_long_line_is_cut_at_spaces_for_training_and_encoding() -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("saccade.data.text.alphabets.PART", 40)
+        patch.setattr("saccade.data.text.tokenizers.PART", 40)
+        line = TEXT.replace("\n", " ") * 5
+        assert max(map(len, split_at_newlines(line, spaces=True))) < 100
+        assert BYTES.encode(line) == BYTES._inner.encode(line, add_special_tokens=False).ids
+        in_parts = train_tokenizer("bpe", [line], 300)
+    assert in_parts.sha256 == train_tokenizer("bpe", [line], 300).sha256
+
+
+def test_an_added_token_with_a_space_is_not_cut() -> None:
+    library_tokenizer = library.Tokenizer.from_str(BYTES._inner.to_str())
+    library_tokenizer.add_tokens([library.AddedToken("of it", normalized=False)])
+    tokenizer = Tokenizer(library_tokenizer)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("saccade.data.text.alphabets.PART", 10)
+        patch.setattr("saccade.data.text.tokenizers.PART", 10)
+        text = "some of it and more of it " * 9
+        assert tokenizer.encode(text) == tokenizer._inner.encode(text, add_special_tokens=False).ids
 
 
 @pytest.mark.parametrize("rule", [{"add_prefix_space": True}, {"use_regex": False}])

@@ -8,7 +8,7 @@ from scipy import stats
 from sklearn import metrics as sklearn
 
 from saccade import __version__
-from saccade.metrics.classification import accuracy, confusion, pearson, score_labels, spearman
+from saccade.metrics.classification import accuracy, confusion, pearson, positive_label, score_labels, spearman
 from saccade.metrics.generation import Counts
 
 ROWS = st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from("abc")), min_size=1, max_size=30)
@@ -107,3 +107,29 @@ def test_what_cannot_be_scored_is_refused(call, message):
     with pytest.raises(ValueError) as caught:
         call()
     assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(
+    "labels, positive",
+    [
+        (("0", "1"), "1"),
+        (("-1", "1"), "1"),
+        (("1", "2"), "2"),
+        (("1.0", "0.0"), "1.0"),
+        (("No", "Yes"), "Yes"),
+        (("negative", "positive"), "positive"),
+        (("ham", "spam"), "spam"),
+        (("spam", "not spam"), "spam"),
+        (("not_entailment", "entailment"), "entailment"),
+        (("unacceptable", "acceptable"), "acceptable"),
+        (("OFF", "NOT"), "OFF"),
+        (("real", "fake"), "fake"),
+        (("tumour", "none"), "tumour"),
+        (("cat", "dog"), ""),
+        (("yes", "true"), ""),
+        (("no", "none"), ""),
+    ],
+)
+def test_the_positive_class_is_known_by_its_name(labels, positive):
+    assert positive_label(labels) == positive
+    assert positive_label(labels[::-1]) == positive

@@ -2,6 +2,8 @@
 
 python tests/reliability/broken_files.py             every file through the command
 python tests/reliability/broken_files.py --reader    through the reading functions alone, without a model
+
+Large files that are something else than they seem must be answered in five seconds; their times are printed.
 """
 
 import argparse
@@ -15,6 +17,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import time
 import zipfile
 import zlib
 from collections.abc import Callable
@@ -24,7 +27,10 @@ from pathlib import Path
 SUBPROCESSES = 8  # of the files, how many go through a process of their own: it is slow, and the code is the same
 Outcome = tuple[int, str]
 GOOD = [f"line {number} of a text with enough words to learn from" for number in range(1, 60)]
-NEWLINE = b"\n"
+NEWLINE, ZERO = b"\n", b"\0"
+BLOCK = 1 << 20  # bytes written at once
+SECONDS = 5.0  # within which every file must be answered
+LARGE = 24 << 20  # bytes of a large file
 TEXT = ("\n".join(GOOD) + "\n").encode()
 
 
@@ -36,6 +42,21 @@ class Broken:
     content: bytes
     place: str
     expected: str
+    filler: bytes = b""
+    """what follows the content, again and again"""
+    size: int = 0
+    """bytes of the file with its filler"""
+
+    def write(self, path: Path) -> None:
+        """Write the file; zero bytes at its end take no space on disk."""
+        with path.open("wb") as stream:
+            stream.write(self.content)
+            if self.filler == ZERO:
+                stream.truncate(self.size)
+            elif self.filler:
+                block = self.filler * (BLOCK // len(self.filler))
+                while stream.tell() < self.size:
+                    stream.write(block)
 
 
 def table(rows: list[str], header: str = "text,label") -> bytes:
@@ -165,7 +186,7 @@ def emptiness() -> list[Broken]:
 
 def tables() -> list[Broken]:
     """Tables with bad rows, quotes and headers."""
-    long_field = '"' + "x" * (1 << 24) + "x\n"
+    long_field = '"' + "x" * (1 << 23) + "x\n"
     return [
         Broken("wide.csv", table(["one,two,three"]), ":4", "3 columns, expected 2 (text, label)"),
         Broken("narrow.csv", table(["only one"]), ":4", "1 column, expected 2 (text, label)"),
@@ -175,7 +196,7 @@ def tables() -> list[Broken]:
         Broken("open-second.csv", table(['x,"never closed', "more,0"]), ":4:3", "never closed"),
         Broken("after-quote.csv", table(['"closed" early,1']), ":4:9", "' ' after the closing quote"),
         Broken("stray-quote.csv", table(['"opens,1', "middle,0", 'end" x,1']), ":4:1", "at line 6, column 5"),
-        Broken("long-field.csv", table([long_field]), ":4:1", "not closed within 16,777,216 characters"),
+        Broken("long-field.csv", table([long_field]), ":4:1", "not closed within 8,388,608 characters"),
         Broken("twice.csv", table([], "text,text"), ":1", "two columns are called 'text'"),
         Broken("no-text.csv", b"price,colour\n1,red\n2,green\n", ":1", "expected one of: price, colour"),
         Broken("page.csv", b"<!DOCTYPE html><html><body>404</body></html>", ":1:1", "looks like a web page"),
@@ -185,7 +206,7 @@ def tables() -> list[Broken]:
 
 def json_lines() -> list[Broken]:
     """JSON lines that are not objects with a text."""
-    huge = '{"text": "' + "x" * (1 << 24) + "x" * (1 << 20)
+    huge = '{"text": "' + "x" * (1 << 23) + "x" * (1 << 20)
     return [
         Broken("comma.jsonl", objects(['{"text": "a",}']), ":3:", "invalid JSON"),
         Broken("cut.jsonl", objects(['{"text": "a']), ":3:10", "Unterminated string"),
@@ -202,7 +223,7 @@ def json_lines() -> list[Broken]:
         Broken("deep.jsonl", objects(["[" * 100_000]), ":3:1", "JSON nested too deeply"),
         Broken("whole.json", json.dumps([{"text": "a"}], indent=1).encode(), ":1:1", "one JSON document"),
         Broken("pretty.jsonl", json.dumps([{"text": "a"}], indent=1).encode(), ":1:2", "invalid JSON"),
-        Broken("long-line.jsonl", huge.encode(), ":1", "a line of more than 16,777,216 characters"),
+        Broken("long-line.jsonl", huge.encode(), ":1", "a line of more than 8,388,608 characters"),
     ]
 
 
@@ -232,6 +253,29 @@ def foreign() -> list[Broken]:
     ]
 
 
+def large() -> list[Broken]:
+    """Large files that are wrong all over, or that have no line ends."""
+    long_line, size = "a line of more than 8,388,608 characters, expected shorter rows; check that rows end", LARGE
+    header, zeros = b"text,label\n", 3 * LARGE
+    return [
+        Broken("zeros.txt", ZERO, ":1:1", "4,096 of the first 4,096 bytes are zero, expected text; name", ZERO, zeros),
+        Broken("zeros.csv", ZERO, ":1:1", "4,096 of the first 4,096 bytes are zero, expected text; name", ZERO, zeros),
+        Broken("zeros.txt.gz", packed(ZERO * size), ":1:1", "4,096 of the first 4,096 bytes are zero, expected"),
+        Broken("late-zeros.txt", TEXT * 20, ":1181:1", "more, where reading stopped next: remove such", ZERO, zeros),
+        Broken("late-zeros.csv", table(["x,1"] * 999), ":1003", long_line, ZERO, zeros),
+        Broken("bells.txt", TEXT * 20, ":1181:1", "control character U+0007, expected printable", b"\x07", size),
+        Broken("nul-rows.csv", header, ":2:13", "and 980 more, where reading stopped", b"a good text \0,1\n", size),
+        Broken("wide-rows.csv", header, ":2", "and 980 more, where reading stopped next: quote", b"a b,1,2\n", size),
+        Broken("objects.jsonl", b'{"text": "a"}\n', ":2:2", "and 980 more, where reading stopped", b"{\n", size),
+        Broken("numbers.jsonl", b'{"text": "a"}\n', ":2:2", "980 more, where reading stopped", b'{"text": 1}\n', size),
+        Broken("one-line.csv", header, ":2", long_line, b"x", size),
+        Broken("one-line.jsonl", b'{"text": "', ":1", long_line, "wörter ".encode(), size),
+        Broken("open-quote.csv", header + b'"', ":2:1", "not closed within 8,388,608 characters", b"a b,1\n", size),
+        Broken("blank.txt", b"", ":1", "nothing but white space", NEWLINE, size),
+        Broken("spaces.txt", b"", ":1", "nothing but white space in 1 line", b" ", size),
+    ]
+
+
 def every_file() -> list[Broken]:
     """All broken files."""
     return [*encodings(), *characters(), *emptiness(), *tables(), *json_lines(), *foreign()]
@@ -243,8 +287,10 @@ def run_reader(path: Path, runs: Path) -> Outcome:
     from saccade.data.tables.files import find
     from saccade.data.tables.sniffing import sniff
     from saccade.errors import SaccadeError
+    from saccade.tasks import guess_task
 
     try:
+        guess_task(path)
         for file in find(path):
             for _ in documents(sniff(file)):
                 pass
@@ -300,12 +346,31 @@ def check_all(run: Callable[[Path, Path], Outcome], processes: int = 0) -> tuple
         for index, broken in enumerate(files):
             path = Path(folder) / f"{index:03}" / broken.name
             path.parent.mkdir()
-            path.write_bytes(broken.content)
+            broken.write(path)
             apart = processes and index % step == 0
             wrong = failure(broken, path, (run_process if apart else run)(path, Path(folder) / "runs"))
             if wrong is not None:
                 failures.append(f"{broken.name}: {wrong}")
     return len(files) - len(failures), len(files), failures
+
+
+def check_large(run: Callable[[Path, Path], Outcome]) -> tuple[list[tuple[str, float]], list[str]]:
+    """Run every large file; the seconds that each took, and the failures."""
+    times, failures = [], []
+    with tempfile.TemporaryDirectory() as folder:
+        for broken in large():
+            path = Path(folder) / broken.name
+            broken.write(path)
+            start = time.perf_counter()
+            outcome = run(path, Path(folder) / "runs")
+            times.append((broken.name, time.perf_counter() - start))
+            wrong = failure(broken, path, outcome)
+            if wrong is None and times[-1][1] > SECONDS:
+                wrong = f"took {times[-1][1]:.1f} s, expected at most {SECONDS:g}"
+            if wrong is not None:
+                failures.append(f"{broken.name}: {wrong}")
+            path.unlink()
+    return times, failures
 
 
 def main() -> int:
@@ -314,10 +379,14 @@ def main() -> int:
     parser.add_argument("--reader", action="store_true", help="use the reading functions alone, not the command")
     reader = parser.parse_args().reader
     right, total, failures = check_all(run_reader if reader else run_command, 0 if reader else SUBPROCESSES)
-    for line in failures:
+    times, slow = check_large(run_reader if reader else run_command)
+    for line in [*failures, *slow]:
         print(line)
     print(f"{right}/{total} broken files named with the right line")
-    return 0 if right == total else 1
+    for name, seconds in times:
+        print(f"{name:16}{seconds:6.2f} s")
+    print(f"{len(times) - len(slow)}/{len(times)} large files answered within {SECONDS:g} s")
+    return 0 if right == total and not slow else 1
 
 
 if __name__ == "__main__":

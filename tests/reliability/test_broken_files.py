@@ -7,6 +7,10 @@ from types import ModuleType
 
 import pytest
 
+from saccade.data.formats.documents import PIECE, documents
+from saccade.data.tables.sniffing import sniff
+from saccade.tasks import guess_task
+
 
 @pytest.fixture(scope="module")
 def script() -> ModuleType:
@@ -28,6 +32,22 @@ def test_readers_name_every_line(script: ModuleType) -> None:
     right, total, failures = script.check_all(script.run_reader)
     assert not failures, "\n".join(failures)
     assert right == total
+
+
+def test_large_files_are_answered_within_seconds(script: ModuleType) -> None:
+    times, failures = script.check_large(script.run_reader)
+    print(", ".join(f"{name} {seconds:.2f} s" for name, seconds in times))
+    assert len(times) >= 15
+    assert not failures, "\n".join(failures)
+
+
+def test_a_long_line_is_read_in_small_pieces(script: ModuleType, tmp_path: Path) -> None:
+    path, size = tmp_path / "one-line.txt", script.LARGE
+    script.Broken(path.name, b"", "", "", b"words without any end ", size).write(path)
+    assert guess_task(path) == "language_model"
+    pieces = [len(document.text) for document in documents(sniff(path))]
+    assert sum(pieces) == path.stat().st_size
+    assert max(pieces) <= 2 * PIECE
 
 
 @pytest.mark.slow

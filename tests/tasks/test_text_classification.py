@@ -144,15 +144,40 @@ def test_the_scores_of_fixed_answers(ready, animals, monkeypatch):
     assert set(found.signatures) == {"accuracy", "f1", "macro_f1"}
 
 
-def test_of_two_labels_the_f1_is_that_of_the_rarer_one(ready, pairs, monkeypatch):
-    task = ready("text_classification", pairs)
+@pytest.mark.parametrize(
+    "names, overrides, positive",
+    [
+        (("no", "yes"), [], "yes"),
+        (("1", "0"), [], "1"),  # 0 is more frequent
+        (("0", "1"), [], "1"),  # 0 is rarer
+        (("no", "yes"), ["positive_label=no"], "no"),
+        (("cat", "dog"), [], "cat"),  # the rarer one where the names do not say
+    ],
+)
+def test_of_two_labels_the_f1_is_that_of_the_positive_one(
+    ready, pairs, monkeypatch, tmp_path, names, overrides, positive
+):
+    rare, frequent = names
+    lines = [line.rsplit("\t", 1) for line in pairs.read_text().splitlines()]
+    renamed = [f"{texts}\t{ {'no': rare, 'yes': frequent}.get(label, label) }\n" for texts, label in lines]
+    path = tmp_path / "renamed.tsv"
+    path.write_text("".join(renamed))
+    task = ready("text_classification", path, *overrides)
     expected = [labels[0] for labels in task.splits[Split.VALID].labels]
-    assert {"yes", "no"} == set(expected)
-    logits = torch.tensor([[1.0, 0.0]]).repeat(len(expected), 1)  # always no, which is rare
+    column = task.labels.index(positive)
+    logits = torch.zeros(len(expected), 2)
+    logits[:, column] = 1.0  # always the positive one
     monkeypatch.setattr(task, "logits", lambda *_: logits)
     found = task.evaluate(Split.VALID)
-    assert found["f1"] == pytest.approx(200 * expected.count("no") / (len(expected) + expected.count("no")))
-    assert found.signatures["f1"].startswith("F1|label:no|")
+    assert found["f1"] == pytest.approx(200 * expected.count(positive) / (len(expected) + expected.count(positive)))
+    assert found.signatures["f1"].startswith(f"F1|positive:{positive}|")
+
+
+@pytest.mark.parametrize("file", ["pairs", "animals"])
+def test_a_positive_label_that_is_none_of_two_is_refused(ready, request, file):
+    message = "positive_label must be one of two labels, but is 'maybe' and the labels are: "
+    with pytest.raises(UsageError, match=message):
+        ready("text_classification", request.getfixturevalue(file), "positive_label=maybe")
 
 
 def test_labels_with_at_least_the_threshold_are_assigned(ready, several, monkeypatch):

@@ -495,7 +495,6 @@ def test_it_learns_to_read_numbers_backwards(tmp_path: Path, monkeypatch: pytest
         ("pairs.tsv", ["one\teins", "two\tzwei", "three\tdrei"], "translation"),
         ("pairs.csv", ["source,target", "one,eins", "two,zwei"], "translation"),
         ("pairs.csv", ["en,de", "one,eins", "two,zwei"], "translation"),
-        ("spam.tsv", ["ham\tsee you", "spam\twin", "ham\thello", "ham\tgood bye"], "language_model"),
         ("reviews.csv", ["text,label", "good film,1", "bad film,0"], "text_classification"),
         ("reviews.csv", ["text,label", *(f"film {at},view {at} of it" for at in range(30))], "language_model"),
         ("sms.tsv", [f"{'ham' if at % 3 else 'spam'}\tcall {at}" for at in range(30)], "text_classification"),
@@ -507,11 +506,6 @@ def test_it_learns_to_read_numbers_backwards(tmp_path: Path, monkeypatch: pytest
         ("rows.jsonl", [f'{{"text": "a {at}", "label": {at % 2}}}' for at in range(30)], "text_classification"),
         ("alike.csv", ["sentence1,sentence2,score", "a cat,a dog,2.5", "one,two,3"], "regression"),
         ("alike.csv", [f"a cat {at},a dog {at},{at % 7}.5" for at in range(30)], "regression"),
-        (
-            "alike.csv",
-            ["id,sentence1,sentence2", *(f"{at * 37 % 61},a {at},b {at}" for at in range(30))],
-            "language_model",
-        ),
         ("pairs.csv", ["source,target,score", "one,eins,0.5", "two,zwei,0.7"], "translation"),
         ("numbers.tsv", [f"number {at}\t{at}" for at in range(30)], "translation"),
         ("attributed.tsv", [f"one {at}\teins {at}\tby somebody" for at in range(30)], "translation"),
@@ -521,7 +515,6 @@ def test_it_learns_to_read_numbers_backwards(tmp_path: Path, monkeypatch: pytest
             ['{"version": "v2.0", "data": [{"title": "", "paragraphs": [{"qas": []', "}]}]}"],
             "question_answering",
         ),
-        ("prices.csv", ["price,colour", "1,red", "2,blue"], "language_model"),
         ("book.txt", ["It was", "a dark", "night"], "language_model"),
     ],
 )
@@ -531,10 +524,33 @@ def test_the_task_is_guessed_from_the_file(tmp_path: Path, name: str, rows: list
     assert guess_task(tmp_path / name, ["data.target=x"]) == "translation"
 
 
+@pytest.mark.parametrize(
+    ("rows", "problem"),
+    [
+        (
+            ["ham\tsee you", "spam\twin", "ham\thello", "ham\tgood bye"],
+            "2 columns without names, expected one, or a choice",
+        ),
+        (
+            ["id\tsentence1\tsentence2", *(f"{at * 37 % 61}\ta {at}\tb {at}" for at in range(30))],
+            "no column is called text, .* expected one of: id, sentence1, sentence2",
+        ),
+        (["price\tcolour", "1\tred", "2\tblue"], "no column is called text, .* expected one of: price, colour"),
+    ],
+)
+def test_a_table_that_may_be_anything_is_asked_about(tmp_path: Path, rows: list[str], problem: str) -> None:
+    (tmp_path / "t.tsv").write_text("".join(f"{row}\n" for row in rows))
+    options = (
+        r"--text-column NAME and --label-column NAME .*, --source NAME and --target NAME .*, or --text-column NAME"
+    )
+    with pytest.raises(DataError, match=rf"t\.tsv:1: {problem}; name them: {options} alone for a language model"):
+        guess_task(tmp_path / "t.tsv")
+
+
 def test_the_task_is_guessed_from_column_overrides(tmp_path: Path) -> None:
     path = tmp_path / "table.csv"
     path.write_text("note,mood,other,grade\n" + "".join(f"a {at},m{at % 2},b {at},{at / 4}\n" for at in range(40)))
-    assert guess_task(path) == "language_model"
+    assert guess_task(path) == "text_classification"  # of mood, the only column with classes
     assert guess_task(path, ["data.text_column=note"]) == "language_model"
     assert guess_task(path, ["data.label_column=mood"]) == "text_classification"
     assert guess_task(path, ["data.text_column=note", "data.label_column=mood"]) == "text_classification"

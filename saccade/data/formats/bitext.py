@@ -18,9 +18,11 @@ from saccade.core.callback import Progress, ignore_progress
 from saccade.data.fingerprints import fingerprint
 from saccade.data.formats.pair_files import PairFiles, find_pairs
 from saccade.data.formats.pairs import Pairs, Skipped, empty_note, read_pairs
+from saccade.data.settings import HEADERS, Header
 from saccade.data.tables.counterparts import swap_rule
 from saccade.data.text.alphabets import UNKNOWN
 from saccade.data.text.tokenizers import BEGIN, END, Tokenizer, train_tokenizer
+from saccade.data.text.unknown_words import list_words, unit, unknown_id, unknown_words
 from saccade.data.texts import Texts
 from saccade.data.token_rows import TokenRows
 from saccade.data.tokenization import tokenize
@@ -31,6 +33,7 @@ MAX_HELD_OUT = 2000  # and at most this many pairs, if no fraction is given
 SAMPLE = 20_000  # pairs that decide how to tokenize
 FEW_WORDS = 300  # distinct ones: phonemes, tags, labels
 FEW_CHARACTERS = 512
+UNKNOWN_ROWS = 5  # rows whose unknown words are listed
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,8 @@ class PairSettings:
     """truncate sources with more tokens instead; a target that is too long still skips its pair"""
     encoding: str = ""
     """encoding of the files, if not UTF-8"""
+    header: Header = "auto"
+    """whether the first row of a table names its columns; auto: decided by the rows"""
     alignments: str = ""
     """file with the true word alignment of each validation pair (0-0 1-2), to find the head that aligns words best"""
 
@@ -73,7 +78,13 @@ class PairSettings:
 
     def find(self, data: Path, target: str = "") -> PairFiles:
         """Return the files of pairs; `target` if its name differs from that for the training file."""
-        return find_pairs(data, source=self.source, target=target or self.target, encoding=self.encoding or None)
+        return find_pairs(
+            data,
+            source=self.source,
+            target=target or self.target,
+            encoding=self.encoding or None,
+            header=HEADERS[self.header],
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -242,6 +253,25 @@ class PairReader:
         return Bitext(
             self._truncate(pairs, source), target, pairs.origins.lines, PairTexts(pairs.sources, pairs.targets)
         )
+
+    def unknown_notes(self, pairs: Bitext, part: str) -> list[str]:
+        """Return notes for the user on the words of a part of the data that have no token."""
+        notes = []
+        sides = ("source", self.source, pairs.source), ("target", self.target, pairs.target)
+        for column, (side, tokenizer, rows) in enumerate(sides):
+            unknown = unknown_id(tokenizer)
+            counts = rows.count(unknown) if unknown is not None else np.zeros(1, np.int64)
+            if not counts.any():
+                continue
+            words = [
+                word
+                for row in np.flatnonzero(counts)[:UNKNOWN_ROWS]
+                for word in unknown_words(tokenizer, pairs.texts[int(row)][column])
+            ]
+            total, share = int(counts.sum()), counts.sum() / rows.lengths.sum()
+            what = f"{total:,} of {int(rows.lengths.sum()):,} {unit(tokenizer)} of the {part} {side}s ({share:.1%})"
+            notes.append(f"{what} are unknown, all read as {UNKNOWN}, such as {list_words(list(dict.fromkeys(words)))}")
+        return notes
 
     def encode(self, sources: Sequence[str]) -> list[list[int]]:
         """Return the tokens of some sources, truncated if the settings ask for it."""

@@ -4,14 +4,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from saccade.data.tables.columns import TEXT_COLUMNS
 from saccade.data.tables.encodings import Position, text_blocks
 from saccade.data.tables.problems import BadRows, Problem, Problems
 from saccade.data.tables.progress import BytesRead
-from saccade.data.tables.rows import FORBIDDEN, MAX_LINE, forbidden_problem, rows
+from saccade.data.tables.rows import FORBIDDEN, forbidden_problem, rows
 from saccade.data.tables.sniffing import DataFile
 
-PIECE = 1 << 20  # characters
-TEXT_COLUMNS = ("text", "sentence", "content", "document", "body", "message")
+PIECE = 1 << 20  # characters; a longer line is cut between words, so that its tokens do not fill the memory
+TRIES = 1000  # places that are considered for a cut: there may be a million blank lines
 
 
 @dataclass(frozen=True)
@@ -81,8 +82,8 @@ def _pieces(file: DataFile, collected: Problems, on_bytes: BytesRead | None) -> 
             _note_forbidden(file, block, position, collected)
             has_text = has_text or not block.isspace()
             pending += block
-            cut = safe_cut(pending) if len(pending) >= PIECE else 0
-            if cut:
+            while len(pending) >= PIECE:
+                cut = safe_cut(pending)
                 piece, pending = pending[:cut], pending[cut:]
                 yield Document(piece, line, file.path)
                 line += piece.count("\n")
@@ -109,14 +110,22 @@ def safe_cut(text: str) -> int:
     """Return where to end a piece: after the last single newline between two words, so that the tokens stay the same.
 
     A run of white space is one token to many tokenizers; without such a newline, after the last newline; inside a line
-    only when it is too long to hold. 0: read more first.
+    before its last single space, which belongs to the word after it; at the end of a piece without any.
     """
-    last = text.rfind("\n")
-    position = last
-    while position > len(text) // 2:
-        if position + 1 < len(text) and not text[position + 1].isspace() and not text[position - 1].isspace():
-            return position + 1
-        position = text.rfind("\n", 0, position)
+    last, newline = text.rfind("\n"), _between_words(text, "\n")
     if last >= 0:
-        return last + 1
-    return len(text) if len(text) > MAX_LINE else 0
+        return (newline if newline >= 0 else last) + 1
+    space = _between_words(text, " ")
+    return space if space >= 0 else len(text)
+
+
+def _between_words(text: str, character: str) -> int:
+    """Return where a character is alone between two words, as late as possible in the second half; -1: nowhere."""
+    at = text.rfind(character)
+    for _ in range(TRIES):
+        if at <= len(text) // 2:
+            break
+        if at + 1 < len(text) and not text[at + 1].isspace() and not text[at - 1].isspace():
+            return at
+        at = text.rfind(character, 0, at)
+    return -1

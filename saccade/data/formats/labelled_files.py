@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from saccade.data.tables.columns import Columns, find_columns
-from saccade.data.tables.encodings import explain
+from saccade.data.tables.encodings import explain, text_blocks
 from saccade.data.tables.files import find
 from saccade.data.tables.problems import BadRows, Problem
 from saccade.data.tables.rows import Lines
@@ -37,7 +37,10 @@ class LabelledFiles:
         notes = [file.describe() for file in self.files[:SHOWN]]
         notes += [f"... {len(self.files)} files in total"] if len(self.files) > SHOWN else []
         if self.columns is not None:
-            return notes + self.columns.notes()
+            used = (self.columns.text, self.columns.second, self.columns.label)
+            ignored = [name or "(no name)" for name in self.files[0].columns if not name or name not in used]
+            plural = "" if len(ignored) == 1 else "s"
+            return notes + self.columns.notes() + ([f"ignored: column{plural} {', '.join(ignored)}"] if ignored else [])
         if self.one_text_per_file:
             counts = Counter(self.file_labels)
             return [*notes, "labels by folder: " + ", ".join(f"{label} ({count:,})" for label, count in counts.items())]
@@ -55,12 +58,13 @@ def find_labelled(
     label_column: str = "",
     numbers: bool = False,
     encoding: str | None = None,
+    header: bool | None = None,
 ) -> LabelledFiles:
     """Return the files of a path, with the columns or names that hold text and label.
 
     With `numbers` each label is a number to be predicted, not a class.
     """
-    files = [sniff(file, encoding=encoding) for file in _files(Path(path))]
+    files = [sniff(file, encoding=encoding, header=header) for file in _files(Path(path))]
     plain = [file for file in files if file.format == "text"]
     if plain and len(plain) < len(files):
         table = next(file for file in files if file.format != "text")
@@ -100,14 +104,14 @@ def _find_lines(path: Path, files: Sequence[DataFile], numbers: bool) -> Labelle
     """Return plain text files: lines that start with their labels, or one file or folder per label."""
     if numbers:
         raise DataError(f"{path}: plain text, expected a table with a column of numbers; name a csv, tsv or jsonl file")
-    if all(next((line for line in Lines(file) if line.strip()), "").startswith(LABEL_PREFIX) for file in files):
+    if all(map(starts_with_labels, files)):
         return LabelledFiles(tuple(files))
     folders = [file.path.parent.name for file in files]
     if len(set(folders)) > 1 and not set(folders) <= SPLIT_NAMES:
-        return LabelledFiles(tuple(files), file_labels=tuple(folders), one_text_per_file=True)
+        return LabelledFiles(tuple(files), file_labels=_check_names(files, folders), one_text_per_file=True)
     labels = _labels_by_name([file.path.name for file in files])
     if len(files) > 1 and len(set(folders)) == 1 and not set(labels) <= SPLIT_NAMES:
-        return LabelledFiles(tuple(files), file_labels=tuple(labels))
+        return LabelledFiles(tuple(files), file_labels=_check_names(files, labels))
     uneven = _uneven_row(files[0])
     if uneven is not None:
         raise BadRows([uneven])
@@ -115,6 +119,20 @@ def _find_lines(path: Path, files: Sequence[DataFile], numbers: bool) -> Labelle
         f"a table (csv, tsv, jsonl), lines that start with {LABEL_PREFIX}, or a folder with a file or folder per label"
     )
     raise DataError(f"{files[0].path}:1: plain text without labels, expected {kinds}; name such a file or folder")
+
+
+def _check_names(files: Sequence[DataFile], labels: Sequence[str]) -> tuple[str, ...]:
+    """Return labels that are names of files or folders, which must be UTF-8 to be printed."""
+    for file, label in zip(files, labels, strict=True):
+        if re.search("[\ud800-\udfff]", label):
+            raise DataError(f"{file.path}: the label must be UTF-8, but is '{label}', a part of this path; rename it")
+    return tuple(labels)
+
+
+def starts_with_labels(file: DataFile) -> bool:
+    """Whether the first line with text starts with its label, as in files of fastText."""
+    blocks = text_blocks(file.path, compressed=file.gzip, encoding=file.encoding)
+    return next(blocks, "").lstrip().startswith(LABEL_PREFIX)
 
 
 def _uneven_row(file: DataFile) -> Problem | None:

@@ -10,7 +10,7 @@ from saccade.data.tables.counterparts import counterpart, is_file, name_parts
 from saccade.data.tables.files import find
 from saccade.data.tables.problems import BadRows, Problem, Problems
 from saccade.data.tables.rows import Lines, pick_columns, rows
-from saccade.data.tables.sniffing import DataFile, sniff
+from saccade.data.tables.sniffing import DataFile, sniff, with_named_columns
 from saccade.errors import DataError, UsageError
 
 SHOWN = 3  # files described to the user
@@ -65,20 +65,22 @@ class PairFiles:
         return notes
 
 
-def find_pairs(path: Path, *, source: str = "", target: str = "", encoding: str | None = None) -> PairFiles:
+def find_pairs(
+    path: Path, *, source: str = "", target: str = "", encoding: str | None = None, header: bool | None = None
+) -> PairFiles:
     """Return the files of a path, with the columns or counterparts that hold the two sides of a pair.
 
     In a table `source` and `target` are columns. For plain text `target` is the other file, or the part of its name
     that differs; `source` picks the files of a folder that have it as a part of their name.
     """
-    files = [sniff(file, encoding=encoding) for file in find(path)]
+    files = [sniff(file, encoding=encoding, header=header) for file in find(path)]
     formats = sorted({file.format for file in files})
     if len(formats) > 1:
         examples = ", ".join(f"{file.path.name} is {file.format}" for file in _first_of_each_format(files))
         raise DataError(f"{path}: {examples}, expected files of one format; name the file you mean")
     if formats == ["text"]:
         return _find_lines(files, Path(path).is_dir(), source, target, encoding)
-    tables = [_choose(file, source, target, encoding) for file in files]
+    tables = [_choose(file, source, target) for file in files]
     other = next((table for table in tables if table.columns != tables[0].columns), None)
     if other is not None:
         what = f"source and target are the columns {' and '.join(other.columns)}"
@@ -91,13 +93,10 @@ def _first_of_each_format(files: Sequence[DataFile]) -> list[DataFile]:
     return list({file.format: file for file in reversed(files)}.values())
 
 
-def _choose(file: DataFile, source: str, target: str, encoding: str | None) -> PairFiles:
+def _choose(file: DataFile, source: str, target: str) -> PairFiles:
     """Return one table with its two columns."""
     given = [name for name in (source, target) if name]
-    if file.format != "jsonl" and not file.columns and not all(name.isdecimal() for name in given):
-        headed = sniff(file.path, encoding=encoding, header=True)
-        # The rows did not look as if they had a header, but column names that are given settle it.
-        file = headed if set(given) <= set(headed.columns) else file
+    file = with_named_columns(file, given)
     names = file.columns or _numbered(file)
     if not names:  # reading reports what is wrong with every row
         return PairFiles((file,), (), (source or "source", target or "target"))

@@ -211,14 +211,15 @@ def parse_squad(path: Path, encoding: str) -> list[Question]:
     return questions
 
 
-def is_squad(path: Path) -> bool:
+def is_squad(path: Path, encoding: str | None = None) -> bool:
     """Whether a file is named .json and starts like a SQuAD file."""
     if not path.name.lower().removesuffix(".gz").endswith(".json"):
         return False
     try:
         with path.open("rb") as stream:
             head = stream.read(4)
-        blocks = text_blocks(path, compressed=head[:2] == b"\x1f\x8b", encoding=marked_encoding(head) or "utf-8")
+        codec = marked_encoding(head) or encoding or "utf-8"
+        blocks = text_blocks(path, compressed=head[:2] == b"\x1f\x8b", encoding=codec)
         text = next(iter(blocks), "")
     except (OSError, DataError):  # reading it reports what is wrong
         return False

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import overload
 
@@ -18,7 +19,7 @@ from saccade.data.fingerprints import hash_lines
 from saccade.data.splitting import SplitSettings, hold_out
 from saccade.data.tables.encodings import explain
 from saccade.data.tables.files import find
-from saccade.data.tables.problems import ControlCharacters, Problem, Problems, did_you_mean
+from saccade.data.tables.problems import BadRows, ControlCharacters, Problem, Problems, did_you_mean
 from saccade.data.tables.progress import BytesRead, FileProgress
 from saccade.data.tables.rows import FORBIDDEN, Lines, forbidden_problem
 from saccade.data.tables.sniffing import DataFile, sniff
@@ -34,6 +35,11 @@ OUTSIDE = "O"
 DOCUMENT = "-DOCSTART-"
 LISTED = 20  # tags named in a message
 BLANKS = re.compile(r"[ \t]+")
+ENTITY_TAG = re.compile(r"O|[BIESLU]-\S+")  # of entities: IOB, IOBES, BILOU
+WORD_TAG = re.compile(r"[A-Z][A-Z0-9$_+|-]{0,15}|[^\w\s]{1,6}")  # parts of speech: NN, PRP$, NOUN, and punctuation
+CONLLU_COLUMNS = 10
+SNIFFED = 400  # lines that decide whether a file has tagged words
+FEWEST = 5  # words below which a file shows nothing
 STEP = "write each word on a line of its own, with its tag behind a tab"
 
 
@@ -211,6 +217,10 @@ def parse_tagged(
     for number, file in enumerate(files):
         blocks = list(_blocks(file, problems, replaced, total.of(number)))
         first, tags = _shape(blocks)
+        if first is not None and _is_conllu(first.cells):
+            what, expected = "ten columns of CoNLL-U", "the word first and its tag last"
+            step = f"keep two of them, such as: grep -v '^#' '{file.path}' | cut -f2,4 > words.conll"
+            raise BadRows([Problem(file.path, first.number, None, what, expected, step)])
         for block in blocks:
             yield number, *_sentence(file.path, block, first, tags, problems)
 
@@ -219,6 +229,37 @@ def is_tagged(path: Path) -> bool:
     """Whether a file, or one in a folder, has the suffix of a CoNLL file."""
     names = [entry.name for entry in path.glob("*")] if path.is_dir() else [path.name]
     return any(name.lower().removesuffix(".gz").endswith(CONLL_SUFFIXES) for name in names)
+
+
+def looks_tagged(file: DataFile) -> bool:
+    """Whether the first lines of a file are words with tags, whatever its name: as many columns in each, tags last."""
+    if file.format not in ("text", "tsv"):
+        return False
+    try:
+        lines = [line.rstrip("\n") for line in islice(Lines(file), SNIFFED)]
+    except DataError:  # reading reports it, with its line
+        return False
+    words = [line for line in lines if line.strip() and not line.startswith((DOCUMENT, "#"))]
+    if len(words) < FEWEST:
+        return False
+    tabs = "\t" in words[0]
+    rows = [line.split("\t") if tabs else BLANKS.split(line.strip(" \t")) for line in words]
+    width = len(rows[0])
+    regular = [row for row in rows if len(row) == width and " " not in row[0].strip()]
+    if width < 2 or len(regular) < 0.95 * len(rows):
+        return False
+    if _is_conllu(rows[0]):
+        return True  # reading it names the columns to keep
+    tags = [row[-1].strip() for row in regular]
+    ends = any(not line.strip() or line.startswith(DOCUMENT) for line in lines[:-1])
+    if all(map(ENTITY_TAG.fullmatch, tags)):
+        return ends or len(set(tags)) > 1
+    return ends and all(map(WORD_TAG.fullmatch, tags)) and len(set(tags)) < len({row[0] for row in regular})
+
+
+def _is_conllu(cells: Sequence[str]) -> bool:
+    """Whether a line is one of CoNLL-U: ten columns, of which the first numbers the words."""
+    return len(cells) == CONLLU_COLUMNS and cells[0].split("-")[0].split(".")[0].isdecimal()
 
 
 def _files(path: Path) -> list[Path]:

@@ -1,7 +1,7 @@
 """Columns: which columns of a table hold the text, a second text and the label, by name or by content."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Literal
@@ -9,7 +9,7 @@ from typing import Literal
 from saccade.data.tables.numbers import is_number
 from saccade.data.tables.problems import BadRows, ControlCharacters, Problem, Problems
 from saccade.data.tables.rows import Lines, pick_columns, rows
-from saccade.data.tables.sniffing import DataFile, sniff
+from saccade.data.tables.sniffing import DataFile, with_named_columns
 from saccade.errors import DataError, UsageError
 
 SAMPLE = 1000  # rows
@@ -21,6 +21,8 @@ TEXTS = (
     *("text", "sentence", "message", "tweet", "review", "comment", "content", "document", "body", "sms", "post"),
     *("utterance", "question", "query", "headline", "description", "email", "title"),
 )
+# Of these, the names of columns that a language model reads.
+TEXT_COLUMNS = ("text", "sentence", "content", "document", "body", "message")
 PAIRS = (
     ("sentence1", "sentence2"),
     ("sentence_1", "sentence_2"),
@@ -37,12 +39,15 @@ PAIRS = (
 )
 LABELS = (
     *("label", "labels", "class", "classes", "category", "categories", "target", "sentiment", "intent", "topic"),
-    *("emotion", "polarity", "gold_label", "tag", "tags"),
+    *("emotion", "polarity", "gold_label", "tag", "tags", "is_duplicate", "is_paraphrase", "entailment", "quality"),
 )
 NUMBERS = (
     *("score", "similarity", "similarity_score", "relatedness_score", "relatedness", "rating", "stars", "value"),
     *("number", "label", "target"),
 )
+# Last words of names; a table has such a column if the name of exactly one column ends in one.
+LABEL_WORDS = {"label", "class", "category", "sentiment", "judgment", "judgement", "intent", "emotion", "stance"}
+NUMBER_WORDS = {"score", "rating", "similarity", "relatedness"}
 
 
 @dataclass(frozen=True)
@@ -71,14 +76,11 @@ def find_columns(
         duplicate = next(name for name in given if given.count(name) > 1)
         message = f"text, second text and label must be different columns, but two are '{duplicate}'"
         raise UsageError(f"{message}; set data.text_column, data.second_column and data.label_column")
-    if file.format != "jsonl" and not file.columns and not all(name.isdecimal() for name in given):
-        headed = sniff(file.path, encoding=file.encoding, header=True)
-        # The rows did not look as if they had a header, but column names that are given settle it.
-        file = headed if set(given) <= set(headed.columns) else file
+    file = with_named_columns(file, given)
     sample = _sample(file)
     names = [name for name in sample if name.strip()]
     pick_columns(file.path, list(sample), given)
-    label = label or _by_name([name for name in names if name not in given], (NUMBERS if numbers else ()) + LABELS)
+    label = label or _label_by_name([name for name in names if name not in given], numbers)
     text, second = _texts_by_name([name for name in names if name != label], text, second)
     by_content = not text and not second
     text = text or _longest(sample, [name for name in names if name not in (second, label)])
@@ -90,8 +92,8 @@ def find_columns(
         if len(fits) != 1:
             raise _ambiguous(file, sample, "label", "number" if numbers else "label", "data.label_column", fits)
         label = fits[0]
-    others = [name for name in names if name not in (text, label)]
-    if by_content and len(others) == 1 and _is_second_text(sample[text], sample[others[0]]):
+    others = [name for name in names if name not in (text, label) and _is_second_text(sample[text], sample[name])]
+    if by_content and len(others) == 1:
         text, second = sorted([text, others[0]], key=names.index)
     return file, Columns(text, label, second)
 
@@ -99,25 +101,52 @@ def find_columns(
 def label_kind(
     file: DataFile, *, text: str = "", second: str = "", label: str = ""
 ) -> Literal["classes", "numbers", ""]:
-    """Return the kind of labels of a table: classes, or numbers for pairs of texts; empty if ambiguous."""
-    for numbers in (True, False):
-        try:
-            table, columns = find_columns(file, text=text, second=second, label=label, numbers=numbers)
-        except DataError:  # no such column
-            continue
-        values = [value.strip() for value in _sample(table)[columns.label]]
-        named = bool(label or _by_name([columns.label], NUMBERS if numbers else LABELS))
-        if numbers and columns.second and _are_scores(values) and (named or not table.columns):
-            return "numbers"
-        short = all(len(value.split()) <= MAX_WORDS for value in values)
-        if (
-            not numbers
-            and short
-            and _are_classes(values)
-            and (named or (not table.columns and len(values) >= MIN_ROWS))
-        ):
-            return "classes"
-    return ""
+    """Return the kind of labels of a table: classes, or numbers for pairs of texts; empty if it has none.
+
+    Where one column has classes and another one numbers, the user must choose.
+    """
+    _sample(with_named_columns(file, [name for name in (text, second, label) if name]))  # raises if it is unreadable
+    numbers = _number_column(file, text, second, label)
+    classes = _class_column(file, text, second, label, by_content=not numbers)
+    if numbers and classes and numbers != classes:
+        what = f"2 columns may be the label ({numbers} has numbers, {classes} has classes)"
+        step = f"choose one with --label-column {numbers} or --label-column {classes} (data.label_column)"
+        raise BadRows([Problem(file.path, 1, None, what, "one of them", step)])
+    return "numbers" if numbers else "classes" if classes else ""
+
+
+def _number_column(file: DataFile, text: str, second: str, label: str) -> str:
+    """Return the column of numbers for pairs of texts that is sure enough to choose a task by it; empty if none is."""
+    table, columns, values = _label_values(file, text, second, label, numbers=True)
+    own = [columns.label]
+    named = bool(label or _by_name(own, NUMBERS) or _by_last_word(own, NUMBER_WORDS))
+    return columns.label if columns.second and _are_scores(values) and (named or not table.columns) else ""
+
+
+def _class_column(file: DataFile, text: str, second: str, label: str, *, by_content: bool) -> str:
+    """Return the column of classes that is sure enough to choose a task by it; empty if none is.
+
+    `by_content`: a column without a usual name may be one, unless the text has a name that a language model reads.
+    """
+    table, columns, values = _label_values(file, text, second, label, numbers=False)
+    own = [columns.label]
+    named = bool(label or _by_name(own, LABELS) or _by_last_word(own, LABEL_WORDS))
+    content = by_content and len(values) >= MIN_ROWS and not _by_name(table.columns, TEXT_COLUMNS)
+    short = all(len(value.split()) <= MAX_WORDS for value in values)
+    # Rows may be sorted by their label, so that the first ones have the same.
+    fits = _are_classes(values) or (named and len(values) == SAMPLE and len(set(values)) == 1)
+    return columns.label if short and fits and (named or content) else ""
+
+
+def _label_values(
+    file: DataFile, text: str, second: str, label: str, *, numbers: bool
+) -> tuple[DataFile, Columns, list[str]]:
+    """Return a table with its columns and the first values of its label; no values if it has none."""
+    try:
+        table, columns = find_columns(file, text=text, second=second, label=label, numbers=numbers)
+    except DataError:  # no such column
+        return file, Columns("", ""), []
+    return table, columns, [value.strip() for value in _sample(table)[columns.label]]
 
 
 def _are_scores(values: Sequence[str]) -> bool:
@@ -151,6 +180,17 @@ def _normalized(name: str) -> str:
 def _by_name(names: Sequence[str], usual: Sequence[str]) -> str:
     by_name = {_normalized(name): name for name in reversed(names)}
     return next((by_name[name] for name in usual if name in by_name), "")
+
+
+def _label_by_name(names: Sequence[str], numbers: bool) -> str:
+    """Return the column with the name of a label, or of a number to be predicted; empty if there is none."""
+    usual = _by_name(names, (NUMBERS if numbers else ()) + LABELS)
+    return usual or _by_last_word(names, NUMBER_WORDS if numbers else LABEL_WORDS)
+
+
+def _by_last_word(names: Sequence[str], words: Collection[str]) -> str:
+    fits = [name for name in names if _normalized(name).rpartition("_")[2] in words]
+    return fits[0] if len(fits) == 1 else ""
 
 
 def _texts_by_name(names: Sequence[str], text: str, second: str) -> tuple[str, str]:

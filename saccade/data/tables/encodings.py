@@ -12,6 +12,7 @@ from saccade.data.tables.problems import BadRows, Problem
 from saccade.errors import DataError, UsageError
 
 BLOCK = 1 << 20
+NOT_CP1252 = b"\x81\x8d\x8f\x90\x9d"
 DAMAGE = (EOFError, gzip.BadGzipFile, zlib.error)
 
 # utf-32 before utf-16: the little-endian utf-32 byte order mark starts with that of utf-16.
@@ -178,10 +179,15 @@ class BlockDecoder:
         value = f"byte 0x{error.object[error.start]:02X}"
         ends = "end of data" in error.reason or "truncated" in error.reason
         what = f"the file ends inside a character ({value})" if ends else f"{value} is not {self.encoding}"
-        step = "the file is cut short: download or write it again" if ends else self._other_encoding()
+        cut = "the file is cut short: download or write it again"
+        step = cut if ends else self._other_encoding(error.object[error.start :])
         line, column = self.position.line, self.position.column
         return Problem(self.path, line, column, what, f"{self.encoding} text", step)
 
-    def _other_encoding(self) -> str:
-        other = "latin-1" if self.encoding == "utf-8" else "utf-8"
+    def _other_encoding(self, data: bytes = b"") -> str:
+        """Return the advice for bytes that are not text in the encoding."""
+        # cp1252 has every character of latin-1, and quotes and dashes where latin-1 has control characters.
+        other = "cp1252" if self.encoding == "utf-8" else "utf-8"
+        if other == "cp1252" and not data.isascii() and any(byte in data for byte in NOT_CP1252):
+            return "name its encoding with data.encoding=NAME, such as shift_jis, gb18030 or cp1251"
         return f"set data.encoding={other} or convert with iconv"

@@ -4,6 +4,8 @@ from pathlib import Path
 
 from saccade.errors import DataError
 
+ZIP = (b"PK\x03\x04", b"PK\x05\x06")
+OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 # (first bytes, kind, what to do); prefixes are long enough that no text starts with one.
 SIGNATURES: tuple[tuple[bytes, str, str], ...] = (
     (b"\x89PNG\r\n\x1a\n", "a PNG image", ""),
@@ -17,7 +19,7 @@ SIGNATURES: tuple[tuple[bytes, str, str], ...] = (
     (b"ARROW1\x00\x00", "an Arrow file", "write it as jsonl, for example with pandas or pyarrow"),
     (b"Obj\x01", "an Avro file", "write it as jsonl"),
     (b"SQLite format 3\x00", "an SQLite database", "export the table as csv"),
-    (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "an old Office document", "save it as csv or plain text"),
+    (OLE, "an old Office document", "save it as csv or plain text"),
     (b"{\\rtf", "a rich text document", "save it as plain text"),
     (b"BZh91AY&SY", "a bzip2 file", "unpack it with bunzip2"),
     (b"\xfd7zXZ\x00", "an xz file", "unpack it with unxz"),
@@ -38,14 +40,40 @@ SIGNATURES: tuple[tuple[bytes, str, str], ...] = (
 )
 # Only for tables: a language model may well be trained on HTML.
 PAGES = (b"<!doctype html", b"<html", b"<?xml")
+# Documents of Office programs are zip archives; their content is not always within the first bytes.
+SHEET, TEXT = "save it as csv", "save it as plain text"
+DOCUMENTS: dict[str, tuple[str, str]] = {
+    ".xlsx": ("an Excel workbook", SHEET),
+    ".xlsm": ("an Excel workbook", SHEET),
+    ".xls": ("an Excel workbook", SHEET),
+    ".ods": ("an OpenDocument spreadsheet", SHEET),
+    ".numbers": ("a Numbers spreadsheet", SHEET),
+    ".docx": ("a Word document", TEXT),
+    ".doc": ("a Word document", TEXT),
+    ".odt": ("an OpenDocument text", TEXT),
+    ".pptx": ("a PowerPoint presentation", TEXT),
+    ".epub": ("an e-book", TEXT),
+}
+STEPS = {".pdf": "extract its text, for example with pdftotext,", ".parquet": "write it as jsonl"}
+ZEROS = 0.1  # fraction of zero bytes that no text has
+PROBED = 4096  # bytes in which they are counted
+FEWEST_ZEROS = 16  # fewer are reported as characters, with their lines
 
 
-def binary_kind(head: bytes) -> tuple[str, str] | None:
+def step_by_name(name: str) -> str:
+    """Return what to do with a file that is not text, judged by its name alone; empty if unknown."""
+    suffix = Path(name.lower()).suffix
+    return STEPS.get(suffix) or DOCUMENTS.get(suffix, ("", ""))[1]
+
+
+def binary_kind(head: bytes, suffix: str = "") -> tuple[str, str] | None:
     """Return the kind of a file that is not text and what to do with it, or None for what may be text."""
+    if head.startswith((*ZIP, OLE)) and suffix in DOCUMENTS:
+        return DOCUMENTS[suffix]
     for signature, name, step in SIGNATURES:
         if head.startswith(signature):
             return name, step
-    if head.startswith((b"PK\x03\x04", b"PK\x05\x06")):
+    if head.startswith(ZIP):
         return _zip_kind(head)
     if head[257:262] == b"ustar":
         return "a tar archive", "unpack it with tar xf and name the folder"
@@ -59,10 +87,17 @@ def binary_kind(head: bytes) -> tuple[str, str] | None:
 
 
 def _zip_kind(head: bytes) -> tuple[str, str]:
-    if b"word/" in head:
-        return "a Word document", "save it as plain text"
-    if b"xl/" in head:
-        return "an Excel workbook", "save it as csv"
+    contents = (
+        (b"xl/", ".xlsx"),
+        (b"word/", ".docx"),
+        (b"ppt/", ".pptx"),
+        (b"opendocument.spreadsheet", ".ods"),
+        (b"opendocument.text", ".odt"),
+        (b"application/epub", ".epub"),
+    )
+    for content, suffix in contents:
+        if content in head:
+            return DOCUMENTS[suffix]
     if b"data.pkl" in head:
         return "a PyTorch checkpoint", ""
     return "a zip archive", "unpack it with unzip and name the file or folder"
@@ -81,7 +116,7 @@ def guess_utf16(head: bytes) -> str | None:
 
 def refuse_binary(path: Path, head: bytes, encoding: str | None) -> None:
     """Raise an error with the kind of a file that is not text."""
-    kind = binary_kind(head)
+    kind = binary_kind(head, path.suffix.lower())
     if kind is not None:
         name, step = kind
         message = f"{path}:1:1: looks like {name}, expected text, csv, tsv or jsonl"
@@ -91,6 +126,12 @@ def refuse_binary(path: Path, head: bytes, encoding: str | None) -> None:
         if wide is not None:
             message = f"{path}:1:1: looks like {wide} text without a byte order mark, expected utf-8"
             raise DataError(f"{message}; set data.encoding={wide}")
+        zeros = head[:PROBED].count(0)
+        if zeros > max(FEWEST_ZEROS, ZEROS * len(head[:PROBED])):
+            first = head.index(0)
+            line, column = head.count(b"\n", 0, first) + 1, first - head.rfind(b"\n", 0, first)
+            message = f"{path}:{line}:{column}: {zeros:,} of the first {len(head[:PROBED]):,} bytes are zero"
+            raise DataError(f"{message}, expected text; name another file, or copy this one again if it is damaged")
 
 
 def refuse_page(path: Path, head: bytes, format: str) -> None:

@@ -2,23 +2,13 @@
 
 import csv
 import json
-import re
 from dataclasses import dataclass
 from typing import Literal
 
-from saccade.data.tables.numbers import is_number
+from saccade.data.tables.headers import is_header
 
 SAMPLE = 200  # rows
 DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
-NAME = re.compile(r"[^\W\d][\w .#()/+-]{0,79}")
-WORD = re.compile(r"[^\W\d]\w{0,39}")
-# Usual names of columns; one of them in the first row settles that it is a header.
-COLUMN_NAME = re.compile(
-    r"text|sentence|content|document|body|message|label|class|category|source|target|title|"
-    r"question|answer|context|id|name|summary|input|output|score|url|date|review|comment|"
-    r"tweet|smiles|words|tags|sentence1|sentence2|premise|hypothesis|query|response|prompt|"
-    r"completion|src|tgt"
-)
 
 
 @dataclass(frozen=True)
@@ -29,6 +19,8 @@ class Layout:
     delimiter: str = ""
     quoted: bool = False
     header: bool = False
+    header_unclear: bool = False
+    """whether the first row may be a header or data"""
     notes: tuple[str, ...] = ()
 
 
@@ -44,10 +36,11 @@ def sniff_layout(format: str, text: str, complete: bool, header: bool | None) ->
         if delimiter != ",":
             notes.append(f"columns are separated by {DELIMITERS[delimiter]}")
     rows = sample_rows(sample, delimiter, quoted)
-    has_header = is_header(rows) if header is None else header
+    verdict = is_header(rows) if header is None else header
+    has_header = bool(verdict)
     columns = tuple(rows[0]) if has_header and rows else ()
     notes.append("the first row is the header" if has_header else "no header")
-    return Layout(columns=columns, delimiter=delimiter, quoted=quoted, header=has_header, notes=tuple(notes))
+    return Layout(columns, delimiter, quoted, has_header, verdict is None, tuple(notes))
 
 
 def sample_rows(text: str, delimiter: str, quoted: bool) -> list[list[str]]:
@@ -97,32 +90,3 @@ def _tab_quoting(sample: str) -> bool:
     plain = {line.count("\t") for line in lines}
     enclosed = {len(row) for row in sample_rows(sample, "\t", True)}
     return len(plain) > 1 and len(enclosed) == 1
-
-
-def is_header(rows: list[list[str]]) -> bool:
-    """Whether the first row is a header: short different names, unlike the values below them."""
-    if not rows:
-        return False
-    first, others = [cell.strip() for cell in rows[0]], rows[1:]
-    # An index column written by pandas has no name.
-    named = first[1:] if len(first) > 1 and not first[0] else first
-    usual = any(COLUMN_NAME.fullmatch(cell.lower()) for cell in named)
-    if usual and all(NAME.fullmatch(cell) for cell in named if cell):
-        return True
-    if not named or not all(NAME.fullmatch(cell) for cell in named) or len(set(named)) < len(named):
-        return False
-    aligned = [row for row in others if len(row) == len(first)]
-    if not aligned:
-        return False
-    return any(_unlike(name, [row[index].strip() for row in aligned]) for index, name in enumerate(first) if name)
-
-
-def _unlike(name: str, values: list[str]) -> bool:
-    """Whether a name is a single word above values that mostly are not, or any name above numbers."""
-    if name in values:
-        return False
-    numbers = sum(is_number(value) for value in values)
-    if numbers > 0.9 * len(values):
-        return True
-    words = sum(bool(WORD.fullmatch(value)) for value in values)
-    return bool(WORD.fullmatch(name)) and words < 0.5 * len(values)

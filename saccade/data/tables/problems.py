@@ -7,6 +7,7 @@ from pathlib import Path
 from saccade.errors import DataError, suggest
 
 SHOWN = 20  # beyond this, a user fixes the cause instead of single rows
+STOP = 1000  # problems after which reading stops: the file is something else than it seems
 
 
 @dataclass(frozen=True)
@@ -28,13 +29,16 @@ class Problem:
 class BadRows(DataError):
     """The data error that lists all problems, and what to do about them."""
 
+    stopped = False
+    """whether there were so many problems that reading stopped"""
+
     def __init__(self, problems: Iterable[Problem], more: int = 0) -> None:
         self.problems = list(problems)
         self.more = more
         steps = list(dict.fromkeys(problem.next_step for problem in self.problems if problem.next_step))
         lines = [str(problem) for problem in self.problems]
         if more:
-            lines.append(f"... and {more:,} more")
+            lines.append(f"... and {more:,} more" + (", where reading stopped" if self.stopped else ""))
         if len(lines) == 1 and steps:
             lines = [f"{lines[0]}; {steps[0]}"]
         else:
@@ -42,22 +46,35 @@ class BadRows(DataError):
         super().__init__("\n".join(lines))
 
 
-class Problems:
-    """A bounded list of problems: keeps the first ones, counts the others, and raises them together."""
+class TooManyProblems(BadRows):
+    """So many problems that reading stopped."""
 
-    def __init__(self, limit: int = SHOWN) -> None:
-        self.limit = limit
+    stopped = True
+
+
+class Problems:
+    """A bounded list of problems: keeps the first ones, counts the others, and raises them together.
+
+    After `stop` problems they are raised at once, so that a file of another kind is not read to its end.
+    """
+
+    def __init__(self, limit: int = SHOWN, stop: int = STOP) -> None:
+        self.limit, self.stop = limit, stop
         self.kept: list[Problem] = []
         self.count = 0
 
     def add(self, problem: Problem) -> None:
-        """Add a problem; reading continues."""
+        """Add a problem; reading continues, unless there are too many."""
         self.count += 1
         if len(self.kept) < self.limit:
             self.kept.append(problem)
+        if self.count >= self.stop:
+            raise TooManyProblems(self.kept, self.count - len(self.kept))
 
     def fail(self, fatal: BadRows) -> BadRows:
         """Return the error for a problem after which reading cannot continue, with the earlier ones."""
+        if not self.count or isinstance(fatal, TooManyProblems):
+            return fatal
         # The fatal problem is always shown: it explains why nothing after it was read.
         kept = self.kept[: max(self.limit - len(fatal.problems), 0)]
         return BadRows([*kept, *fatal.problems], self.count - len(kept) + fatal.more)

@@ -15,8 +15,9 @@ from saccade.data.tables.quotes import find_quote_fault
 from saccade.data.tables.sniffing import DataFile
 from saccade.errors import DataError
 
-MAX_LINE = 1 << 24  # characters; a longer one is a file without line ends, and must not fill the memory
-MAX_FIELD = 1 << 24
+MAX_LINE = 1 << 23  # characters; a longer one is a file without line ends, and must not fill the memory
+MAX_FIELD = 1 << 23
+SHOWN_CELLS, SHOWN_CELL = 6, 40  # cells of a row in a message, and characters of each
 # Control characters except tab, newline, vertical tab, form feed and return; and halves of surrogate pairs.
 FORBIDDEN = re.compile("[\x00-\x08\x0e-\x1f\x7f\ud800-\udfff]")
 # Control characters that occur in text by mistake; a NUL means that the file is damaged.
@@ -174,6 +175,8 @@ def _table_rows(file: DataFile, lines: Lines, columns: Sequence[str] | None, col
     # A first row that happens to have the numbers of the given columns is a row.
     named = columns is not None and not all(name.isdecimal() for name in columns)
     header = file.header or bool(named and columns and set(columns) <= set(cells))
+    if file.header_unclear and not header:
+        raise UnclearHeader(file, cells)
     names = cells if header else [str(number + 1) for number in range(len(cells))]
     positions = pick_columns(file.path, names, columns)
     if not header:
@@ -186,6 +189,16 @@ def _table_rows(file: DataFile, lines: Lines, columns: Sequence[str] | None, col
             collected.add(Problem(file.path, start, None, what, f"{len(names)}{listed}", step))
         else:
             yield Row(tuple(cells[position] for position in positions), start)
+
+
+class UnclearHeader(BadRows):
+    """The first row of a table may be a header or data; the user must say which."""
+
+    def __init__(self, file: DataFile, cells: Sequence[str]) -> None:
+        listed = ", ".join(f"'{cell.strip()[:SHOWN_CELL]}'" for cell in cells[:SHOWN_CELLS])
+        what = f"the first row ({listed}{', ...' if len(cells) > SHOWN_CELLS else ''}) may name the columns or be data"
+        step = "say which it is: --header yes or --header no (data.header)"
+        super().__init__([Problem(file.path, 1, None, what, "one of the two", step)])
 
 
 class DuplicateKey(ValueError):

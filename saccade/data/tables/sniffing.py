@@ -1,6 +1,8 @@
 """Sniffing: decides from the first bytes of a file how it is compressed, encoded and structured."""
 
 import json
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -19,12 +21,14 @@ from saccade.data.tables.encodings import (
 from saccade.data.tables.kinds import refuse_binary, refuse_page
 from saccade.data.tables.layouts import Layout, sniff_layout
 from saccade.data.tables.problems import BadRows, Problem
+from saccade.data.tables.source_files import is_source
 from saccade.errors import DataError
 
 Format = Literal["text", "csv", "tsv", "jsonl"]
 
 HEAD = 1 << 18  # bytes; enough rows to judge a layout, small enough to be instant
 FORMATS: dict[str, Format] = {".txt": "text", ".md": "text", ".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl"}
+LATIN_1, C1_BYTES = "iso8859-1", re.compile(rb"[\x80-\x9f]")
 NEWLINES = {"\r\n": "CRLF", "\r": "CR", "mixed": "mixed"}
 
 
@@ -44,6 +48,10 @@ class DataFile:
     delimiter: str = ""
     quoted: bool = False
     header: bool = False
+    header_given: bool = False
+    """whether the user said if there is a header"""
+    header_unclear: bool = False
+    """whether the first row may be a header or data"""
 
     def describe(self) -> str:
         """Return one line for the user: 'tinyshakespeare.txt: text, utf-8, 1.1 MB'."""
@@ -78,6 +86,8 @@ def sniff(path: Path, *, encoding: str | None = None, header: bool | None = None
     format, notes = _detect_format(path, head, text, complete)
     if given is not None and marked is not None and given.partition("-")[0] != marked.partition("-")[0]:
         notes.append(f"the byte order mark is that of {marked}, so {given} is not used")
+    if codec == LATIN_1 and C1_BYTES.search(head):
+        notes.append("control characters of latin-1, which are quotes and dashes in cp1252: is the encoding cp1252?")
     layout = sniff_layout(format, text, complete, header) if format != "text" else Layout()
     if decoder.newline in NEWLINES:
         notes.append(f"{NEWLINES[decoder.newline]} line ends are read as \\n")
@@ -94,7 +104,17 @@ def sniff(path: Path, *, encoding: str | None = None, header: bool | None = None
         delimiter=layout.delimiter,
         quoted=layout.quoted,
         header=layout.header,
+        header_given=header is not None,
+        header_unclear=layout.header_unclear,
     )
+
+
+def with_named_columns(file: DataFile, names: Sequence[str]) -> DataFile:
+    """Return a table whose first row is the header if all given names are in it: names settle what rows leave open."""
+    if file.format == "jsonl" or file.columns or file.header_given or all(name.isdecimal() for name in names):
+        return file
+    headed = sniff(file.path, encoding=file.encoding, header=True)
+    return headed if set(names) <= set(headed.columns) else file
 
 
 def _read_head(path: Path) -> tuple[bytes, bool, bool]:
@@ -126,6 +146,8 @@ def _detect_format(path: Path, head: bytes, text: str, complete: bool) -> tuple[
     """Return the format by name, corrected by what the lines look like."""
     suffixes = [suffix.lower() for suffix in path.suffixes[-2:]]
     last = suffixes[-2] if len(suffixes) > 1 and suffixes[-1] == ".gz" else (suffixes or [""])[-1]
+    if is_source(path.name):
+        return "text", []
     named = FORMATS.get(last, "text")
     if named != "text":
         refuse_page(path, head, named)
@@ -154,8 +176,8 @@ def _looks_like_jsonl(lines: list[str]) -> bool:
 
 def _looks_like_tsv(lines: list[str], named: Format) -> bool:
     """Whether every line has the same number of tabs (for a csv name: while commas do not fit)."""
-    while lines and not lines[-1]:
-        lines = lines[:-1]
+    last = next((number for number in range(len(lines), 0, -1) if lines[number - 1]), 0)
+    lines = lines[:last]
     tabs = {line.count("\t") for line in lines}
     if len(tabs) != 1 or tabs == {0}:
         return False

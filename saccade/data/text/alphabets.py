@@ -10,6 +10,7 @@ from saccade.errors import DataError
 UNKNOWN = "<unk>"
 PART = 1 << 16  # characters handed to one thread of the library
 BREAK = re.compile(r"(?<=\S\n)(?=\S)")
+SPACE_OR_BREAK = re.compile(r"(?<=\S\n)(?=\S)|(?<=\S)(?= \S)")
 
 Ids = npt.NDArray[np.uint32]
 
@@ -43,11 +44,15 @@ def check_surrogates(text: str) -> None:
         raise DataError(f"{message}; remove it") from error
 
 
-def split_at_newlines(text: str) -> list[str]:
-    """Split a long text after single newlines between two words, where byte-level rules always split."""
+def split_at_newlines(text: str, spaces: bool = False) -> list[str]:
+    """Split a long text after single newlines between two words, where byte-level rules always split.
+
+    With `spaces`, also before single spaces.
+    """
+    pattern = SPACE_OR_BREAK if spaces else BREAK
     parts, start = [], 0
     while len(text) - start > PART:
-        match = BREAK.search(text, start + PART)
+        match = pattern.search(text, start + PART)
         if match is None:
             break
         parts.append(text[start : match.start()])

@@ -33,6 +33,7 @@ END = "<|endoftext|>"
 BERT = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 BYTE_COUNT = 256
 BYTE_PIECE = re.compile(r"<0x([0-9A-F]{2})>")  # how SentencePiece writes a byte of an unknown character
+GROUP = 16  # parts of a long text encoded at once: the library needs a hundred bytes for each character
 KINDS = ("characters", "words", "bpe", "wordpiece")
 
 
@@ -120,9 +121,17 @@ class Tokenizer:
         """Return the ids of a text as an array, which is fast for long texts."""
         if self._characters is not None:
             return self._characters.encode(text)
-        parts = split_at_newlines(text) if self._splittable and len(text) > PART else [text]
-        arrays = self._run(parts)
+        parts = [text]
+        if self._splittable and len(text) > PART:
+            parts = split_at_newlines(text, spaces=self._splits_at_spaces)
+        arrays = [ids for first in range(0, len(parts), GROUP) for ids in self._run(parts[first : first + GROUP])]
         return np.concatenate(arrays) if len(arrays) > 1 else arrays[0]
+
+    @property
+    def _splits_at_spaces(self) -> bool:
+        """Whether no added token has white space in it or takes the space behind it."""
+        added = self._inner.get_added_tokens_decoder().values()
+        return not any(token.rstrip or re.search(r"\s", token.content) for token in added)
 
     def encode_arrays(self, texts: Sequence[str]) -> list[Ids]:
         """Return the ids of several texts as arrays, computed on all cores."""
@@ -369,7 +378,10 @@ def _train_bytes(texts: Iterable[str], size: int, specials: Sequence[str], add_p
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    inner.train_from_iterator(_nonempty(texts), trainer)
+    parts: Iterable[str] = _nonempty(texts)
+    if not add_prefix_space:  # which would be added to each part
+        parts = (part for text in parts for part in split_at_newlines(text, spaces=True))
+    inner.train_from_iterator(parts, trainer)
     return Tokenizer(inner)
 
 

@@ -22,7 +22,7 @@ from saccade.data.batching import BucketedBatches
 from saccade.data.fingerprints import fingerprint
 from saccade.data.formats.labelled import Labelled, LabelSet, read_labelled
 from saccade.data.formats.labelled_files import LabelledFiles, find_labelled
-from saccade.data.settings import ValidationSplit
+from saccade.data.settings import HEADERS, Header, ValidationSplit
 from saccade.data.splitting import SplitSettings
 from saccade.data.text.tokenizers import Tokenizer
 from saccade.data.tokenization import tokenize
@@ -61,6 +61,8 @@ class LabelledSettings(ValidationSplit):
     """column of the label, the labels or the number"""
     encoding: str = ""
     """encoding of the files, if not UTF-8"""
+    header: Header = "auto"
+    """whether the first row of a table names its columns; auto: decided by the rows"""
 
 
 @dataclass(frozen=True)
@@ -145,6 +147,7 @@ class LabelledTask(EncoderTask):
             label_column=settings.label_column,
             numbers=cls.numeric,
             encoding=settings.encoding or None,
+            header=HEADERS[settings.header],
         )
 
     def load_data(self, data: Path, *, eval_only: bool = False, progress: Progress = ignore_progress) -> list[str]:
