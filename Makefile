@@ -35,11 +35,11 @@ bench: $(VENV)/bench.stamp
 
 # The long forms; `make test` runs short ones.
 reliability: $(VENV)/test.stamp
-	$(BIN)/python tests/reliability/kill.py --kills 200
-	$(BIN)/python tests/reliability/kill.py --kills 100 --task translation
-	$(BIN)/python tests/reliability/damage.py --count 200
+	$(BIN)/python tests/reliability/kill.py --kills 20
+	$(BIN)/python tests/reliability/damage.py --count 500
 	$(BIN)/python tests/reliability/disk.py
 	$(BIN)/python tests/reliability/broken_files.py
+	$(BIN)/python tests/reliability/hostile_models.py --count 500
 
 format: $(VENV)/test.stamp
 	$(BIN)/ruff check --fix saccade tests bench docs

@@ -12,21 +12,23 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from saccade.atomic_io import read_json, sync_folder, sync_tree, write_json
+from saccade.atomic_io import sync_folder, sync_tree, write_sealed
 from saccade.config import from_json, override, settings, to_json
 from saccade.core import Callback, Split, Task
-from saccade.errors import DataError, ModelFileError, UsageError, suggest
-from saccade.loading import find_task_class, hash_assets, open_base, open_ref, open_run
+from saccade.errors import ModelFileError, UsageError, suggest
+from saccade.loading import find_task_class, open_base, open_ref, open_run
 from saccade.model import Model
 from saccade.pretrained import catalogue, opening, pickles
 from saccade.pretrained.references import is_pretrained
 from saccade.progress import reporting
 from saccade.run import Run
 from saccade.runs import folder as runs
+from saccade.runs import provenance
 from saccade.runs.journal import read_journal
 from saccade.runs.selection import Which
 from saccade.tasks import guess_task, load_task, task_names
-from saccade.training.loop import TrainConfig, Trainer
+from saccade.training.loop import Trainer
+from saccade.training.settings import TrainConfig
 
 RUNS = Path("runs")
 Ref = str | os.PathLike[str]
@@ -88,7 +90,7 @@ def train(
             try:
                 trainer = _trainer(run, data, callback, task)
             except BaseException:
-                shutil.rmtree(run.folder)  # nothing was trained: leave no incomplete run behind
+                shutil.rmtree(run.folder, ignore_errors=True)  # nothing was trained: leave no incomplete run behind
                 raise
             return _finish(run, trainer)
 
@@ -107,6 +109,7 @@ def resume(
     """
     run = runs.find(Path(root), os.fspath(ref))
     with reporting(callbacks, progress) as callback, run.lock():
+        run.sweep()
         return _finish(run, _trainer(run, Path(run.describe()["data"]), callback, task))
 
 
@@ -128,7 +131,8 @@ def load(
         run = runs.find(Path(root), os.fspath(ref))
     except UsageError:  # a pretrained model
         return Model(opened, name=os.fspath(ref))
-    return Model(opened, name=run.name, data=Path(run.describe()["data"]))
+    recorded = provenance.read(run) or {}
+    return Model(opened, name=run.name, data=Path(run.describe()["data"]), fingerprint=recorded.get("fingerprint", ""))
 
 
 def exists(ref: Ref, root: str | Path = RUNS) -> bool:
@@ -275,22 +279,12 @@ def _trainer(run: runs.Run, data: Path, callback: Callback, task: str) -> Traine
     opened, training = open_run(run, task)
     for note in opened.load_data(data, progress=partial(callback.on_progress, "tokenizing")):
         callback.log(note)
-    _check_fingerprint(run, data, opened.fingerprint)
+    recorded = provenance.read(run)
+    if recorded is None:
+        provenance.record(run, opened.fingerprint)
+    else:
+        opened.check_fingerprint(recorded.get("fingerprint"), data, run.name)
     return Trainer(opened, training, run.folder, callback)
-
-
-def _check_fingerprint(run: runs.Run, data: Path, fingerprint: str) -> None:
-    """Refuse other data than the run was started with."""
-    path = run.folder / "data.json"
-    if not path.exists():
-        write_json(path, {"fingerprint": fingerprint, "assets": hash_assets(run)})
-        return
-    before = read_json(path).get("fingerprint")
-    if before != fingerprint:
-        raise DataError(
-            f"{data}: fingerprint {fingerprint}, expected {before}: the data have changed since run '{run.name}' "
-            "started; restore them to continue, or train a new run on them"
-        )
 
 
 def _finish(run: runs.Run, trainer: Trainer) -> Run:
@@ -300,7 +294,7 @@ def _finish(run: runs.Run, trainer: Trainer) -> Run:
     evaluation = trainer.best_evaluation
     if evaluation is None or not evaluation.complete:
         evaluation = task.evaluate(Split.VALID, progress=partial(callback.on_progress, "evaluating"))
-    write_json(run.folder / "analysis.json", task.analyse())
+    write_sealed(run.folder / "analysis.json", task.analyse())
     run.write_card(evaluation, task.metric)
     return Run(run.folder, evaluation)
 

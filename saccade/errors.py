@@ -1,6 +1,8 @@
 """Errors for users: each message has the value, the rule and the next step; each class has an exit code."""
 
 LISTED = 20  # names of a suggestion
+# Characters that change the order of the text around them, with which a name can pretend to be another one.
+BIDI_CONTROLS = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 SEPARATORS = "-_. :"  # between the parts of a name
 MAX_SLIPS = 2  # characters of a misspelt name that are wrong
 MIN_RATIO = 0.5  # of the characters of a name that a similar one has
@@ -10,6 +12,9 @@ class SaccadeError(Exception):
     """An error that the user can fix; the command line prints it on one line."""
 
     exit_code = 1
+
+    def __str__(self) -> str:
+        return printable(super().__str__())
 
 
 class UsageError(SaccadeError):
@@ -53,6 +58,28 @@ def suggest(name: str, choices: list[str]) -> str:
     choices = [choice for choice in choices if choice.startswith(group)] or choices
     more = f" and {len(choices) - LISTED} more" if len(choices) > LISTED else ""
     return f"; available: {', '.join(choices[:LISTED])}{more}" if choices else ""
+
+
+def printable(text: str) -> str:
+    """Return a text that a terminal shows as it is: control and bidirectional control characters as escapes.
+
+    Letters of every script, the joiners within words and emoji, tabs and newlines are kept.
+    """
+    if text.isprintable():
+        return text
+    return "".join(_escape(character) if _is_control(character) else character for character in text)
+
+
+def _is_control(character: str) -> bool:
+    if character.isprintable() or character in "\n\t":
+        return False
+    code = ord(character)
+    is_control = code < 0x20 or 0x7F <= code < 0xA0 or 0xD800 <= code < 0xE000  # C0, C1, lone surrogates
+    return is_control or character in BIDI_CONTROLS or character in "\u2028\u2029\ufeff"
+
+
+def _escape(character: str) -> str:
+    return ascii(character)[1:-1]
 
 
 def _closest(name: str, choices: list[str]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -12,19 +11,20 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from saccade.atomic_io import read_json
+from saccade.atomic_io import read_sealed
 from saccade.config import from_json
 from saccade.core import Pretrained, Task
 from saccade.errors import ModelFileError, UsageError
 from saccade.pretrained.opening import open_pretrained
 from saccade.pretrained.references import is_pretrained
 from saccade.runs import folder as runs
+from saccade.runs import provenance
 from saccade.runs.folder import Run
 from saccade.runs.selection import Which, select_weights
-from saccade.runs.weights import check_config, restore
+from saccade.runs.weights import restore
 from saccade.tasks import load_task
 from saccade.training.device import choose_device
-from saccade.training.loop import TrainConfig
+from saccade.training.settings import TrainConfig
 
 Log = Callable[[str], None]
 
@@ -73,13 +73,23 @@ def load_run(run: Run, *, checkpoint: Which = "best", task: str = "", log: Log =
         raise ModelFileError(f"run '{run.name}' has no checkpoint yet; train it with `saccade resume {run.folder}`")
     with _AllocationLimit(weights.tensors, run):
         opened, _ = open_run(run, task)
-    check_config(weights.state, opened.config, run.name)
+    provenance.check_identity(run.folder, weights.state.data)
     restore(opened.networks(), weights.tensors, run.name)
     for network in opened.networks().values():
         network.eval()
-    if (run.folder / "analysis.json").exists():
-        opened.analysis = read_json(run.folder / "analysis.json")
+    opened.analysis = _read_analysis(run)
     return opened
+
+
+def _read_analysis(run: Run) -> Mapping[str, Any]:
+    """Return the analysis of a finished run: what it shows by default must not depend on a file that is gone."""
+    path = run.folder / "analysis.json"
+    if not run.finished() and not path.exists():
+        return {}
+    try:
+        return read_sealed(path)
+    except ModelFileError as error:
+        raise ModelFileError(f"{error}; `saccade resume {run.folder}` writes it again") from error
 
 
 def find_task_class(run: Run, task: str) -> type[Task]:
@@ -104,32 +114,10 @@ def open_run(run: Run, task: str) -> tuple[Task, TrainConfig]:
         config = from_json(task_class.Config, described["config"])
     except UsageError as error:
         raise ModelFileError(f"{run.folder / 'run.json'}: {error}") from error
-    _check_assets(run)
+    provenance.check(run)
     with torch.random.fork_rng(devices=[]):  # networks are built on the CPU
         torch.manual_seed(training.seed)
         return task_class.open(config, run.assets), training
-
-
-def hash_assets(run: Run) -> dict[str, str]:
-    """Return the sha256 of each asset of a run, by name."""
-    hashes = {}
-    for path in sorted(run.assets.iterdir()):
-        with path.open("rb") as file:
-            hashes[path.name] = hashlib.file_digest(file, "sha256").hexdigest()
-    return hashes
-
-
-def _check_assets(run: Run) -> None:
-    """Refuse a vocabulary or other asset that is not the one the run was trained with."""
-    path = run.folder / "data.json"
-    if not path.exists():
-        return
-    expected, actual = read_json(path).get("assets"), hash_assets(run)
-    if expected != actual:
-        changed = sorted(
-            name for name in actual if not isinstance(expected, dict) or expected.get(name) != actual[name]
-        )
-        raise ModelFileError(f"{run.assets}: {', '.join(changed) or 'a file'} has changed since the run was trained")
 
 
 class _AllocationLimit(TorchDispatchMode):

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, TypeVar, overload
 
 from saccade.config import Setting, from_json, override, settings
 from saccade.core.callback import Progress, ignore_progress
@@ -19,12 +19,14 @@ from saccade.core.fields import Field, Graph, Vector, bind
 from saccade.core.prediction import GeneratedToken, Prediction
 from saccade.core.source import Split
 from saccade.core.task import Task
-from saccade.errors import UsageError, suggest
+from saccade.errors import ModelFileError, UsageError, suggest
 from saccade.look.explain import Explanation
 from saccade.look.figure import AttentionFigure
 from saccade.pretrained.export import export
 
 FORMATS = ("hf",)
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -75,9 +77,9 @@ class Model:
     `attention` is recorded for a single example by default, and not for a list.
     """
 
-    def __init__(self, task: Task, *, name: str = "", data: Path | None = None) -> None:
-        """Wrap a task whose networks are in eval mode; `data` is what `evaluate` reads by default."""
-        self.task, self.name, self._data = task, name, data
+    def __init__(self, task: Task, *, name: str = "", data: Path | None = None, fingerprint: str = "") -> None:
+        """Wrap a task whose networks are in eval mode; `evaluate` reads `data` of that fingerprint by default."""
+        self.task, self.name, self._data, self._fingerprint = task, name, data, fingerprint
         self._evaluating = threading.Lock()
         self._option_names = frozenset(setting.name for setting in self.options)
         ambiguous = sorted(self._option_names & {field.name for field in task.inputs})
@@ -125,7 +127,7 @@ class Model:
         """Yield the answer token by token; `str(token)` is the text it adds."""
         named, options = self._separate(inputs_and_options)
         bound, given = bind(self.inputs, inputs, named), from_json(self.task.Options, options)
-        return self.task.stream(bound, given)
+        return _checked(self.task.stream(bound, given))
 
     def attention(
         self, *inputs: Any, layer: str = "", head: int | None = None, pieces: bool = False, **inputs_and_options: Any
@@ -147,8 +149,14 @@ class Model:
         if data is None and self._data is None:
             raise UsageError("data must be given to evaluate a model that is not a run; name a file")
         with self._evaluating:  # the data are loaded into the task
-            self.task.load_data(Path(data or self._data or ""), eval_only=data is not None)
-            return self.task.evaluate(Split.VALID, progress=progress)
+            path = Path(data or self._data or "")
+            self.task.load_data(path, eval_only=data is not None)
+            if data is None:
+                self.task.check_fingerprint(self._fingerprint, path, self.name)
+            try:
+                return self.task.evaluate(Split.VALID, progress=progress)
+            except FloatingPointError as error:
+                raise _not_finite(error) from error
 
     def export(self, folder: str | Path, format: str = "hf") -> list[str]:
         """Write the model to a new folder for other tools and return notes; hf: a folder that transformers opens."""
@@ -199,7 +207,7 @@ class Model:
         if "attention" in self._option_names:
             options = {"attention": attention, **options}
         checked = from_json(self.task.Options, options)
-        return map(ModelPrediction.of, self.task.predict(examples, checked))
+        return map(ModelPrediction.of, _checked(self.task.predict(examples, checked)))
 
     def _is_batch(self, value: Any) -> bool:
         """Whether the first input is a list of examples; a list of numbers is one vector."""
@@ -226,6 +234,18 @@ class Model:
                 positional = (value[number] if isinstance(value, list) else value for value in others)
                 rows.append(bind(self.inputs, (row, *positional), shared))
         return rows
+
+
+def _checked(results: Iterator[Result]) -> Iterator[Result]:
+    """Yield the results of a task; outputs that are not finite are an error of the model, never an answer."""
+    try:
+        yield from results
+    except FloatingPointError as error:
+        raise _not_finite(error) from error
+
+
+def _not_finite(error: FloatingPointError) -> ModelFileError:
+    return ModelFileError(f"{error}; the weights are too large or damaged: train the model again, or choose another")
 
 
 def _jsonable(value: Any) -> Any:

@@ -17,6 +17,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from saccade.core import Callback, Callbacks
+from saccade.errors import printable
 
 NOT_METRICS = ("step", "elapsed", "best")  # of the record of an evaluation
 
@@ -87,7 +88,7 @@ class ProgressBar(Callback):
         self._progress.stop()
 
     def log(self, message: str) -> None:
-        self._console.print(escape(message))
+        self._console.print(escape(printable(message)))
 
     def on_progress(self, stage: str, fraction: float) -> None:
         self._update(stage, fraction, "")
@@ -108,7 +109,7 @@ class ProgressBar(Callback):
     def on_evaluation(self, record: dict[str, Any], sample: str) -> None:
         self._console.print(f"[bold]step {record['step']}[/]  valid {_metrics(record)}")
         if sample:
-            self._console.print(f"[dim]{escape(_first_lines(sample))}[/]")
+            self._console.print(f"[dim]{escape(printable(_first_lines(sample)))}[/]")
 
     def _update(self, stage: str, fraction: float, note: str) -> None:
         if stage not in self._bars:

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
+
+from torch import Tensor
 
 from saccade.errors import ModelFileError
 
 LARGEST_HEADER = 32 << 20  # bytes
 MOST_TENSORS = 100_000
+
+
+def is_finite(tensor: Tensor) -> bool:
+    """Whether all values are finite; the sum of a tensor, which is fast, tells for nearly every one."""
+    return not tensor.is_floating_point() or math.isfinite(float(tensor.sum())) or bool(tensor.isfinite().all())
 
 
 def read_header(path: Path) -> dict[str, Any]:

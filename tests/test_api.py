@@ -2,7 +2,9 @@
 
 import json
 import re
+import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,8 +12,9 @@ import pytest
 import saccade
 from saccade import api
 from saccade.core import Callback, Split
-from saccade.errors import DataError, ModelFileError, UsageError
-from saccade.runs import checkpoint
+from saccade.errors import DataError, ModelFileError, ResourceError, UsageError
+from saccade.runs import checkpoint, provenance
+from saccade.runs import folder as runs
 from saccade.tasks import language_model, text_classification
 
 TINY = {"dim": 16, "depth": 1, "heads": 2, "hidden": 16, "max_positions": 8}
@@ -150,11 +153,14 @@ def test_a_task_that_is_not_built_in_runs_only_if_it_is_named(run: saccade.Run, 
     with pytest.raises(ModelFileError, match=r"names the task 'stranger.task'.*would run code.*--task stranger.task"):
         api.load(run)
     assert "stranger" not in sys.modules
-    assert api.load(run, task="stranger.task").task.config.model.dim == 16
+    settings = {"model": TINY, "batch_size": 4, "root": tmp_path / "runs", "name": "own"}
+    own = api.train(tmp_path / "text.txt", steps=2, task="stranger.task", **settings)
+    assert api.load(own, task="stranger.task").task.config.model.dim == 16
 
 
 def test_unknown_settings_in_a_run_are_refused(run: saccade.Run) -> None:
     edit(run, train={"stepz": 3})
+    provenance.record(runs.Run(run.path), "")
     with pytest.raises(ModelFileError, match=r"run\.json: no setting 'train.stepz'; did you mean 'train.steps'\?"):
         api.load(run)
 
@@ -162,7 +168,7 @@ def test_unknown_settings_in_a_run_are_refused(run: saccade.Run) -> None:
 def test_a_damaged_best_checkpoint_is_logged_and_another_one_used(run: saccade.Run) -> None:
     folder = run.path / "checkpoints"
     last = checkpoint.read(checkpoint.at(folder, 8))
-    state = {**last.state, "best": {**last.state["best"], "step": 6}}
+    state = replace(last.state, best={**last.state.best, "step": 6})
     checkpoint.save(folder, checkpoint.Checkpoint(9, last.parts, state))
     (checkpoint.at(folder, 6) / "model.safetensors").write_bytes(b"")
     logged: list[str] = []
@@ -204,7 +210,7 @@ def test_settings_that_keep_the_shapes_are_noticed(run: saccade.Run) -> None:
     config["model"]["heads"] = 1
     edit(run, config=config)
     for act in (api.load, api.resume):
-        with pytest.raises(ModelFileError, match=r"other settings than run\.json holds now"):
+        with pytest.raises(ModelFileError, match=r"run\.json holds other settings than the run was started with"):
             act(run)
 
 
@@ -222,6 +228,81 @@ def test_a_run_does_not_continue_with_other_data(run: saccade.Run, tmp_path: Pat
         api.resume(run)
     (tmp_path / "text.txt").write_text("one two three four\n" * 60)
     assert api.resume(run).metrics == run.metrics
+
+
+def test_nothing_is_scored_on_data_that_have_changed(tmp_path: Path) -> None:
+    """The data file changes while the model trains: the score is that of the data it was started with, or none."""
+    data, text, other = tmp_path / "text.txt", "one two three four\n" * 60, "four three one owt\n" * 60
+
+    class Change(Callback):
+        def on_evaluation(self, record: dict, sample: str) -> None:
+            data.write_text(other)
+
+    settings = {"steps": 4, "model": TINY, "batch_size": 4, "root": tmp_path / "runs"}
+    data.write_text(text)
+    undisturbed = api.train(data, name="a", **settings)
+    disturbed = api.train(data, name="b", callbacks=[Change()], **settings)
+    assert disturbed.metrics == undisturbed.metrics
+    message = r"text\.txt: fingerprint \w+, expected \w+: the data have changed since run 'b' started"
+    with pytest.raises(DataError, match=message):
+        api.load(disturbed).evaluate()
+    with pytest.raises(DataError, match=message):
+        api.resume(disturbed)
+    assert (
+        api.load(disturbed).evaluate(data)["loss"] != undisturbed.metrics["loss"]
+    )  # named as what it is, it is scored
+    data.write_text(text)
+    assert api.load(disturbed).evaluate().values == undisturbed.metrics
+
+
+def test_an_altered_journal_falls_back_to_a_checkpoint_it_agrees_with(run: saccade.Run) -> None:
+    journal, logged = run.path / "metrics.jsonl", Log()
+    whole = journal.read_bytes()
+    journal.write_bytes(whole[: len(whole) - 40])
+    api.resume(run, callbacks=[logged])
+    assert "checkpoint of step 8 cannot be used" in logged.text and "metrics.jsonl is shorter than" in logged.text
+    assert [record["step"] for record in run.history] == [json.loads(line)["step"] for line in whole.splitlines()]
+    journal.write_bytes(b"x" + journal.read_bytes()[1:])
+    with pytest.raises(ModelFileError, match=r"none of the 3 checkpoints .*: .*metrics\.jsonl differs from the"):
+        api.resume(run)
+    journal.unlink()
+    with pytest.raises(
+        ModelFileError, match=r"none of the 3 checkpoints .*metrics\.jsonl cannot be read: No such file"
+    ):
+        api.resume(run)
+
+
+class Log(Callback):
+    text = ""
+
+    def log(self, message: str) -> None:
+        self.text += message + "\n"
+
+
+def test_a_run_folder_that_is_deleted_while_it_is_trained_is_not_made_anew(tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("one two three four\n" * 60)
+
+    class Delete(Callback):
+        def on_step(self, record: dict, progress: float, total: int | None) -> None:
+            if record["step"] == 3:
+                shutil.rmtree(tmp_path / "runs" / "gone")
+
+    settings = {"steps": 9, "model": TINY, "batch_size": 4, "train": {"evaluate_every": 2, "save_every": 1}}
+    with pytest.raises(ResourceError, match=r"the run folder .*gone was deleted, moved or replaced while the run was"):
+        api.train(tmp_path / "text.txt", name="gone", root=tmp_path / "runs", callbacks=[Delete()], **settings)
+    assert not (tmp_path / "runs" / "gone").exists()
+
+
+def test_what_a_kill_around_the_last_prune_left_is_cleared_up(run: saccade.Run) -> None:
+    folder = run.path / "checkpoints"
+    before = sorted(path.relative_to(run.path) for path in run.path.rglob("*"))
+    shutil.copytree(checkpoint.at(folder, 4), checkpoint.at(folder, 2))
+    (checkpoint.at(folder, 2) / "manifest.json").unlink()
+    shutil.copytree(checkpoint.at(folder, 4), folder / "step-000003-old.tmp")
+    for name in ("analysis.json.tmp", "attention/step-00000002.json.tmp"):
+        (run.path / name).write_text("{")
+    api.resume(run)
+    assert sorted(path.relative_to(run.path) for path in run.path.rglob("*")) == before
 
 
 def test_a_run_without_a_checkpoint_is_refused_with_the_next_step(run: saccade.Run) -> None:

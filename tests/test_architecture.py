@@ -24,8 +24,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "runs": {"atomic_io", "config", "core", "errors", "tensor_files"},
     "training": {"atomic_io", "config", "core", "errors", "runs"},
     "loading": {"atomic_io", "config", "core", "errors", "pretrained", "runs", "tasks", "training"},
-    "look": {"config", "core", "errors", "metrics", "models", "nn", "pretrained", "tasks"},
-    "progress": {"core"},
+    "look": {"atomic_io", "config", "core", "errors", "metrics", "models", "nn", "pretrained", "tasks"},
+    "progress": {"core", "errors"},
     "model": {"config", "core", "errors", "look", "pretrained"},
     "run": {"core", "runs"},
     "api": {
@@ -33,8 +33,8 @@ MAY_IMPORT: dict[str, set[str]] = {
         *("tasks", "training"),
     },
     "comparison": {
-        *("api", "atomic_io", "config", "core", "data", "errors", "loading", "look", "metrics", "models", "nn"),
-        *("progress", "run", "runs", "tasks", "training"),
+        *("api", "atomic_io", "config", "core", "data", "errors", "look", "metrics", "models", "nn", "progress"),
+        *("run", "runs", "tasks", "training"),
     },
     "demo": {"errors"},
     "__init__": {"api", "comparison", "core", "errors", "model", "run"},

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from saccade.config import from_json, override, settings, to_json
 from saccade.errors import UsageError
 from saccade.tasks import load_task, task_names
-from saccade.training.loop import TrainConfig
+from saccade.training.settings import TrainConfig
 
 fair = chosen(deadline=None, derandomize=True, max_examples=50)
 

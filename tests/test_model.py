@@ -17,7 +17,7 @@ from saccade.core.evaluation import Evaluation, Metric
 from saccade.core.fields import Text, Vector
 from saccade.core.outputs import TextOutput
 from saccade.core.prediction import GeneratedToken, Prediction
-from saccade.errors import DataError, UsageError
+from saccade.errors import DataError, ModelFileError, UsageError
 from saccade.model import Model, ModelPrediction
 
 
@@ -284,3 +284,23 @@ def test_a_line_of_a_file_has_its_fields_separated_by_tabs_or_is_json():
 def test_a_line_that_does_not_match_is_named(line, message):
     with pytest.raises(DataError, match=message):
         read_examples(FIELDS, File([b"a\tb", line]))
+
+
+def test_outputs_that_are_not_finite_are_an_error_and_never_an_answer():
+    def broken(*_, **__):
+        raise FloatingPointError("the logits must be finite, but are not")
+        yield
+
+    task = Fake()
+    task.predict = task.stream = broken
+    task.evaluate = lambda *_, **__: next(broken())
+    model, message = Model(task, data=Path("rows.tsv")), r"^the logits must be finite, but are not; the weights are too"
+    for answer in (lambda: model("a"), lambda: list(model.stream("a")), model.evaluate):
+        with pytest.raises(ModelFileError, match=message):
+            answer()
+
+
+def test_the_notes_of_a_prediction_are_part_of_its_json_and_its_page():
+    prediction = ModelPrediction({"text": "a"}, TextOutput("b"), notes=("cut to 1 of 2 tokens: text '<a>'",))
+    assert prediction.to_json()["notes"] == ["cut to 1 of 2 tokens: text '<a>'"]
+    assert "cut to 1 of 2 tokens: text &#x27;&lt;a&gt;&#x27;" in prediction._repr_html_()

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from saccade.cli.group import json_option, log, main, progress_bar, runs_option
+from saccade.cli.group import echo, json_option, log, main, progress_bar, runs_option
 from saccade.comparison import MODELS
 
 TRIAL = ("minutes", "probe_minutes", "sentence")
@@ -75,7 +75,7 @@ def compare(data: Path, overrides: tuple[str, ...], models: str, quiet: bool, as
         click.echo(json.dumps(comparison.result))
     else:
         for line in summary.text_table(comparison.result):
-            click.echo(line)
+            echo(line)
     log(f"report: {comparison.page}")
     if any("failed" in model for model in comparison.result["models"]):
         click.get_current_context().exit(1)

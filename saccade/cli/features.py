@@ -24,7 +24,7 @@ PER, POOL = click.Choice(["text", "token"]), click.Choice(["mean", "first"])
     "--layers", default="last", show_default=True, help="first, last, second_to_last, sum, sum_last_4 or concat_last_4."
 )
 @click.option("--per", type=PER, default=PER.choices[0], show_default=True, help="One vector per text or token.")
-@click.option("--pool", type=POOL, default=POOL.choices[0], show_default=True, help="Pooling of a text's tokens.")
+@click.option("--pool", type=POOL, help="Pooling of a text's tokens; default: that of the model, the mean for most.")
 @click.option("--int8", is_flag=True, help="Compute with 8-bit weights: faster, slightly less exact.")
 @click.option("--output", type=click.Path(path_type=Path), help="Write to this .npy or .jsonl file.")
 @click.option("--word", default="", help="Print the cosine similarity of this word's vectors in two TEXTS.")
@@ -73,8 +73,10 @@ def features(ref: str, texts: tuple[str, ...], root: str, as_json: bool, **how: 
 
 
 def _with_progress(vectors: Iterable[Any], total: int, bar: Any) -> Iterator[Any]:
-    """Yield the vectors and report how many are computed."""
+    """Yield the vectors and report how many are computed, and which texts were truncated."""
     for number, vector in enumerate(vectors, 1):
+        for note in vector.notes:
+            bar.log(note)
         yield vector
         bar.on_progress("encoding", number / total)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from saccade import __version__
-from saccade.errors import DataError, SaccadeError
+from saccade.errors import DataError, SaccadeError, printable
 
 if TYPE_CHECKING:
     from saccade.progress import ProgressBar
@@ -79,9 +79,14 @@ def json_option(function: F) -> F:
     return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(function)
 
 
+def echo(text: str = "") -> None:
+    """Print a line to stdout; control characters, which may come from a file, are shown as escapes."""
+    click.echo(printable(text))
+
+
 def log(message: str) -> None:
-    """Print a message to stderr."""
-    click.echo(message, err=True)
+    """Print a message to stderr; control characters are shown as escapes."""
+    click.echo(printable(message), err=True)
 
 
 def progress_bar(*, quiet: bool = False) -> ProgressBar:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from saccade.cli.group import json_option, log, main, runs_option
+from saccade.cli.group import echo, json_option, log, main, runs_option
 
 
 @main.command()
@@ -71,11 +71,11 @@ def runs(root: str, as_json: bool) -> None:
         log(f"no runs in {root}; train one with `saccade train FILE`")
     for run in summaries:
         if "error" in run:
-            click.echo(f"{run['name']:24}{run['error']}")
+            echo(f"{run['name']:24}{run['error']}")
             continue
         best = f"{run['best']:.4f}" if isinstance(run["best"], float) else ""
         state = "training now" if run["running"] else "" if run["finished"] else "stopped"
-        click.echo(f"{run['name']:24}{run['task']:24}step {run['step']:<9}best {best:10}{run['created']}  {state}")
+        echo(f"{run['name']:24}{run['task']:24}step {run['step']:<9}best {best:10}{run['created']}  {state}")
 
 
 @main.command()

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from saccade.cli.group import checkpoint_option, json_option, log, main, runs_option, task_option
+from saccade.cli.group import checkpoint_option, echo, json_option, log, main, runs_option, task_option
 
 
 @main.group()
@@ -40,7 +40,7 @@ def list_command(as_json: bool) -> None:
         return
     for row in rows:
         state = "cached" if row["cached"] else ""
-        click.echo(f"{row['name']:12}{row['bytes'] / 1e6:>7.1f} MB  {row['licence']:12}{state:8}{row['summary']}")
+        echo(f"{row['name']:12}{row['bytes'] / 1e6:>7.1f} MB  {row['licence']:12}{state:8}{row['summary']}")
 
 
 @models.command()
@@ -83,11 +83,11 @@ def show(ref: str, as_json: bool) -> None:
         return
     for name in ("path", "family", "task", "parameters", "vocabulary_size", "tokenizer"):
         value = description[name]
-        click.echo(f"{name:16}{f'{value:,}' if isinstance(value, int) else value}")
+        echo(f"{name:16}{f'{value:,}' if isinstance(value, int) else value}")
     shape = " ".join(f"{name}={description['config'][name]}" for name in ("dim", "depth", "heads", "hidden"))
-    click.echo(f"{'shape':16}{shape}")
+    echo(f"{'shape':16}{shape}")
     if description["unused"]:
-        click.echo(f"{'unused':16}{', '.join(map(_printable, description['unused']))}")
+        echo(f"{'unused':16}{', '.join(name if name.isprintable() else ascii(name) for name in description['unused'])}")
 
 
 @models.command()
@@ -105,11 +105,6 @@ def convert(folder: Path, allow_pickle: bool) -> None:
     from saccade import api
 
     log(f"wrote {api.convert_model(folder, allow_pickle=allow_pickle)}")
-
-
-def _printable(name: str) -> str:
-    """Return a name from a file without control characters for the terminal."""
-    return name if name.isprintable() else ascii(name)
 
 
 @main.command()

@@ -21,7 +21,7 @@ from saccade.cli.group import (
     runs_option,
     task_option,
 )
-from saccade.cli.printing import show_evaluation, show_prediction
+from saccade.cli.printing import show_evaluation, show_prediction, show_text
 from saccade.errors import UsageError
 
 if TYPE_CHECKING:
@@ -145,9 +145,9 @@ def look(ref: str, inputs: tuple[str, ...], options: tuple[str, ...], out: Path 
     if as_json:
         click.echo(json.dumps(figure.to_json()))
         return
-    click.echo(_prefix(model, figure.prediction.inputs) + figure.prediction.text)
+    show_text(f"{_prefix(model, figure.prediction.inputs)}{figure.prediction.text}\n")
     if figure.alignment:
-        click.echo(figure.alignment)
+        show_text(f"{figure.alignment}\n")
     colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
     click.echo(figure.terminal(shutil.get_terminal_size((100, 24)).columns, colour=colour))
 
@@ -159,9 +159,9 @@ def _predict_one(model: Model, example: dict[str, Any], options: dict[str, Any],
         show_prediction(prediction, as_json)
         return
     tokens = model.stream(**example, **options)
-    click.echo(_prefix(model, example) + str(next(tokens, "")), nl=False)  # an error shows before anything is printed
+    show_text(_prefix(model, example) + str(next(tokens, "")))  # an error shows before anything is printed
     for token in tokens:
-        click.echo(str(token), nl=False)
+        show_text(str(token))
         sys.stdout.flush()
     click.echo()
 

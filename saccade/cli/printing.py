@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import TYPE_CHECKING
 
 import click
 
-from saccade.cli.group import log
+from saccade.cli.group import echo, log
+from saccade.errors import printable
 
 if TYPE_CHECKING:
     from saccade.core import Evaluation
@@ -23,9 +25,14 @@ def show_prediction(prediction: ModelPrediction, as_json: bool, prefix: str = ""
         click.echo(json.dumps(prediction.to_json()))
     elif prediction.alternatives:
         for candidate in (prediction, *prediction.alternatives):
-            click.echo(f"{candidate.scores['score']:.4f}\t{prefix}{candidate.text}")
+            show_text(f"{candidate.scores['score']:.4f}\t{prefix}{candidate.text}\n")
     else:
-        click.echo(f"{prefix}{prediction.text}")
+        show_text(f"{prefix}{prediction.text}\n")
+
+
+def show_text(text: str) -> None:
+    """Print the output of a model: as it is to a file or a pipe, without control characters to a terminal."""
+    click.echo(printable(text) if sys.stdout.isatty() else text, nl=False)
 
 
 def show_run(run: Run, as_json: bool) -> None:
@@ -45,9 +52,9 @@ def show_evaluation(evaluation: Evaluation, as_json: bool) -> None:
     _show_metrics(evaluation)
     for table in evaluation.tables:
         for line in ["", table.title, *table.to_markdown()]:
-            click.echo(line)
+            echo(line)
     for note in evaluation.notes:
-        click.echo(f"\n{note}")
+        echo(f"\n{note}")
 
 
 def _metrics(evaluation: Evaluation) -> dict[str, object]:
@@ -58,4 +65,4 @@ def _metrics(evaluation: Evaluation) -> dict[str, object]:
 def _show_metrics(evaluation: Evaluation) -> None:
     for name, value in evaluation.values.items():
         number = f"{value:,.4f}" if isinstance(value, float) else f"{value:,}"
-        click.echo(f"{name:16}{number:12}{evaluation.signatures.get(name, '')}".rstrip())
+        echo(f"{name:16}{number:12}{evaluation.signatures.get(name, '')}".rstrip())

@@ -6,6 +6,7 @@ import contextlib
 import datetime
 import math
 import platform
+import shutil
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,17 +17,18 @@ from typing import Any
 import numpy as np
 import torch
 
-from saccade import __version__, api, loading
-from saccade.atomic_io import read_json, write, write_json
+from saccade import __version__, api
+from saccade.atomic_io import read_json, write_json, write_text
 from saccade.comparison import MODELS
 from saccade.comparison import report as reports
 from saccade.comparison.process import Failure, Job, run_job
 from saccade.comparison.progress import OverallProgress
 from saccade.config import to_json
 from saccade.core import Callback, Split
-from saccade.errors import DataError, SaccadeError, UsageError, suggest
+from saccade.errors import DataError, ResourceError, SaccadeError, UsageError, suggest
 from saccade.runs import folder as runs
 from saccade.runs.folder import Run
+from saccade.runs.provenance import hash_assets
 from saccade.tasks import translation
 from saccade.training.device import choose_device, describe_device
 
@@ -108,19 +110,36 @@ def compare(
         overrides.append(f"train.minutes={trial.minutes}")
     description = survey(data, overrides, trial, callback)
     folder = _folder(root, name, data, {**description, "command": command})
+    jobs = _jobs(trial, description["settings"]["minutes"])
     with Run(folder).lock():
         settings = read_json(folder / FILE)
         _check_unchanged(folder, settings, description)
-        jobs, failures = _jobs(trial, description["settings"]["minutes"]), []
         callback.log(f"comparing {len(trial.models)} models in {folder}")
-        overall = OverallProgress(callback, [job.weight for job in jobs])
-        for number, job in enumerate(jobs):
-            with overall.job(number, str(job)):
-                failure = None if job.file(folder).exists() else run_job(folder, job, overall)
-            if failure:
-                callback.log(f"{job}: {failure.message}")
-                failures.append(failure)
-        return _finish(folder, settings, failures)
+        try:
+            return _finish(folder, settings, _run_all(folder, jobs, callback))
+        except (OSError, ResourceError) as error:
+            raise _stopped(folder, jobs, error) from error
+
+
+def _run_all(folder: Path, jobs: Sequence[Job], callback: Callback) -> list[Failure]:
+    """Run the jobs that are not finished; return those that failed."""
+    failures = []
+    overall = OverallProgress(callback, [job.weight for job in jobs])
+    for number, job in enumerate(jobs):
+        with overall.job(number, str(job)):
+            failure = None if job.file(folder).exists() else run_job(folder, job, overall)
+        if failure:
+            callback.log(f"{job}: {failure.message}")
+            failures.append(failure)
+    return failures
+
+
+def _stopped(folder: Path, jobs: Sequence[Job], error: Exception) -> ResourceError:
+    """Return the error for a comparison that ran out of space or the like; one that has trained nothing is removed."""
+    if any(job.file(folder).exists() or (folder / job.run).exists() for job in jobs if job.stage != "memory"):
+        return ResourceError(f"{error}; the comparison continues with the same command and --name {folder.name}")
+    shutil.rmtree(folder, ignore_errors=True)
+    return ResourceError(f"{error}; nothing was trained and nothing is left: run the same command again")
 
 
 def survey(data: Path, overrides: Sequence[str], trial: Trial, callback: Callback) -> dict[str, Any]:
@@ -138,7 +157,7 @@ def survey(data: Path, overrides: Sequence[str], trial: Trial, callback: Callbac
         for note in notes:
             callback.log(note)
         valid = task.splits[Split.VALID]
-        hashes = loading.hash_assets(run)
+        hashes = hash_assets(run)
     lengths = valid.source.lengths
     edges = sorted({int(edge) for edge in np.quantile(lengths, QUANTILES)} - {0, int(lengths.min())})
     median = int(np.argsort(lengths, kind="stable")[len(lengths) // 2])
@@ -224,14 +243,15 @@ def _finish(folder: Path, settings: dict[str, Any], failures: list[Failure]) -> 
     """Collect the results, check that all are from the same data, and write the report."""
     if len([failure for failure in failures if failure.job.stage == "train"]) == len(settings["models"]):
         first = failures[0]
-        error = SaccadeError(f"no model could be trained; {first.job}: {first.message}")
+        message = f"no model could be trained; {first.job}: {first.message}"
+        if first.exit_code == ResourceError.exit_code:
+            raise ResourceError(message)
+        error = SaccadeError(message)
         error.exit_code = first.exit_code
         raise error
     result = gather(folder, settings, failures)
     write_json(folder / "report.json", result)
-    temporary = folder / "report.html.tmp"
-    write(temporary, reports.page(result).encode())
-    temporary.replace(folder / "report.html")
+    write_text(folder / "report.html", reports.page(result))
     return Comparison(folder, result)
 
 

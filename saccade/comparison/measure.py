@@ -6,7 +6,6 @@ Shapes: B rows, H heads, N tokens, E head width.
 from __future__ import annotations
 
 import copy
-import json
 import resource
 import sys
 import time
@@ -19,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from saccade import api
+from saccade.atomic_io import read_json
 from saccade.core import Progress, Split
 from saccade.metrics import generation
 from saccade.metrics.alignment import head_weights, merge_words
@@ -43,8 +43,9 @@ def measure_run(run: Run, settings: dict[str, Any], on_progress: OnProgress) -> 
     if not isinstance(task, translation.Task):
         raise TypeError(f"only translation models can be compared, but {run.path} is of another task")
     task.load_data(Path(settings["data"]))
+    task.check_fingerprint(settings["fingerprint"], Path(settings["data"]), run.name)
     model = task.model
-    data = json.loads((run.path / "data.json").read_text(encoding="utf-8"))
+    data = read_json(run.path / "data.json")
     return {
         "scores": dict(run.metrics),
         "score": task.metric.name,

@@ -21,6 +21,8 @@ class Pretrained:
     """a module of `pretrained.families`; None: chosen on export"""
     task: str
     """name of the task that runs it without fine-tuning"""
+    head: Any = None
+    """what else that task needs: the labels of a classifier, the pooling of a sentence encoder"""
 
 
 Base = Pretrained | None

@@ -18,7 +18,7 @@ from saccade.core.options import PredictOptions
 from saccade.core.prediction import ForwardTrace, GeneratedToken, Prediction
 from saccade.core.pretrained import Base, Pretrained
 from saccade.core.source import Source, Split
-from saccade.errors import UsageError
+from saccade.errors import DataError, UsageError
 
 
 class Task(abc.ABC):
@@ -38,7 +38,7 @@ class Task(abc.ABC):
     """what the data are, in a few words"""
     unit: ClassVar[str] = "tokens"
     """what `Batch.units` counts"""
-    continues: ClassVar[bool] = False
+    continues: bool = False
     """whether the output continues the input, as with a language model"""
 
     inputs: tuple[Field, ...]
@@ -76,6 +76,14 @@ class Task(abc.ABC):
     @abc.abstractmethod
     def load_data(self, data: Path, *, eval_only: bool = False, progress: Progress = ignore_progress) -> list[str]:
         """Load the data for `source` and `evaluate`; `eval_only`: all of it is validation data. Returns notes."""
+
+    def check_fingerprint(self, expected: object, data: Path, run: str) -> None:
+        """Refuse loaded data that are not those a run was started with: nothing is trained or scored on others."""
+        if self.fingerprint != expected:
+            raise DataError(
+                f"{data}: fingerprint {self.fingerprint}, expected {expected}: the data have changed since run '{run}' "
+                "started; restore them to continue, or train a new run on them"
+            )
 
     @abc.abstractmethod
     def source(self, split: Split, seed: int) -> Source:

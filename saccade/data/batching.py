@@ -34,8 +34,11 @@ def key(*parts: int) -> int:
 def shuffle(positions: Indices, size: int, seed: int) -> Indices:
     """Return where positions of 0..size-1 go in a random permutation of `size`, without building the permutation.
 
-    A Feistel network permutes the next power of four; a value that falls outside is permuted again.
+    A Feistel network permutes the next power of four; a value that falls outside is permuted again, until it is back
+    inside: it always comes back, since it started there.
     """
+    if len(positions) and int(positions.max()) >= size:
+        raise ValueError(f"positions must be below the size {size}, but the largest is {int(positions.max())}")
     half = max(1, (max(size - 1, 1).bit_length() + 1) // 2)
     low = np.uint64((1 << half) - 1)
     out, pending = positions.astype(np.uint64), np.arange(len(positions))

@@ -13,7 +13,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from saccade.data.tables.encodings import explain
 from saccade.data.tables.sniffing import DataFile
-from saccade.errors import ResourceError
+from saccade.errors import DataError, ResourceError
 
 FORMAT_VERSION = 2
 RECORD = "entry.json"
@@ -143,10 +143,13 @@ class EntryWriter:
             writer.close()
 
 
-def cached(kind: str, parts: object, build: Callable[[EntryWriter], Record]) -> Entry:
+def cached(
+    kind: str, parts: object, build: Callable[[EntryWriter], Record], files: Iterable[DataFile | Path] = ()
+) -> Entry:
     """Return the entry for a kind of data and everything it depends on; build it if it is not in the cache.
 
-    `build` writes the arrays and returns the record; if it raises, nothing is kept.
+    `build` writes the arrays and returns the record; if it raises, nothing is kept. It reads `files`, whose hashes are
+    among the parts.
     """
     key = digest([FORMAT_VERSION, kind, parts])
     folder = default_cache() / "shards"
@@ -165,6 +168,7 @@ def cached(kind: str, parts: object, build: Callable[[EntryWriter], Record]) -> 
         writer = EntryWriter(temporary)
         try:
             writer.finish(build(writer))
+            _check_unchanged(files, parts)
             _publish(temporary, path)
         finally:
             writer.close()
@@ -177,6 +181,15 @@ def cached(kind: str, parts: object, build: Callable[[EntryWriter], Record]) -> 
         raise ResourceError(
             f"the cached data must not change while they are in use, but did ({error}): {path}; run the command again"
         ) from error
+
+
+def _check_unchanged(files: Iterable[DataFile | Path], parts: object) -> None:
+    """Refuse a file that was written while it was read: its content is not that of the hash it would be kept under."""
+    hashes = json.dumps(parts)
+    for file in files:
+        path = file if isinstance(file, Path) else file.path
+        if hash_file(path) not in hashes:
+            raise DataError(f"{path}: changed while it was read; wait until it is complete, then run the command again")
 
 
 def open_entry(path: Path, key: str = "", notes: tuple[str, ...] = ()) -> Entry:

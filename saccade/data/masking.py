@@ -30,13 +30,17 @@ class Example:
 
 
 class Examples:
-    """Rows of consecutive sentences; every sentence starts one row per epoch, in a different order each time."""
+    """Rows of consecutive sentences; a sentence starts at most one row per epoch, in a different order each time.
+
+    A sentence that is longer than a row, such as a paragraph without punctuation, is several sentences here.
+    """
 
     def __init__(self, sentences: Sentences, template: InputTemplate, seed: int, *, pairs: bool) -> None:
-        self.sentences, self.template, self.seed, self.pairs = sentences, template, seed, pairs
+        self.template, self.seed, self.pairs = template, seed, pairs
         self.room = template.max_length - 2 - (len(template.separators) if pairs else 0)
-        # As many rows per epoch as the tokens fill.
-        self.per_epoch = max(1, sentences.tokens // max(1, self.room))
+        self.sentences, self._numbers = sentences.cut(self.room)
+        # As many rows per epoch as the tokens fill: no more than there are sentences, since none is longer than a row.
+        self.per_epoch = max(1, sentences.tokens // self.room)
 
     def at(self, position: int) -> Example:
         """Return the example at a position of the endless stream."""
@@ -45,14 +49,14 @@ class Examples:
         generator = np.random.default_rng(key(self.seed, epoch, within))
         if not self.pairs:
             ids, second = self.template.build(self._take(start, self.room)[0])
-            return Example(ids, second, True, start)
+            return Example(ids, second, True, int(self._numbers[start]))
         first, after = self._take(start, int(generator.integers(self.room // 4, 3 * self.room // 4 + 1)))
         room = self.room - len(first)
         follows = bool(generator.random() < 0.5) and self._same_document(start, after)
         if not follows:
             after = self._random_start(start, generator)
         ids, second = self.template.build(first, self._take(after, room)[0])
-        return Example(ids, second, follows, start)
+        return Example(ids, second, follows, int(self._numbers[start]))
 
     def _take(self, start: int, room: int) -> tuple[list[int], int]:
         """Return complete sentences of one document from `start`, as many as fit but at least one, and the next row."""

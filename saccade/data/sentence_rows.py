@@ -39,6 +39,15 @@ class Sentences:
     def tokens(self) -> int:
         return int(self.rows.lengths.sum())
 
+    def cut(self, max_length: int) -> tuple[Sentences, NDArray[np.int64]]:
+        """Return the sentences with each longer one cut into pieces of `max_length`, and the sentence of each piece."""
+        counts = np.maximum(1, -(-self.rows.lengths // max_length))
+        numbers = np.repeat(np.arange(len(self)), counts)
+        within = np.arange(len(numbers)) - (np.cumsum(counts) - counts)[numbers]
+        starts = self.rows.starts[numbers] + within * max_length
+        ends = np.minimum(starts + max_length, self.rows.ends[numbers])
+        return Sentences(TokenRows(self.rows.ids, starts, ends), self.document[numbers]), numbers
+
 
 def build_sentences(
     corpus: Corpus, tokenizer: Tokenizer, *, progress: Progress = ignore_progress

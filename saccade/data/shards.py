@@ -17,6 +17,7 @@ from saccade.data.formats.documents import Document
 from saccade.data.splitting import PARTS, OverlapCounter, Part
 from saccade.data.tables.problems import BadRows, Problem
 from saccade.data.text.alphabets import UnknownCharacter
+from saccade.data.text.chat import encode_chat, from_json
 from saccade.data.text.tokenizers import END, Tokenizer
 from saccade.data.tokenization import token_dtype
 from saccade.errors import DataError
@@ -32,6 +33,8 @@ class Shard:
     path: Path
     """folder of the cache that holds it"""
     notes: tuple[str, ...] = ()
+    spoken: NDArray[np.unsignedinteger[Any]] | None = None
+    """of chats: 1 for each token that the assistant says"""
 
     @property
     def size(self) -> int:
@@ -42,12 +45,23 @@ class Shard:
 def build_shards(corpus: Corpus, tokenizer: Tokenizer, *, progress: Progress = ignore_progress) -> tuple[Shard, Shard]:
     """Return the training and validation shards of a corpus, tokenized once per tokenizer."""
 
-    def build(writer: EntryWriter) -> Record:
-        return _write(writer, _reported(corpus, progress), tokenizer)
+    chats = bool(corpus.layout)
 
-    entry = cached("running", [corpus.key, tokenizer.sha256], build)
+    def build(writer: EntryWriter) -> Record:
+        return _write(writer, _reported(corpus, progress), tokenizer, chats=chats)
+
+    entry = cached("chat" if chats else "running", [corpus.key, tokenizer.sha256], build)
     notes = (*corpus.notes, *entry.notes, *entry.record["notes"])
-    train, valid = (Shard(entry.arrays[part], int(entry.record["bytes"][part]), entry.path, notes) for part in PARTS)
+    train, valid = (
+        Shard(
+            entry.arrays[part],
+            int(entry.record["bytes"][part]),
+            entry.path,
+            notes,
+            entry.arrays[f"{part}_spoken"] if chats else None,
+        )
+        for part in PARTS
+    )
     return train, valid
 
 
@@ -70,14 +84,42 @@ class _PartWriter:
 
     def add(self, piece: PartDocument) -> None:
         """Write the ids of a document, and after a row the separator."""
-        self._array.write(encode_document(self._tokenizer, piece.document))
+        self._write(piece.document)
         if piece.is_row:
             self._array.write(self._separator)
         self.bytes += len(piece.document.text.encode())
 
+    def _write(self, document: Document) -> None:
+        self._array.write(encode_document(self._tokenizer, document))
+
     @property
     def tokens(self) -> int:
         return self._array.size
+
+
+class _ChatWriter(_PartWriter):
+    """Writes the ids of conversations, and which of them the assistant says."""
+
+    def __init__(self, array: ArrayWriter, tokenizer: Tokenizer, spoken: ArrayWriter) -> None:
+        super().__init__(array, tokenizer)
+        self._spoken = spoken
+
+    def add(self, piece: PartDocument) -> None:
+        super().add(piece)
+        self._spoken.write([False] * len(self._separator))
+
+    def _write(self, document: Document) -> None:
+        try:
+            ids, spoken = encode_chat(self._tokenizer, from_json(document.text))
+        except UnknownCharacter as error:
+            if document.file is None:
+                raise
+            what = f"character {error.what}"
+            raise BadRows(
+                [Problem(document.file, document.line, None, what, error.expected, error.next_step)]
+            ) from error
+        self._array.write(ids)
+        self._spoken.write(spoken)
 
 
 def separator(tokenizer: Tokenizer) -> list[int]:
@@ -103,11 +145,18 @@ def encode_document(tokenizer: Tokenizer, document: Document) -> NDArray[np.uint
         raise BadRows([problem]) from error
 
 
-def _write(entry: EntryWriter, pieces: Iterable[PartDocument], tokenizer: Tokenizer) -> Record:
+def _writer(entry: EntryWriter, part: Part, tokenizer: Tokenizer, *, chats: bool) -> _PartWriter:
+    array = entry.array(part, token_dtype(tokenizer))
+    return (
+        _ChatWriter(array, tokenizer, entry.array(f"{part}_spoken", "uint8"))
+        if chats
+        else _PartWriter(array, tokenizer)
+    )
+
+
+def _write(entry: EntryWriter, pieces: Iterable[PartDocument], tokenizer: Tokenizer, *, chats: bool) -> Record:
     """Tokenize everything, and count duplicates."""
-    writers: dict[Part, _PartWriter] = {
-        part: _PartWriter(entry.array(part, token_dtype(tokenizer)), tokenizer) for part in PARTS
-    }
+    writers: dict[Part, _PartWriter] = {part: _writer(entry, part, tokenizer, chats=chats) for part in PARTS}
     counters = {by_line: OverlapCounter(by_line=by_line) for by_line in (False, True)}
     for piece in pieces:
         writers[piece.part].add(piece)

@@ -22,6 +22,8 @@ class Window:
     """where the context starts in the row"""
     spans: list[tuple[int, int]]
     """the characters of the context that each of its tokens covers"""
+    question_tokens: int
+    """number of tokens of the question, of which a long one is truncated"""
     answer: tuple[int, int]
     """first and last position of the first answer in the row; (0, 0), the [CLS] token, where it is not in the row"""
 
@@ -35,7 +37,7 @@ def cut_windows(questions: Questions, tokenizer: Tokenizer, template: InputTempl
         row = int(questions.numbers[number, 0])
         ids = contexts[row].tolist()
         spans = [(first, last) for first, last in all_spans[contexts.starts[row] : contexts.ends[row]].tolist()]
-        head = heads[number][: template.max_length // 3].tolist()  # room for the context
+        head = heads[number][: question_room(template)].tolist()
         room = template.max_length - 2 - len(template.separators) - len(head)
         overlap = min(
             stride, room // 2
@@ -43,8 +45,14 @@ def cut_windows(questions: Questions, tokenizer: Tokenizer, template: InputTempl
         for first in range(0, max(1, len(ids) - overlap), room - overlap):
             row_ids, second = template.build(head, ids[first : first + room])
             covered = spans[first : first + room]
-            windows.append(Window(number, row_ids, second, covered, _answer_positions(question, covered, second)))
+            answer = _answer_positions(question, covered, second)
+            windows.append(Window(number, row_ids, second, covered, len(heads[number]), answer))
     return windows
+
+
+def question_room(template: InputTemplate) -> int:
+    """Return the number of tokens of a question that are kept, which leaves room for the context."""
+    return template.max_length // 3
 
 
 def _answer_positions(question: Question, spans: Sequence[tuple[int, int]], second: int) -> tuple[int, int]:

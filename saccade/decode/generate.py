@@ -24,6 +24,10 @@ class CausalModel(Protocol):
     def parameters(self) -> Iterator[nn.Parameter]: ...
 
 
+class NotFiniteError(ArithmeticError):
+    """The model computes logits that are not numbers, so that no token can be chosen."""
+
+
 @dataclass(frozen=True)
 class Request:
     """A prompt to continue, with its settings."""
@@ -114,6 +118,7 @@ class Generation:
         if not self._rows:
             return []
         logits = self.model(torch.cat([row.ids[:, -1:] for row in self._rows]), cache=self._cache)[:, -1]  # (B, V)
+        _check_finite(logits)
         for row in self._rows:
             row.length += 1
         return [(row, row.choose(logits[at : at + 1])) for at, row in enumerate(self._rows)]
@@ -126,6 +131,7 @@ class Generation:
             ids, remaining = row.ids[:, -limit:], row.request.max_new_tokens - row.generated
             cache = KVCache(min(self.context, ids.shape[1] + remaining))
             logits = self.model(ids, cache=cache)[:, -1]
+            _check_finite(logits)
             row.length = ids.shape[1]
             tokens.append((row, row.choose(logits)))
             if self._cache is None:
@@ -145,6 +151,11 @@ class Generation:
             else:
                 self._cache = None
         self._rows = rows
+
+
+def _check_finite(logits: Tensor) -> None:
+    if not logits.isfinite().all():
+        raise NotFiniteError("logits must be finite, but are not")
 
 
 def generate(model: CausalModel, request: Request, context: int) -> Iterator[int]:

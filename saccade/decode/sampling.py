@@ -39,6 +39,8 @@ class Sampling:
 
 def choose(logits: Tensor, used: Tensor, sampling: Sampling, generator: torch.Generator) -> Tensor:
     """Choose the next token of each row: logits (B, V), tokens so far (B, T) -> (B,)."""
+    if not bool(logits.amax(-1).isfinite().all()):  # -inf excludes a token, but the maximum is a number
+        raise FloatingPointError("the logits of the next token must be finite, but are not")
     if sampling.repetition_penalty != 1:
         logits = penalize(logits, used, sampling.repetition_penalty)
     if sampling.temperature < 1e-5:  # practically 0, and logits divided by it would overflow

@@ -19,9 +19,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from saccade.atomic_io import new_file
 from saccade.config import override
 from saccade.core import Progress, Split, Task, ignore_progress
-from saccade.errors import UsageError, suggest
+from saccade.errors import ResourceError, UsageError, suggest
 from saccade.metrics import classification, tagging
 from saccade.models.text.bert import pool as pooled
 from saccade.pretrained.adapters import merge_lora
@@ -41,6 +42,8 @@ class Vectors:
     text: str
     tokens: tuple[str, ...]
     values: Tensor  # (D,) or (T, D)
+    notes: tuple[str, ...] = ()
+    """on a truncated text"""
 
 
 @dataclass(frozen=True)
@@ -65,23 +68,30 @@ def vectors(
     layers: str = "last",
     per: Literal["text", "token"] = "text",
     *,
-    pool: Literal["mean", "first"] = "mean",
+    pool: Literal["mean", "first"] | None = None,
     int8: bool = False,
 ) -> Iterator[Vectors]:
-    """Yield the vectors of some texts in order; `int8` computes with a quantised copy of the encoder."""
+    """Yield the vectors of some texts in order.
+
+    `pool`: None is the pooling of the model, which is the mean unless it is one of sentence vectors. `int8` computes
+    with a quantised copy of the encoder.
+    """
     _check(layers)
     if int8:
         model = quantize(merge_lora(encoder.model))
         encoder = copy.copy(encoder)  # the caller's encoder keeps its network
         encoder.model = model
-    encoded = [EncodedText(*encoder.template.build(ids, None)) for ids in encoder.tokenizer.encode_batch(texts)]
+    encoded = encoder.encode_all("text", texts)
     ready: dict[int, Tensor] = {}
     following = 0
     for row, tokens in encoder.features(encoded, (layers,)):
-        ready[row] = tokens if per == "token" else pooled(tokens[None], None, pool)[0]
+        if per == "token":
+            ready[row] = tokens
+        else:
+            ready[row] = encoder.pool(tokens) if pool is None else pooled(tokens[None], None, pool)[0]
         while following in ready:
             pieces = tuple(encoder.tokenizer.pieces(encoded[following].ids))
-            yield Vectors(texts[following], pieces, ready.pop(following).cpu())
+            yield Vectors(texts[following], pieces, ready.pop(following).cpu(), encoded[following].notes)
             following += 1
 
 
@@ -90,19 +100,23 @@ def write(vectors: Iterable[Vectors], output: Path | None) -> Iterator[str]:
     if output is None:
         yield from map(_line, vectors)
         return
-    if output.suffix == ".jsonl":
-        with output.open("w", encoding="utf-8") as file:
-            file.writelines(f"{_line(entry)}\n" for entry in vectors)
-    elif output.suffix == ".npy":
-        rows = [entry.values if entry.values.dim() == 2 else entry.values[None] for entry in vectors]
-        np.save(output, torch.cat(rows).numpy())
-    else:
+    if output.suffix not in (".jsonl", ".npy"):
         raise UsageError(f"--output must end on .npy or .jsonl, but is {output}")
+    try:
+        with new_file(output) as file:
+            if output.suffix == ".jsonl":
+                file.writelines(f"{_line(entry)}\n".encode() for entry in vectors)
+            else:
+                rows = [entry.values if entry.values.dim() == 2 else entry.values[None] for entry in vectors]
+                np.save(file, torch.cat(rows).numpy())
+    except OSError as error:
+        raise ResourceError(f"cannot write {output}: {error}; choose another file with --output") from error
 
 
 def _line(entry: Vectors) -> str:
     tokens = {"tokens": list(entry.tokens)} if entry.values.dim() == 2 else {}
-    return json.dumps({"text": entry.text, **tokens, "vector": entry.values.tolist()}, ensure_ascii=False)
+    notes = {"notes": list(entry.notes)} if entry.notes else {}
+    return json.dumps({"text": entry.text, **tokens, "vector": entry.values.tolist(), **notes}, ensure_ascii=False)
 
 
 def word_similarity(encoder: EncoderTask, texts: tuple[str, str], word: str, layers: str = "last") -> float:

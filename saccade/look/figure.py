@@ -8,6 +8,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from saccade.atomic_io import new_file
 from saccade.core import AttentionMap, Prediction
 from saccade.errors import ResourceError, UsageError, suggest
 from saccade.look import draw
@@ -72,19 +73,22 @@ class AttentionFigure:
 
     def write(self, path: Path) -> None:
         """Write the map as .svg or .png, or the prediction as .html or .json, by the suffix of the file."""
+        data = self._render(path)
         try:
-            self._write(path, path.suffix.lower())
+            with new_file(path) as file:
+                file.write(data)
         except OSError as error:
             raise ResourceError(f"cannot write {path}: {error.strerror}; choose another file with --out") from error
 
-    def _write(self, path: Path, suffix: str) -> None:
+    def _render(self, path: Path) -> bytes:
+        """Return the content of a file, by its suffix."""
+        suffix = path.suffix.lower()
         if suffix == ".svg":
-            path.write_text(draw.svg(self.attention, self._title), encoding="utf-8")
-        elif suffix == ".png":
-            path.write_bytes(png(self.attention, self._title))
-        elif suffix == ".html":
-            path.write_text(self.page(), encoding="utf-8")
-        elif suffix == ".json":
-            path.write_text(json.dumps(self.to_json(), ensure_ascii=False), encoding="utf-8")
-        else:
-            raise UsageError(f"--out must end on .html, .svg, .png or .json, but is '{path}'")
+            return draw.svg(self.attention, self._title).encode()
+        if suffix == ".png":
+            return png(self.attention, self._title)
+        if suffix == ".html":
+            return self.page().encode()
+        if suffix == ".json":
+            return json.dumps(self.to_json(), ensure_ascii=False).encode()
+        raise UsageError(f"--out must end on .html, .svg, .png or .json, but is '{path}'")

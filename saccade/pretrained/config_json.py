@@ -70,7 +70,7 @@ def check_sizes(path: Path, values: Mapping[str, Any]) -> None:
         limit = MAX_SIZES.get(name, MAX_LAYERS if "layers" in name or name == "n_layer" else MAX_SIZE)
         if not -1 <= value <= limit:
             raise ModelFileError(
-                f"{path}: {name} must be from 0 to {limit:,}, but is {value:,}; download the model again"
+                f"{path}: {name} must be from 0 to {limit:,}, but is {value:,}; such a size is not supported"
             )
 
 
@@ -85,5 +85,5 @@ def _check_types(path: Path, fields: type[Any], values: Mapping[str, Any]) -> No
         if isinstance(value, str | bool) and not any(kind in types[name] for kind in (type(value).__name__, "Literal")):
             raise ModelFileError(
                 f"{path}: {name} must be {types[name].replace(' | ', ' or ')}, but is {str(value)[:80]!r}; "
-                "download the model again"
+                "such a value is not supported"
             )

@@ -10,14 +10,16 @@ from typing import Any
 from safetensors.torch import save_file
 from torch import nn
 
-from saccade.atomic_io import write_json
+from saccade.atomic_io import new_folder, write_json
 from saccade.config import from_json
 from saccade.core import Pretrained
 from saccade.errors import UsageError
 from saccade.pretrained.adapters import merge_lora
 from saccade.pretrained.config_json import select_fields
 from saccade.pretrained.families import FAMILIES, Family, Names
+from saccade.pretrained.families.heads import Head, check_exportable, head_fields, with_head, without_scale
 from saccade.pretrained.families.mapping import to_checkpoint
+from saccade.pretrained.sentence_transformers import SentenceModules, write_modules
 from saccade.pretrained.weights import WEIGHTS
 
 # Fields of our configs that do not change the outputs of a trained network, with a common value.
@@ -32,32 +34,39 @@ TRAINING_ONLY = {
 
 
 def export(pretrained: Pretrained, folder: Path) -> list[str]:
-    """Write a network for transformers; return notes on what was written and what was left out."""
-    if folder.exists() and any(folder.iterdir()):
+    """Write a network for transformers; return notes on what was written."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UsageError(f"{folder} must be a new or an empty folder, but is not empty; name another one")
-    network = merge_lora(pretrained.network)
+    network, head = merge_lora(pretrained.network), pretrained.head
     family = find_family(network, pretrained.config, pretrained.family)
-    assert family.write_processor is not None
+    write_processor = family.write_processor
+    assert write_processor is not None
     generation = family.generation_config(pretrained.processor)
-    left_out = write_network(network, pretrained.config, family, folder, generation)
-    family.write_processor(pretrained.processor, folder)
-    if generation:
-        write_json(folder / "generation_config.json", generation)
-    card = f"# {folder.name}\n\nA model of the {family.name} family, exported by Saccade. Open it with transformers.\n"
-    (folder / "README.md").write_text(card, encoding="utf-8")
-    notes = [f"{folder}: a {family.name} for transformers"]
-    if left_out:
-        notes.append("the task head has no counterpart in transformers' classes and is left out")
-    return notes
+    if isinstance(head, Head):
+        check_exportable(family, head)
+        family, network = with_head(family, head), without_scale(network, head)
+    fields = {**generation, **head_fields(head)} if isinstance(head, Head) else generation
+    with new_folder(folder) as temporary:
+        write_network(network, pretrained.config, family, temporary, fields)
+        write_processor(pretrained.processor, temporary)
+        if isinstance(head, SentenceModules):
+            write_modules(head, pretrained.config.dim, temporary)
+        if generation:
+            write_json(temporary / "generation_config.json", generation)
+        card = (
+            f"# {folder.name}\n\nA model of the {family.name} family, exported by Saccade. Open it with transformers."
+        )
+        (temporary / "README.md").write_text(f"{card}\n", encoding="utf-8")
+    also = " and sentence-transformers" if isinstance(head, SentenceModules) else ""
+    return [f"{folder}: a {family.name} for transformers{also}"]
 
 
 def write_network(
     network: nn.Module, config: Any, family: Family, folder: Path, extra: dict[str, Any] | None = None
-) -> list[str]:
-    """Write config.json, with `extra` fields, and model.safetensors; return the parameters that were left out."""
+) -> None:
+    """Write config.json, with `extra` fields, and model.safetensors."""
     parameters = {name: value.detach().cpu() for name, value in network.named_parameters()}
-    left_out = sorted(name for name in parameters if name.startswith(family.task_heads))
-    names = Names(parameters) - Names(left_out)
+    names = Names(parameters)
     architecture = family.architecture(names)
     mappings = family.mappings(config, bare=architecture.endswith("Model"))
     unmapped = sorted(names - {mapping.name for mapping in mappings})
@@ -71,7 +80,6 @@ def write_network(
     header = {"model_type": family.name, "architectures": [architecture], "dtype": "float32"}
     write_json(folder / "config.json", {**header, **values, **(extra or {})})
     save_file(to_checkpoint(mappings, parameters), folder / WEIGHTS, {"format": "pt"})
-    return left_out
 
 
 def find_family(network: nn.Module, config: Any, preferred: Family | None = None) -> Family:

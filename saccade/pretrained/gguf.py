@@ -15,12 +15,12 @@ from torch import Tensor
 from saccade.config import from_json
 from saccade.core import Pretrained
 from saccade.data.text.tokenizers import Tokenizer
-from saccade.data.text.vocabularies import PRE_TOKENIZERS, byte_level_bpe, parse_merge
+from saccade.data.text.vocabularies import PRE_TOKENIZERS, byte_level_bpe, parse_merge, surround
 from saccade.errors import UsageError
 from saccade.pretrained.config_json import check_sizes
 from saccade.pretrained.families import FAMILIES, Family
 from saccade.pretrained.families.mapping import WeightMapping
-from saccade.pretrained.gguf_header import Header, TensorEntry, read_header, refusal
+from saccade.pretrained.gguf_header import Header, TensorEntry, read_header, refusal, unsupported
 from saccade.pretrained.processors import TextProcessor
 from saccade.pretrained.strict_json import one_line
 from saccade.pretrained.weights import load_network
@@ -97,7 +97,7 @@ class GGUFTensors:
     def meta(self, name: str) -> Tensor:
         """Return a tensor of the same shape on the meta device."""
         if name not in self.entries:
-            raise refusal(self.header.path, f"the tensor '{name}' is missing")
+            raise unsupported(self.header.path, f"the tensor '{name}' is missing")
         return torch.empty(self.entries[name].shape, device="meta")
 
 
@@ -115,7 +115,7 @@ def read_gguf(path: Path) -> tuple[Pretrained, tuple[str, ...]]:
     try:
         fields = from_json(family.fields, values)
     except (UsageError, TypeError) as error:
-        raise refusal(path, one_line(error)) from error
+        raise unsupported(path, one_line(error)) from error
     _check_architecture(header, fields)
     processor = _processor(header, tokens)
     reader = replace(family, body=lambda config: _interleaved(family, config)) if family.name in INTERLEAVED else family
@@ -141,7 +141,7 @@ def _family(header: Header) -> tuple[Family, dict[str, Any]]:
     name = _string(header, "general.architecture")
     if name not in ARCHITECTURES:
         supported = ", ".join(ARCHITECTURES)
-        raise refusal(header.path, f"general.architecture must be one of {supported}, but is {name!r:.80}")
+        raise unsupported(header.path, f"general.architecture must be one of {supported}, but is {name!r:.80}")
     keys = {field: f"{name}.{key}" for key, field in CONFIG_FIELDS.items()}
     values = {field: header.values[key] for field, key in keys.items() if key in header.values}
     wrong = next((field for field, value in values.items() if isinstance(value, bool | str)), None)
@@ -165,19 +165,23 @@ def _check_architecture(header: Header, fields: Any) -> None:
     }
     for key, allowed in allowed_values.items():
         if header.values.get(key) not in allowed:
-            raise refusal(header.path, f"{key} must be {allowed[0]!r}, but is {header.values[key]!r:.80}")
+            raise unsupported(header.path, f"{key} must be {allowed[0]!r}, but is {header.values[key]!r:.80}")
     if "rope_freqs.weight" in header.tensors:
-        raise refusal(header.path, "rotary frequencies must not be scaled, but there is a tensor rope_freqs.weight")
+        raise unsupported(header.path, "rotary frequencies must not be scaled, but there is a tensor rope_freqs.weight")
 
 
 def _processor(header: Header, tokens: list[str]) -> TextProcessor:
     bos_id = _token_id(header, "tokenizer.ggml.bos_token_id", len(tokens))
-    eos_id = _token_id(header, "tokenizer.ggml.eos_token_id", len(tokens))
+    # Both the end of a text and the end of a turn end generation, as in llama.cpp.
+    ends = [_token_id(header, f"tokenizer.ggml.{name}_token_id", len(tokens)) for name in ("eos", "eot")]
+    adds_bos = header.values.get("tokenizer.ggml.add_bos_token") is True
+    first = tokens[bos_id] if adds_bos and bos_id is not None else None
     return TextProcessor(
-        tokenizer=_tokenizer(header, tokens),
-        bos_id=bos_id if header.values.get("tokenizer.ggml.add_bos_token") is True else None,
-        eos_ids=() if eos_id is None else (eos_id,),
+        tokenizer=_tokenizer(header, tokens, first),
+        bos_id=bos_id,
+        eos_ids=tuple(dict.fromkeys(end for end in ends if end is not None)),
         chat_template=_string(header, "tokenizer.chat_template") or "",
+        parse_special=True,
     )
 
 
@@ -190,13 +194,13 @@ def _tokens(header: Header) -> list[str]:
     return tokens
 
 
-def _tokenizer(header: Header, tokens: list[str]) -> Tokenizer:
-    """Return the byte-level tokenizer of the file."""
+def _tokenizer(header: Header, tokens: list[str], first: str | None) -> Tokenizer:
+    """Return the byte-level tokenizer of the file, which puts the token `first` before each prompt."""
     path, model, split = header.path, _string(header, "tokenizer.ggml.model"), _string(header, "tokenizer.ggml.pre")
     if model != "gpt2":
-        raise refusal(path, f"tokenizer.ggml.model must be 'gpt2' (byte-level BPE), but is {model!r:.80}")
+        raise unsupported(path, f"tokenizer.ggml.model must be 'gpt2' (byte-level BPE), but is {model!r:.80}")
     if split not in PRE_TOKENIZERS:
-        raise refusal(path, f"tokenizer.ggml.pre must be one of {', '.join(PRE_TOKENIZERS)}, but is {split!r:.80}")
+        raise unsupported(path, f"tokenizer.ggml.pre must be one of {', '.join(PRE_TOKENIZERS)}, but is {split!r:.80}")
     merges, types = header.values.get("tokenizer.ggml.merges"), header.values.get("tokenizer.ggml.token_type")
     if not isinstance(merges, list) or not all(isinstance(pair, str) for pair in merges[:1]):
         raise refusal(path, "tokenizer.ggml.merges must be a list of strings, but is not")
@@ -210,6 +214,7 @@ def _tokenizer(header: Header, tokens: list[str]) -> Tokenizer:
         [token for token, type_ in zip(tokens, types, strict=True) if type_ == CONTROL],
         added=[token for token, type_ in zip(tokens, types, strict=True) if type_ == USER_DEFINED],
         pre_tokenizer=split,
+        template=None if first is None else surround(first),
         add_prefix_space=header.values.get("tokenizer.ggml.add_space_prefix") is True,
     )
 
@@ -243,7 +248,8 @@ def _byte_size(path: Path, name: str, entry: TensorEntry) -> int:
     library = _library()
     supported = {int(library.GGMLQuantizationType[type_name]) for type_name in TENSOR_TYPES}
     if entry.type not in supported:
-        raise refusal(path, f"{name!r} must be of a type among {', '.join(TENSOR_TYPES)}, but is of type {entry.type}")
+        allowed = ", ".join(TENSOR_TYPES)
+        raise unsupported(path, f"{name!r} must be of a type among {allowed}, but is of type {entry.type}")
     block_size, block_bytes = library.GGML_QUANT_SIZES[library.GGMLQuantizationType(entry.type)]
     if entry.shape[-1] % block_size:
         raise refusal(path, f"a row of {name!r} must be a multiple of {block_size}, but is {entry.shape[-1]:,}")

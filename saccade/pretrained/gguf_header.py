@@ -117,6 +117,11 @@ def refusal(path: Path, rule: str) -> ModelFileError:
     return ModelFileError(f"{path}: not a valid GGUF file: {rule}; download it again")
 
 
+def unsupported(path: Path, rule: str) -> ModelFileError:
+    """Return the error for an intact file with something that cannot be run."""
+    return ModelFileError(f"{path}: {rule}; this variant is not supported")
+
+
 def _read(reader: HeaderReader, size: int) -> Header:
     path = reader.path
     magic = reader.read(4)
@@ -124,7 +129,7 @@ def _read(reader: HeaderReader, size: int) -> Header:
         raise refusal(path, f"must start with {MAGIC!r}, but starts with {magic!r}")
     version = reader.number("I")
     if version not in VERSIONS:
-        raise refusal(path, f"the version must be one of {', '.join(map(str, VERSIONS))}, but is {version}")
+        raise unsupported(path, f"the version of GGUF must be one of {', '.join(map(str, VERSIONS))}, but is {version}")
     tensor_count = reader.count("the number of tensors", MAX_TENSORS)
     key_count = reader.count("the number of keys", MAX_KEYS)
     values: dict[str, Any] = {}

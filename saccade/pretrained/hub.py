@@ -12,6 +12,9 @@ ALLOWED_FILES = [
     *("config.json", "generation_config.json", "model.safetensors", "model.safetensors.index.json"),
     *("model-*-of-*.safetensors", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"),
     *("added_tokens.json", "vocab.txt", "vocab.json", "merges.txt", "source.spm", "target.spm"),
+    *("modules.json", "sentence_*_config.json", "config_sentence_transformers.json", "*_Pooling/config.json"),
+    *("*_Normalize/config.json", "0_Transformer/*.json", "0_Transformer/*.txt", "0_Transformer/model.safetensors"),
+    "chat_template.jinja",
 ]
 
 

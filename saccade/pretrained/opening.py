@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from saccade.config import to_json
 from saccade.core import Pretrained
+from saccade.errors import ModelFileError
+from saccade.models.text.bert import BertForPreTraining
 from saccade.pretrained.config_json import read_config
+from saccade.pretrained.families import Family
+from saccade.pretrained.families.heads import HEADS, Head, read_head, with_head
 from saccade.pretrained.gguf import read_gguf
+from saccade.pretrained.links import check_links
 from saccade.pretrained.references import resolve
+from saccade.pretrained.sentence_transformers import MODULES, SentenceModules, encoder_folder, read_modules
 from saccade.pretrained.weights import LoadedNetwork, SafetensorsFiles, load_network
 
 
@@ -39,14 +46,56 @@ def _open(path: Path) -> tuple[Pretrained, tuple[str, ...]]:
 
 
 def read_folder(folder: Path) -> tuple[Pretrained, tuple[str, ...]]:
-    """Read a folder as transformers writes it; return the model and the names of the tensors that it does not use."""
-    family, fields, values = read_config(folder)
-    processor = family.read_processor(folder, values)
-    loaded = load_network(folder / "config.json", family, fields, SafetensorsFiles(folder))
-    return Pretrained(loaded.network, loaded.config, processor, family, loaded.task), loaded.unused
+    """Read a folder as transformers or sentence-transformers writes it.
+
+    Returns the model and the names of the tensors that it does not use.
+    """
+    check_links(folder)
+    modules, encoder = read_modules(folder), encoder_folder(folder)
+    family, fields, values = read_config(encoder)
+    processor = family.read_processor(encoder, values)
+    head = read_head(encoder / "config.json", family, values)
+    loaded = _load(encoder, family, fields, head)
+    pretrained = Pretrained(loaded.network, loaded.config, processor, family, loaded.task, head)
+    if modules is not None:
+        pretrained = _as_sentence_encoder(folder, pretrained, modules)
+    elif head is None and not values.get("architectures"):
+        _check_unused(encoder / "config.json", loaded.unused)
+    return pretrained, loaded.unused
 
 
 def read_network(folder: Path) -> LoadedNetwork:
     """Read a folder that may have no tokenizer."""
-    family, fields, _ = read_config(folder)
+    check_links(folder)
+    family, fields, values = read_config(folder)
+    return _load(folder, family, fields, read_head(folder / "config.json", family, values))
+
+
+def _load(folder: Path, family: Family, fields: Any, head: Head | None) -> LoadedNetwork:
+    family = family if head is None else with_head(family, head)
     return load_network(folder / "config.json", family, fields, SafetensorsFiles(folder))
+
+
+def _as_sentence_encoder(folder: Path, pretrained: Pretrained, modules: SentenceModules) -> Pretrained:
+    """Return a network as the encoder of a folder of sentence-transformers, which lower-cases and cuts texts."""
+    if not isinstance(pretrained.network, BertForPreTraining):
+        raise ModelFileError(
+            f"{folder / MODULES}: the encoder must be one of {', '.join(HEADS)} without a head, but is a "
+            f"{pretrained.family.name} for {pretrained.task}; this sentence encoder is not supported"
+        )
+    processor = pretrained.processor
+    if modules.lowercase:
+        processor = replace(processor, tokenizer=processor.tokenizer.lowercased())
+    if modules.max_length is not None:
+        processor = replace(processor, max_length=modules.max_length)
+    return replace(pretrained, processor=processor, task="sentence_vectors", head=modules)
+
+
+def _check_unused(path: Path, unused: tuple[str, ...]) -> None:
+    """Refuse a head that could be one of several: only the name of its class tells which."""
+    head = next((name for name in unused if name.startswith(("classifier.", "pre_classifier.", "qa_outputs."))), None)
+    if head is not None:
+        raise ModelFileError(
+            f"{path}: architectures must name the class of the head, since there is a tensor {head!r}, but is missing; "
+            f'add it, such as "architectures": ["BertForSequenceClassification"]'
+        )

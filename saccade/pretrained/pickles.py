@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
 from saccade.atomic_io import save_error, sync_folder
 from saccade.errors import ModelFileError
+from saccade.pretrained.links import check_links
 
 PICKLE, SAFETENSORS = "pytorch_model.bin", "model.safetensors"
 MAX_TENSORS = 100_000
@@ -21,6 +23,7 @@ MAX_EXPANSION = 4  # bytes of all tensors by bytes of the file, which stores sha
 
 def convert(folder: Path, *, allow_pickle: bool) -> Path:
     """Write the tensors of a pytorch_model.bin to model.safetensors beside it; the pickle may build tensors only."""
+    check_links(folder)
     path, target = folder / PICKLE, folder / SAFETENSORS
     if target.exists():
         raise ModelFileError(f"{target} must not exist yet, but does; use it, or delete it first")
@@ -34,7 +37,8 @@ def convert(folder: Path, *, allow_pickle: bool) -> Path:
         save_file(tensors, temporary, {"format": "pt"})
         temporary.replace(target)
         sync_folder(folder)
-    except OSError as error:
+    except (OSError, SafetensorError) as error:
+        temporary.unlink(missing_ok=True)
         raise save_error(target, error) from error
     return target
 

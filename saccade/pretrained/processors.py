@@ -13,12 +13,14 @@ from tokenizers.processors import TemplateProcessing
 
 from saccade.atomic_io import write_json
 from saccade.data.text.sentencepiece import is_marian, read_sides
-from saccade.data.text.tokenizer_checks import parse_json, read_text
+from saccade.data.text.tokenizer_checks import check_fits, parse_json, read_text
 from saccade.data.text.tokenizers import Tokenizer
 from saccade.data.text.vocabularies import read_tokenizer
-from saccade.errors import ModelFileError
+from saccade.errors import ModelFileError, UsageError
 
-TOKENIZER, TOKENIZER_CONFIG = "tokenizer.json", "tokenizer_config.json"
+TOKENIZER, TOKENIZER_CONFIG, GENERATION_CONFIG = "tokenizer.json", "tokenizer_config.json", "generation_config.json"
+CHAT_TEMPLATE, CONFIG = "chat_template.jinja", "config.json"
+NO_MAX_LENGTH = 1 << 40
 BERT_SPECIAL_TOKENS = {
     "cls_token": "[CLS]",
     "sep_token": "[SEP]",
@@ -40,13 +42,24 @@ class TextProcessor:
     """of the input; of the output too, unless there is a `target_tokenizer`"""
     target_tokenizer: Tokenizer | None = None
     bos_id: int | None = None
-    """the token put before every text; None: no such token"""
+    """what the continuation of an empty text starts from; None: the end of the text before it"""
     eos_ids: tuple[int, ...] = ()
     """tokens that end a text: generation stops at any of them"""
     decoder_start_id: int | None = None
     """the token a decoder starts with"""
     chat_template: str = ""
     """Jinja template of a conversation, as text: it is never run"""
+    max_length: int | None = None
+    """number of tokens to which an encoder's texts are truncated; None: as many as the network has positions"""
+    parse_special: bool = False
+    """a prompt is encoded as transformers does, with the special tokens written in it and those of the post-processor;
+    without it a text can never have special tokens, as in training"""
+    cleans_up_spaces: bool = False
+    """transformers changes the spaces of a text that is generated, which is not supported"""
+
+    def encode_prompt(self, text: str) -> list[int]:
+        """Return the ids of a prompt."""
+        return self.tokenizer.encode_prompt(text) if self.parse_special else self.tokenizer.encode(text)
 
     def describe(self) -> dict[str, Any]:
         """Return a summary as JSON."""
@@ -55,7 +68,7 @@ class TextProcessor:
 
 def read_text_processor(folder: Path, config: Mapping[str, Any]) -> TextProcessor:
     """Read the processor of a folder whose config.json is `config`."""
-    return _processor(folder, config, read_tokenizer(folder))
+    return _processor(folder, config, read_tokenizer(folder, config))
 
 
 def read_marian_processor(folder: Path, config: Mapping[str, Any]) -> TextProcessor:
@@ -69,24 +82,51 @@ def _processor(
     folder: Path, config: Mapping[str, Any], tokenizer: Tokenizer, target_tokenizer: Tokenizer | None = None
 ) -> TextProcessor:
     vocabulary_size = config["vocab_size"]
-    if tokenizer.size > vocabulary_size:
-        raise ModelFileError(
-            f"{folder}: the tokenizer must have at most {vocabulary_size:,} tokens (vocab_size in config.json), "
-            f"but has {tokenizer.size:,}; download both from the same model"
-        )
-    path = folder / TOKENIZER_CONFIG
-    settings = parse_json(path, read_text(path)) if path.exists() else {}
-    bos_ids = token_ids(config.get("bos_token_id"), vocabulary_size)
-    start_ids = token_ids(config.get("decoder_start_token_id"), vocabulary_size)
-    template = settings.get("chat_template")
+    check_fits(folder, max(tokenizer.size, 1 + max(tokenizer.encode_prompt(""), default=-1)), config)
+    settings, path = _read(folder / TOKENIZER_CONFIG), folder / GENERATION_CONFIG
+    generation = _read(path) if path.exists() else config
+    bos_ids, eos_ids, start_ids = (
+        token_ids(source.get(f"{name}_token_id"), vocabulary_size)
+        for name, source in (("bos", generation), ("eos", generation), ("decoder_start", {**config, **generation}))
+    )
     return TextProcessor(
         tokenizer=tokenizer,
         target_tokenizer=target_tokenizer,
-        bos_id=bos_ids[0] if bos_ids and settings.get("add_bos_token") is True else None,
-        eos_ids=token_ids(config.get("eos_token_id"), vocabulary_size),
+        bos_id=bos_ids[0] if bos_ids else None,
+        eos_ids=eos_ids,
         decoder_start_id=start_ids[0] if start_ids else None,
-        chat_template=template if isinstance(template, str) else "",
+        chat_template=_chat_template(folder, settings),
+        max_length=_max_length(folder / TOKENIZER_CONFIG, settings.get("model_max_length")),
+        parse_special=True,
+        cleans_up_spaces=settings.get("clean_up_tokenization_spaces") is True and tokenizer.kind != "bpe",
     )
+
+
+def _read(path: Path) -> dict[str, Any]:
+    return parse_json(path, read_text(path)) if path.exists() else {}
+
+
+def _chat_template(folder: Path, settings: Mapping[str, Any]) -> str:
+    """Return the chat template of a folder: that of a file of its own comes first, as in transformers."""
+    path = folder / CHAT_TEMPLATE
+    if path.exists():
+        return read_text(path)
+    template = settings.get("chat_template")
+    if isinstance(template, list):  # several with names
+        named = {row.get("name"): row.get("template") for row in template if isinstance(row, dict)}
+        template = named.get("default")
+    return template if isinstance(template, str) else ""
+
+
+def _max_length(path: Path, value: Any) -> int | None:
+    """Return the number of tokens to which transformers truncates; a huge number means that it does not."""
+    if value is None or (isinstance(value, int | float) and not isinstance(value, bool) and value >= NO_MAX_LENGTH):
+        return None
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ModelFileError(
+            f"{path}: model_max_length must be at least 1, but is {str(value)[:80]!r}; such a value is not supported"
+        )
+    return value
 
 
 def token_ids(value: Any, vocabulary_size: int) -> tuple[int, ...]:
@@ -106,8 +146,11 @@ def generation_config(processor: TextProcessor) -> dict[str, Any]:
     return {"eos_token_id": eos, "bos_token_id": first if processor.bos_id is None else processor.bos_id}
 
 
-def write_text_processor(processor: TextProcessor, folder: Path) -> None:
-    """Write tokenizer.json, with the special tokens of an encoder added around a text, and tokenizer_config.json."""
+def write_text_processor(processor: TextProcessor, folder: Path, *, token_types: bool = True) -> None:
+    """Write tokenizer.json, with the special tokens of an encoder added around a text, and tokenizer_config.json.
+
+    token_types: whether the network of a tokenizer with [CLS] reads them.
+    """
     tokenizer, path = processor.tokenizer, folder / TOKENIZER
     tokenizer.save(path)
     is_bert = "[CLS]" in tokenizer.specials
@@ -115,14 +158,25 @@ def write_text_processor(processor: TextProcessor, folder: Path) -> None:
     settings: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast"}
     settings |= {role: token for role, token in roles.items() if token in tokenizer.specials}
     if is_bert:
-        settings["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
+        inputs = ["input_ids", "token_type_ids", "attention_mask"] if token_types else ["input_ids", "attention_mask"]
+        settings["model_input_names"] = inputs
     if is_bert and not json.loads(path.read_text(encoding="utf-8")).get("post_processor"):
         _add_bert_template(tokenizer, path)
-    if processor.bos_id is not None:
-        settings["add_bos_token"] = True
+    names = {number: name for name, number in tokenizer.specials.items()}
+    ends = {"bos_token": processor.bos_id, "eos_token": processor.eos_ids[0] if processor.eos_ids else None}
+    settings |= {role: names[number] for role, number in ends.items() if number in names and role not in settings}
+    if processor.max_length is not None:
+        settings["model_max_length"] = processor.max_length
     if processor.chat_template:
         settings["chat_template"] = processor.chat_template
     write_json(folder / TOKENIZER_CONFIG, settings)
+    config = _read(folder / CONFIG)
+    if config and not read_tokenizer(folder, config).same_rules(tokenizer):
+        name = config.get("model_type")
+        raise UsageError(
+            f"transformers opens every {name} with the rules of its own tokenizer, but this model has others; "
+            "train one of the presets gpt2-... or llama-..., whose tokenizer it takes as it is"
+        )
 
 
 def _add_bert_template(tokenizer: Tokenizer, path: Path) -> None:

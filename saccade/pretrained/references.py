@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from saccade.errors import UsageError, suggest
 from saccade.pretrained import catalogue, hub
 from saccade.pretrained.catalogue import CATALOGUE
+from saccade.pretrained.sentence_transformers import MODULES
 
 
 def is_pretrained(ref: str) -> bool:
     """Whether a reference names a pretrained model; owner/name does unless there is a folder called owner."""
     path = Path(ref).expanduser()
-    if ref in CATALOGUE or path.suffix == ".gguf" or (path / "config.json").is_file():
+    if ref in CATALOGUE or path.suffix == ".gguf" or any(map(os.path.lexists, (path / "config.json", path / MODULES))):
         return True
     return hub.is_hub_id(ref) and not path.parent.exists()
 

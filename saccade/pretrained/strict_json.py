@@ -6,13 +6,29 @@ import json
 from pathlib import Path
 from typing import Any, NoReturn
 
-from saccade.errors import ModelFileError
+from saccade.errors import ModelFileError, printable
 
 MAX_BYTES = 16 << 20
 
 
 def read_object(path: Path) -> dict[str, Any]:
     """Return the JSON object of a file: unique keys, finite numbers."""
+    content = _read(path)
+    if not isinstance(content, dict):
+        raise _refusal(path, f"must hold a JSON object, but holds {type(content).__name__}")
+    return content
+
+
+def read_list(path: Path) -> list[Any]:
+    """Return the JSON list of a file."""
+    content = _read(path)
+    if not isinstance(content, list):
+        raise _refusal(path, f"must hold a JSON list, but holds {type(content).__name__}")
+    return content
+
+
+def _read(path: Path) -> Any:
+    """Return the JSON of a file, which every parser reads alike."""
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         values = dict(pairs)
@@ -29,20 +45,16 @@ def read_object(path: Path) -> dict[str, Any]:
             raise _refusal(path, "must be a regular file, but is not")
         if size > MAX_BYTES:
             raise _refusal(path, f"must have at most {MAX_BYTES:,} bytes, but has {size:,}")
-        content = json.loads(path.read_bytes().decode(), object_pairs_hook=unique, parse_constant=constant)
+        return json.loads(path.read_bytes().decode(), object_pairs_hook=unique, parse_constant=constant)
     except OSError as error:
         raise ModelFileError(f"{path} cannot be read: {error.strerror}; download the model again") from error
     except (ValueError, RecursionError) as error:
         raise _refusal(path, f"must be JSON, but is not ({one_line(error)})") from error
-    if not isinstance(content, dict):
-        raise _refusal(path, f"must hold a JSON object, but holds {type(content).__name__}")
-    return content
 
 
 def one_line(error: Exception) -> str:
     """Return the message of an error as one short printable line: no file may send control codes to a terminal."""
-    line = " ".join(str(error).split())[:200]
-    return "".join(character if character.isprintable() else "?" for character in line) or type(error).__name__
+    return printable(" ".join(str(error).split())[:200]) or type(error).__name__
 
 
 def _refusal(path: Path, rule: str) -> ModelFileError:

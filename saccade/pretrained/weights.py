@@ -16,12 +16,14 @@ from saccade.errors import ModelFileError
 from saccade.pretrained.families import Family, Names
 from saccade.pretrained.families.mapping import GetTensor, WeightMapping
 from saccade.pretrained.strict_json import one_line, read_object
-from saccade.tensor_files import read_header
+from saccade.tensor_files import is_finite, read_header
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 SHARD_NAME = re.compile(r"[A-Za-z0-9._-]{1,128}\.safetensors")
 DTYPES = ("F32", "F16", "BF16", "F64")
 MAX_SHARDS = 1000
+MISFIT = "this variant is not supported, or config.json is that of another model"
+OLD_NAMES = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}  # of the first checkpoints
 
 
 @dataclass(frozen=True)
@@ -54,18 +56,21 @@ class SafetensorsFiles:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.files: dict[str, Path] = {}
+        self.stored_names: dict[str, str] = {}
         self.shapes: dict[str, tuple[int, ...]] = {}
         self.dtypes: dict[str, str] = {}
         for path in _weight_files(folder):
-            for name, entry in _header(path).items():
-                if name == "__metadata__":
+            for stored_name, entry in _header(path).items():
+                if stored_name == "__metadata__":
                     continue
+                name = _current_name(stored_name)
                 if name in self.files:
                     raise ModelFileError(
                         f"{path}: the tensor {name[:80]!r} must be in one file, but {self.files[name].name} has it too;"
                         " download the model again"
                     )
                 self.files[name], self.shapes[name] = path, _shape(path, name, entry)
+                self.stored_names[name] = stored_name
                 self.dtypes[name] = str(entry["dtype"])
 
     @property
@@ -76,7 +81,7 @@ class SafetensorsFiles:
         """Return a tensor in float32."""
         try:
             with safe_open(self.files[name], "pt") as file:
-                tensor: Tensor = file.get_tensor(name)
+                tensor: Tensor = file.get_tensor(self.stored_names[name])
         except (OSError, SafetensorError, ValueError, RuntimeError) as error:
             raise ModelFileError(f"{self.files[name]}: {name!r} cannot be read: {one_line(error)}") from error
         if tensor.shape != self.shapes[name]:  # the header has two entries for it, and the library took the other one
@@ -88,7 +93,9 @@ class SafetensorsFiles:
     def meta(self, name: str) -> Tensor:
         """Return a tensor of the same shape on the meta device."""
         if name not in self.shapes:
-            raise ModelFileError(f"{self.folder}: the tensor '{name}' is missing; download the model again")
+            raise ModelFileError(
+                f"{self.folder}: the tensor '{name}' is missing; this variant is not supported, or a file is incomplete"
+            )
         if self.dtypes[name] not in DTYPES:
             raise ModelFileError(
                 f"{self.files[name]}: {name!r} must be of type {', '.join(DTYPES)}, but is {self.dtypes[name][:80]!r}; "
@@ -103,22 +110,36 @@ def load_network(origin: Path, family: Family, fields: Any, source: TensorSource
     try:
         config = family.read_config(fields, frozenset())
         if config.depth > len(source.names):
-            raise ValueError(f"each of {config.depth:,} layers must have tensors, but there are {len(source.names):,}")
+            raise ModelFileError(
+                f"{origin}: each of {config.depth:,} layers must have tensors, but there are {len(source.names):,}; "
+                "download the model again"
+            )
         mappings = family.mappings(config, bare=bare)
         names = frozenset(mapping.name for mapping in mappings if source.names >= set(mapping.hf_names))
         config = family.read_config(fields, names)
         with torch.device("meta"):
             meta_network = family.build(config, fields, names)
     except (ValueError, RuntimeError) as error:
-        raise ModelFileError(f"{origin}: {one_line(error)}; download the model again") from error
+        raise ModelFileError(f"{origin}: {one_line(error)}; this variant of {family.name} is not supported") from error
     used = _used(origin, mappings, meta_network, source)
-    if config.tie_embeddings:
-        _check_copies(origin, family, source)
     network = family.build(config, fields, names)
     parameters = dict(network.named_parameters())
+    where = origin.parent if origin.name == "config.json" else origin
+
+    def get_finite(name: str) -> Tensor:
+        tensor = source.get(name)
+        if not is_finite(tensor):
+            raise ModelFileError(
+                f"{where}: the tensor {name!r} must be finite, but has NaN or infinite values; the model is "
+                "damaged: download it again, or train it again"
+            )
+        return tensor
+
     with torch.no_grad():
         for mapping in used:
-            parameters[mapping.name].copy_(mapping.load(source.get))
+            parameters[mapping.name].copy_(mapping.load(get_finite))
+    if config.tie_embeddings:
+        _check_copies(origin, family, source)
     unused = source.names - {name for mapping in used for name in mapping.hf_names}
     expected = (*family.ignored, *(copy for copy, _ in family.copies))
     reported = sorted(name for name in unused if not name.endswith(expected))
@@ -155,19 +176,25 @@ def _compare_shapes(origin: Path, mapping: WeightMapping, meta: GetTensor, param
         composed = mapping.load(meta)
     except (RuntimeError, IndexError) as error:
         raise ModelFileError(
-            f"{origin}: '{mapping.hf_names[0]}' must have another shape for this network ({one_line(error)}); "
-            "download the model again"
+            f"{origin}: '{mapping.hf_names[0]}' must have another shape for this network ({one_line(error)}); {MISFIT}"
         ) from error
     for name, rows in zip(mapping.hf_names, mapping.rows, strict=False):
         if meta(name).shape[0] != rows:
             raise ModelFileError(
-                f"{origin}: {name!r} must have {rows:,} rows, but has {meta(name).shape[0]:,}; download the model again"
+                f"{origin}: {name!r} must have {rows:,} rows, but has {meta(name).shape[0]:,}; {MISFIT}"
             )
     if composed.shape != parameter.shape:
         raise ModelFileError(
             f"{origin}: '{mapping.name}' must have the shape {tuple(parameter.shape)}, but has "
-            f"{tuple(composed.shape)}; download the model again"
+            f"{tuple(composed.shape)}; {MISFIT}"
         )
+
+
+def _current_name(name: str) -> str:
+    """Return the name that transformers gives today to a tensor of an old checkpoint."""
+    for old, current in OLD_NAMES.items():
+        name = name.replace(old, current)
+    return name
 
 
 def _weight_files(folder: Path) -> list[Path]:

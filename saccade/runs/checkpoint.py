@@ -6,7 +6,7 @@ import hashlib
 import os
 import re
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,13 +16,18 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from saccade import atomic_io
-from saccade.atomic_io import dump, read_json, save_error, sync_folder
+from saccade.atomic_io import dump, open_file, read_sealed, save_error, seal, sync_folder
 from saccade.errors import ModelFileError, ResourceError
+from saccade.runs.journal import JOURNALS, check_written
+from saccade.runs.state import FILE as STATE
+from saccade.runs.state import State, read_state
 from saccade.tensor_files import read_header
 
-FORMAT = 2
+FORMAT = 3
 Tensors = dict[str, Tensor]
-_NAME = re.compile(r"step-(\d{6,})")
+PARTS = ("model", "optimizer", "average", "state")
+INTACT = "the checkpoints before it are intact. Free some space, then continue with `saccade resume`"
+_NAME = re.compile(r"step-(\d{6,18})")
 
 
 @dataclass(frozen=True)
@@ -32,7 +37,7 @@ class Checkpoint:
     step: int
     parts: dict[str, Tensors]
     """tensors by file: model, optimizer, average (of the weights, if any), state (of a source or task with one)"""
-    state: dict[str, Any]
+    state: State
 
 
 def save(folder: Path, checkpoint: Checkpoint) -> Path:
@@ -40,24 +45,23 @@ def save(folder: Path, checkpoint: Checkpoint) -> Path:
     target = at(folder, checkpoint.step)
     temporary = folder / f"{target.name}.tmp"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(exist_ok=True)  # not its parents: a run folder that was deleted stays deleted
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir()
         for name, tensors in checkpoint.parts.items():
             save_file(
                 {key: value.detach().cpu().contiguous() for key, value in tensors.items()}, _file(temporary, name)
             )
-        atomic_io.write(temporary / "state.json", dump(checkpoint.state))
+        atomic_io.write(temporary / STATE, dump(checkpoint.state.to_json()))
         files = {path.name: _fingerprint(path, sync=True) for path in sorted(temporary.iterdir())}
-        atomic_io.write(temporary / "manifest.json", _seal({"format": FORMAT, "step": checkpoint.step, "files": files}))
+        atomic_io.write(temporary / "manifest.json", seal({"format": FORMAT, "step": checkpoint.step, "files": files}))
         sync_folder(temporary)
-        if target.exists():  # a damaged one that a resumed run has reached again
-            shutil.rmtree(target)
+        _delete(target)  # a damaged one that a resumed run has reached again
         temporary.rename(target)
         sync_folder(folder)
     except (OSError, SafetensorError) as error:
         shutil.rmtree(temporary, ignore_errors=True)
-        raise save_error(target, error) from error
+        raise save_error(target, error, INTACT) from error
     return target
 
 
@@ -67,9 +71,7 @@ def read(path: Path, parts: Sequence[str] | None = None) -> Checkpoint:
     What is read is verified byte by byte; raises ModelFileError with the file that is wrong.
     """
     manifest = verify(path, parts)
-    state = read_json(path / "state.json")
-    if not isinstance(state.get("best"), dict) or not isinstance(state.get("elapsed"), float | int):
-        raise ModelFileError(f"{path / 'state.json'} must hold `best` and `elapsed`, but does not")
+    state = read_state(path, manifest["step"])
     try:
         files = _part_files(path, manifest, parts)
         for file in files.values():
@@ -83,11 +85,11 @@ def read(path: Path, parts: Sequence[str] | None = None) -> Checkpoint:
 def verify(path: Path, parts: Sequence[str] | None = None) -> dict[str, Any]:
     """Return the manifest after checking length and sha256 of every file, or of the given parts and the state."""
     manifest = read_manifest(path)
-    needed = {"state.json", *(file.name for file in _part_files(path, manifest, parts).values())}
+    needed = {STATE, *(file.name for file in _part_files(path, manifest, parts).values())}
     for name, expected in manifest["files"].items():
         if parts is not None and name not in needed:
             continue
-        file = path / Path(name).name
+        file = path / name
         if not file.is_file():
             raise ModelFileError(f"{file} is missing")
         if file.stat().st_size != expected["bytes"]:
@@ -101,12 +103,26 @@ def verify(path: Path, parts: Sequence[str] | None = None) -> dict[str, Any]:
 
 def read_manifest(path: Path) -> dict[str, Any]:
     """Return the manifest of a checkpoint, whose own hash was checked."""
-    manifest = _unseal(path / "manifest.json")
+    file = path / "manifest.json"
+    manifest = read_sealed(file)
     if manifest.get("format") != FORMAT:
-        raise ModelFileError(f"{path}: format must be {FORMAT}, but is {manifest.get('format')}; update saccade")
+        step = "open it with the version of saccade that wrote it, or train a new run"
+        raise ModelFileError(f"{path}: format must be {FORMAT}, but is {manifest.get('format')}; {step}")
+    name = _NAME.fullmatch(path.name)
+    if name is None or manifest.get("step") != int(name[1]):
+        raise ModelFileError(f"{file} must be of the step {path.name} is named for, but is of {manifest.get('step')}")
     files = manifest.get("files")
-    if not isinstance(files, dict) or not {"model.safetensors", "state.json"} <= files.keys():
-        raise ModelFileError(f"{path / 'manifest.json'} must list model.safetensors and state.json, but does not")
+    if not isinstance(files, dict) or not {"model.safetensors", STATE} <= files.keys():
+        raise ModelFileError(f"{file} must list model.safetensors and {STATE}, but does not")
+    allowed = {STATE, *(f"{part}.safetensors" for part in PARTS)}
+    for listed, entry in files.items():
+        if listed not in allowed:
+            raise ModelFileError(
+                f"{file} must list no other files than {', '.join(sorted(allowed))}, but lists {listed}"
+            )
+        kinds = {key: type(value) for key, value in entry.items()} if isinstance(entry, dict) else {}
+        if kinds != {"bytes": int, "sha256": str}:
+            raise ModelFileError(f"{file} must hold `bytes` and `sha256` of {listed}, but does not")
     return manifest
 
 
@@ -122,18 +138,21 @@ def at(folder: Path, step: int) -> Path:
 
 
 def newest(folder: Path, log: Callable[[str], None], reader: Callable[[Path], Checkpoint] = read) -> Checkpoint | None:
-    """Return the newest checkpoint that is intact; log which ones are damaged. None: there never was one.
+    """Return the newest checkpoint that can be used; log why others cannot. None: there never was one.
 
     `reader` returns all of a checkpoint, or what is needed of it.
     """
-    existing = steps(folder)
+    existing, first = steps(folder), ""
     for step in reversed(existing):
         try:
             return reader(at(folder, step))
         except ModelFileError as error:
-            log(f"checkpoint of step {step} is damaged: {error}; falling back to the one before")
+            first = first or str(error)
+            log(f"checkpoint of step {step} cannot be used: {error}; falling back to the one before")
     if existing:
-        raise ModelFileError(f"all {len(existing)} checkpoints in {folder} are damaged; train again, or restore a copy")
+        raise ModelFileError(
+            f"none of the {len(existing)} checkpoints in {folder} can be used: {first}; restore a copy, or train again"
+        )
     return None
 
 
@@ -143,17 +162,33 @@ def read_weights(path: Path) -> Checkpoint:
     return read(path, ("average" if averaged else "model",))
 
 
-def prune(folder: Path, last: int, keep: int, best: int | None) -> None:
-    """Delete all but the best checkpoint and the newest `keep` up to the `last` one, and what a kill left half written.
+def read_consistent(path: Path) -> Checkpoint:
+    """Return a checkpoint of a run whose journals still begin with what they held when it was saved."""
+    saved = read(path)
+    for name in JOURNALS:
+        if name not in saved.state.journals:
+            raise ModelFileError(f"{path / STATE} must hold how much of {name} was written, but does not")
+        check_written(path.parent.parent / name, saved.state.journals[name])
+    return saved
 
-    A later one is damaged, or the run would have resumed from it; it must not displace intact ones.
-    """
+
+def prune(folder: Path, kept: Collection[int]) -> None:
+    """Delete all checkpoints but those of some steps, and what a kill left half written or half deleted."""
     for path in folder.glob("step-*.tmp"):
         shutil.rmtree(path, ignore_errors=True)
-    intact = [step for step in steps(folder) if step <= last]
     for step in steps(folder):
-        if step not in intact[-keep:] and step != best:
-            shutil.rmtree(at(folder, step))
+        if step not in kept:
+            _delete(at(folder, step))
+
+
+def _delete(path: Path) -> None:
+    """Delete a checkpoint in one step: a kill leaves all of it, or a name that is cleared up later."""
+    if not path.exists():
+        return
+    doomed = path.with_name(f"{path.name}-old.tmp")
+    shutil.rmtree(doomed, ignore_errors=True)
+    path.rename(doomed)
+    shutil.rmtree(doomed)
 
 
 def check_space(folder: Path, size: int, copies: int) -> None:
@@ -172,26 +207,12 @@ def _file(folder: Path, part: str) -> Path:
 
 def _part_files(path: Path, manifest: dict[str, Any], parts: Sequence[str] | None) -> dict[str, Path]:
     """Return the file of each part that the manifest lists, of all parts or those of the given names."""
-    names = [Path(name) for name in manifest["files"]]
-    listed = [name.stem for name in names if name.suffix == ".safetensors" and name.name == str(name)]
-    return {part: _file(path, part) for part in listed if parts is None or part in parts}
-
-
-def _seal(manifest: dict[str, Any]) -> bytes:
-    """Return a manifest that contains its own hash, so that damage to it is detected too."""
-    return dump({**manifest, "seal": hashlib.sha256(dump(manifest)).hexdigest()})
-
-
-def _unseal(path: Path) -> dict[str, Any]:
-    manifest = read_json(path)
-    seal = manifest.pop("seal", None)
-    if seal != hashlib.sha256(dump(manifest)).hexdigest() or path.read_bytes() != _seal(manifest):
-        raise ModelFileError(f"{path} does not match the hash that it contains")
-    return manifest
+    files = {part: _file(path, part) for part in PARTS if parts is None or part in parts}
+    return {part: file for part, file in files.items() if file.name in manifest["files"]}
 
 
 def _fingerprint(path: Path, *, sync: bool = False) -> dict[str, Any]:
-    with path.open("rb") as file:
+    with open_file(path) as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
         if sync:
             os.fsync(file.fileno())

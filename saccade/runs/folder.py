@@ -10,6 +10,7 @@ import os
 import platform
 import re
 import shutil
+import stat
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -60,14 +61,16 @@ class Run:
 
     def running(self) -> bool:
         """Whether the run is being trained now."""
-        path = self.folder / "run.lock"
-        if not path.exists():
+        try:
+            descriptor = os.open(self.folder / "run.lock", os.O_RDONLY | os.O_NONBLOCK)
+        except OSError:  # no lock was ever taken, or it is nothing that can be locked
             return False
-        with path.open() as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return True
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(descriptor)
         return False
 
     def finished(self) -> bool:
@@ -79,10 +82,13 @@ class Run:
         """Lock the run: a second trainer is refused; the lock goes with the process."""
         path = self.folder / "run.lock"
         try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK  # never a file elsewhere, never a pipe
+            descriptor = os.open(path, flags, 0o644)
         except OSError as error:
             raise ResourceError(f"cannot lock {path}: {error.strerror}; the run's folder must be writable") from error
         try:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise ResourceError(f"cannot lock {path}: it must be a regular file, but is not; remove it")
             self._acquire(descriptor, path)
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, str(os.getpid()).encode(), 0)
@@ -98,10 +104,18 @@ class Run:
                 time.sleep(0.05 * attempt)
             else:
                 return
-        owner = path.read_text().strip() or "unknown"
+        owner = path.read_text(errors="replace").strip() or "unknown"
         raise ResourceError(
             f"run '{self.name}' is being trained by process {owner}; wait for it, stop it, or choose another --name"
         )
+
+    def sweep(self) -> None:
+        """Remove what a kill left half written: files that were about to replace others."""
+        for path in (*self.folder.glob("*.tmp"), *self.folder.glob("*/*.tmp")):
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
 
     def write_card(self, evaluation: Evaluation, metric: Metric) -> None:
         """Write card.md: what the run is and how good it is, for people. `metric` chose the best checkpoint."""
@@ -156,6 +170,9 @@ def create_folder(root: Path, name: str, file: str, described: dict[str, Any]) -
         write_json(temporary / file, described)
         temporary.rename(run.folder)  # a kill before this leaves nothing by that name
         sync_folder(root)
+    except ResourceError:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
     except OSError as error:
         shutil.rmtree(temporary, ignore_errors=True)
         if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):

@@ -3,53 +3,103 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
+import stat
 import time
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, BinaryIO
 
-from saccade import atomic_io
-from saccade.errors import ResourceError
+from saccade.atomic_io import open_file
+from saccade.errors import ModelFileError, ResourceError
+
+JOURNALS = ("metrics.jsonl", "samples.jsonl")
+BLOCK = 1 << 20  # bytes hashed at once
+GONE = "put it back and continue with `saccade resume`, or train a new run"
+
+
+@dataclass(frozen=True)
+class Written:
+    """How much a journal held at a checkpoint: these bytes must never change."""
+
+    bytes: int = 0
+    sha256: str = hashlib.sha256().hexdigest()
 
 
 class Journal:
-    """Append records that have a step; reading and truncating tolerate an incomplete last line."""
+    """Append records that have a step; reading tolerates an incomplete last line."""
 
-    def __init__(self, path: Path, step: int) -> None:
-        """Continue after `step`: later records, of a process that was killed, are removed."""
-        self._path, temporary = path, path.with_name(path.name + ".tmp")
-        records = [record for record in read_journal(path) if record["step"] <= step]
+    def __init__(self, path: Path, written: Written | None = None) -> None:
+        """Continue after what a checkpoint has recorded; later lines, of a process that was killed, are removed."""
+        written = written or Written()
+        self._path, self._bytes, self._digest = path, written.bytes, check_written(path, written)
         with self._reported():
-            atomic_io.write(temporary, "".join(map(_line, records)).encode())
-            temporary.replace(path)  # a kill now loses no line
-            self._file: TextIO = path.open("a", encoding="utf-8")
+            flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK
+            descriptor = os.open(path, flags, 0o644)
+            self._file: BinaryIO = os.fdopen(descriptor, "ab")
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                self._file.close()
+                raise ModelFileError(f"{path} must be a regular file, but is not")
+            os.ftruncate(descriptor, written.bytes)
         self._flushed = time.monotonic()
 
     def write(self, record: dict[str, Any]) -> None:
+        line = (json.dumps(record, ensure_ascii=False) + "\n").encode(errors="replace")
+        self._digest.update(line)
+        self._bytes += len(line)
         with self._reported():
-            self._file.write(_line(record))
+            self._file.write(line)
             if time.monotonic() - self._flushed > 1:  # for whoever follows the run
                 self._file.flush()
                 self._flushed = time.monotonic()
 
-    def flush(self) -> None:
-        """Write every record so far to disk."""
+    def flush(self) -> Written:
+        """Write every record so far to disk and return how much that is."""
         with self._reported():
             self._file.flush()
             os.fsync(self._file.fileno())
+        self._check_place()
+        return Written(self._bytes, self._digest.hexdigest())
 
     def close(self) -> None:
         """Close the file; a full disk was reported before, and a resumed run writes the lost records again."""
         with contextlib.suppress(OSError):
             self._file.close()
 
+    def _check_place(self) -> None:
+        """Refuse to go on if the file, or the folder of the run, is not there any more."""
+        try:
+            same = os.path.samestat(os.fstat(self._file.fileno()), self._path.stat())
+        except OSError:
+            same = False
+        if not same:
+            folder = self._path.parent
+            what = f"{self._path} was" if folder.is_dir() else f"the run folder {folder} was"
+            raise ResourceError(f"{what} deleted, moved or replaced while the run was trained; {GONE}")
+
     @contextlib.contextmanager
-    def _reported(self) -> Any:
+    def _reported(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:
             raise ResourceError(f"cannot write {self._path}: {error}; the checkpoints are intact") from error
+
+
+def check_written(path: Path, written: Written) -> Any:
+    """Return the hash object of what a checkpoint has recorded of a journal; refuse a file that was cut or altered."""
+    digest, left = hashlib.sha256(), written.bytes
+    if written.bytes:
+        with open_file(path) as file:
+            while left and (block := file.read(min(BLOCK, left))):
+                digest.update(block)
+                left -= len(block)
+    if left or digest.hexdigest() != written.sha256:
+        what = "is shorter than" if left else "differs from"
+        raise ModelFileError(f"{path} {what} the {written.bytes:,} bytes that were written by then")
+    return digest
 
 
 def read_journal(path: Path) -> list[dict[str, Any]]:
@@ -57,8 +107,10 @@ def read_journal(path: Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
     records: list[dict[str, Any]] = []
+    with open_file(path) as file:
+        text = file.read().decode(errors="replace")
     # Lines end on \n alone: a sample may hold U+2028, at which splitlines() would cut.
-    for line in path.read_text(encoding="utf-8", errors="replace").split("\n"):
+    for line in text.split("\n"):
         try:
             record = json.loads(line)
         except (ValueError, RecursionError):
@@ -66,7 +118,3 @@ def read_journal(path: Path) -> list[dict[str, Any]]:
         if isinstance(record, dict) and isinstance(record.get("step"), int):
             records.append(record)
     return records
-
-
-def _line(record: dict[str, Any]) -> str:
-    return json.dumps(record, ensure_ascii=False) + "\n"

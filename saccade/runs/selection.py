@@ -5,23 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from torch import Tensor
 
 from saccade.errors import ModelFileError
 from saccade.runs import checkpoint
 from saccade.runs.checkpoint import Checkpoint
+from saccade.runs.state import State
 
 Which = Literal["best", "last", "mean"]
 
 
 @dataclass(frozen=True)
 class Weights:
-    """The weights of a run by name, and the state of the checkpoint they are from."""
+    """The weights of a run by name, and step and state of the checkpoint they are from; of a mean those of the last."""
 
+    step: int
     tensors: Mapping[str, Tensor]
-    state: Mapping[str, Any]
+    state: State
 
 
 def select_weights(folder: Path, which: Which, log: Callable[[str], None]) -> Weights | None:
@@ -31,8 +33,8 @@ def select_weights(folder: Path, which: Which, log: Callable[[str], None]) -> We
     last = checkpoint.newest(folder, log, checkpoint.read_weights)
     if last is None:
         return None
-    step = int(last.state["best"].get("step", last.step))
-    if which == "best" and step != last.step:
+    step = last.state.best_step
+    if which == "best" and step is not None and step != last.step:
         try:
             return _weights(checkpoint.read_weights(checkpoint.at(folder, step)))
         except ModelFileError as error:
@@ -42,22 +44,23 @@ def select_weights(folder: Path, which: Which, log: Callable[[str], None]) -> We
 
 def _weights(saved: Checkpoint) -> Weights:
     (tensors,) = saved.parts.values()
-    return Weights(tensors, saved.state)
+    return Weights(saved.step, tensors, saved.state)
 
 
 def _mean(folder: Path, log: Callable[[str], None]) -> Weights | None:
-    """Return the mean of the weights of all intact checkpoints (train.keep is how many are kept)."""
+    """Return the mean of the weights of the checkpoints that the run keeps (train.keep newest ones and the best)."""
     last = checkpoint.newest(folder, log, _read_model)
     if last is None:
         return None
     model = last.parts["model"]
     total = {name: value.double() for name, value in model.items() if value.is_floating_point()}
     steps = [last.step]
-    for step in checkpoint.steps(folder):
-        if step >= last.step:
+    for step in last.state.kept:  # not what is in the folder, where a kill may have left older ones
+        if step == last.step:
             continue
         try:
             other = _read_model(checkpoint.at(folder, step)).parts["model"]
+            _check_same(other, model, f"step {step}")
         except ModelFileError as error:
             log(f"checkpoint of step {step} is damaged: {error}; the mean is without it")
             continue
@@ -66,7 +69,14 @@ def _mean(folder: Path, log: Callable[[str], None]) -> Weights | None:
             value += other[name]
     log(f"mean of the checkpoints of steps {', '.join(map(str, sorted(steps)))}")
     mean = {name: (value / len(steps)).to(model[name].dtype) for name, value in total.items()}
-    return Weights({**model, **mean}, last.state)
+    return Weights(last.step, {**model, **mean}, last.state)
+
+
+def _check_same(other: Mapping[str, Tensor], model: Mapping[str, Tensor], where: str) -> None:
+    """Refuse weights that have other names or shapes than those of the last checkpoint."""
+    shapes = [{name: value.shape for name, value in tensors.items()} for tensors in (other, model)]
+    if shapes[0] != shapes[1]:
+        raise ModelFileError(f"the weights of {where} must have the names and shapes of the last ones, but do not")
 
 
 def _read_model(path: Path) -> Checkpoint:

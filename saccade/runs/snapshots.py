@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from saccade.atomic_io import write_json
+from saccade.atomic_io import read_sealed, save_error, write_sealed
 from saccade.core import Prediction
 from saccade.core.serialize import inputs_to_json, map_to_json
+from saccade.errors import ModelFileError
 
 FOLDER = "attention"
 POSITIONS = 48  # of an axis, the first ones
@@ -20,8 +21,20 @@ def write_snapshot(folder: Path, step: int, examples: Sequence[dict[str, Any]]) 
     if not any(example["maps"] for example in examples):
         return
     snapshots = folder / FOLDER
-    snapshots.mkdir(exist_ok=True)
-    write_json(snapshots / f"step-{step:08d}.json", {"step": step, "examples": list(examples)})
+    try:
+        snapshots.mkdir(exist_ok=True)
+    except OSError as error:
+        raise save_error(snapshots, error) from error
+    write_sealed(snapshots / f"step-{step:08d}.json", {"step": step, "examples": list(examples)})
+
+
+def read_snapshot(folder: Path, step: int) -> dict[str, Any]:
+    """Return the attention of a step; raises ModelFileError if the file was changed."""
+    path = folder / FOLDER / f"step-{step:08d}.json"
+    snapshot = read_sealed(path)
+    if snapshot.get("step") != step:
+        raise ModelFileError(f"{path} must be of step {step}, but is of step {snapshot.get('step')}")
+    return snapshot
 
 
 def pack(predictions: Sequence[Prediction]) -> list[dict[str, Any]]:

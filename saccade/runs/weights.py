@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
-from saccade.config import to_json
 from saccade.errors import ModelFileError
+from saccade.tensor_files import is_finite
 
 Networks = Mapping[str, nn.Module]
 Optimizers = Mapping[str, list[torch.optim.Optimizer]]
+StateShapes = Callable[[torch.optim.Optimizer, Tensor], Mapping[str, torch.Size]]
+"""the shape of each state tensor that an optimizer has for a parameter, by name"""
 
 
 def weights(networks: Networks) -> dict[str, Tensor]:
@@ -31,37 +31,45 @@ def weights(networks: Networks) -> dict[str, Tensor]:
     return tensors
 
 
-def config_hash(config: Any) -> str:
-    """Return a short hash of a task's config."""
-    return hashlib.sha256(json.dumps(to_json(config), sort_keys=True).encode()).hexdigest()[:16]
+def check(networks: Networks, saved: Mapping[str, Tensor], where: str) -> None:
+    """Refuse saved weights whose names, shapes and types are not exactly those of the networks, or not finite.
 
-
-def check_config(state: Mapping[str, Any], config: Any, where: str) -> None:
-    """Refuse weights that were trained with another config, even where the shapes agree."""
-    if state.get("config_hash") != config_hash(config):
-        raise ModelFileError(f"{where} was trained with other settings than run.json holds now; undo that change")
-
-
-def shapes(tensors: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
-    """Return the shape of each tensor."""
-    return {name: tuple(value.shape) for name, value in tensors.items()}
-
-
-def check(networks: Networks, saved: Mapping[str, tuple[int, ...]], where: str) -> None:
-    """Refuse saved weights whose names and shapes are not exactly those of the networks."""
-    expected = shapes(weights(networks))
+    A buffer may hold infinities, as the mask of a custom network does.
+    """
+    expected = weights(networks)
     missing, unexpected = sorted(expected.keys() - saved.keys()), sorted(saved.keys() - expected.keys())
     if missing or unexpected:
         raise ModelFileError(f"{where} does not fit the model: missing {missing[:3]}, unexpected {unexpected[:3]}")
-    for name, shape in expected.items():
-        if saved[name] != shape:
-            raise ModelFileError(f"{where}: {name} must have shape {shape}, but has {saved[name]}")
+    buffers = {id(buffer) for module in networks.values() for buffer in module.buffers()}
+    for name, value in expected.items():
+        _check_tensor(saved[name], value.shape, value.dtype, f"{where}: {name}")
+        if id(value) not in buffers:
+            _check_finite(saved[name], f"{where}: {name}")
+
+
+def _check_tensor(value: Tensor, shape: torch.Size, dtype: torch.dtype, name: str) -> None:
+    if value.shape != shape:
+        raise ModelFileError(f"{name} must have shape {tuple(shape)}, but has {tuple(value.shape)}")
+    if value.dtype != dtype:
+        raise ModelFileError(f"{name} must be {dtype}, but is {value.dtype}")
+
+
+def _check_finite(value: Tensor, name: str) -> None:
+    if not is_finite(value):
+        raise ModelFileError(
+            f"{name} must hold finite numbers, but does not; choose another checkpoint with --checkpoint"
+        )
+
+
+def restore(networks: Networks, tensors: Mapping[str, Tensor], where: str) -> None:
+    """Copy saved weights into networks, after a check."""
+    check(networks, tensors, where)
+    assign(networks, tensors)
 
 
 @torch.no_grad()
-def restore(networks: Networks, tensors: Mapping[str, Tensor], where: str) -> None:
-    """Copy saved weights into networks."""
-    check(networks, shapes(tensors), where)
+def assign(networks: Networks, tensors: Mapping[str, Tensor]) -> None:
+    """Copy weights of the same networks into them."""
     for name, value in weights(networks).items():
         value.copy_(tensors[name])
 
@@ -77,8 +85,10 @@ def optimizer_tensors(networks: Networks, optimizers: Optimizers) -> dict[str, T
     }
 
 
-def restore_optimizers(networks: Networks, optimizers: Optimizers, tensors: Mapping[str, Tensor]) -> None:
-    """Give the optimizers the state that `optimizer_tensors` returned."""
+def restore_optimizers(
+    networks: Networks, optimizers: Optimizers, tensors: Mapping[str, Tensor], shapes: StateShapes, where: str
+) -> None:
+    """Give the optimizers the state that `optimizer_tensors` returned; each parameter has all of its state or none."""
     owner = {
         (network, id(parameter)): optimizer
         for network, group in optimizers.items()
@@ -87,14 +97,28 @@ def restore_optimizers(networks: Networks, optimizers: Optimizers, tensors: Mapp
         for parameter in parameters["params"]
     }
     by_name = {f"{network}/{name}": (network, p) for network, m in networks.items() for name, p in m.named_parameters()}
+    states: dict[str, dict[str, Tensor]] = {}
     for key, value in tensors.items():
         name, _, entry = key.rpartition("/")
+        states.setdefault(name, {})[entry] = value
+    for name, state in states.items():
         if name not in by_name:
-            raise ModelFileError(f"the saved optimizer has a state of '{name}', but the model has no such parameter")
+            raise ModelFileError(f"{where}: the optimizer has a state of '{name}', but the model has no such parameter")
         network, parameter = by_name[name]
-        if (network, id(parameter)) not in owner:
-            raise ModelFileError(f"the saved optimizer has a state of '{name}', but that parameter is frozen")
-        owner[network, id(parameter)].state[parameter][entry] = value.to(parameter.device)  # fused AdamW: its step too
+        optimizer = owner.get((network, id(parameter)))
+        if optimizer is None:
+            raise ModelFileError(f"{where}: the optimizer has a state of '{name}', but that parameter is frozen")
+        expected = shapes(optimizer, parameter)
+        if state.keys() != expected.keys():
+            raise ModelFileError(
+                f"{where}: the optimizer must have {', '.join(sorted(expected))} of '{name}', but has "
+                f"{', '.join(sorted(state))}"
+            )
+        for entry, value in state.items():
+            dtype = parameter.dtype if expected[entry] == parameter.shape else torch.float32  # its step
+            _check_tensor(value, expected[entry], dtype, f"{where}: {entry} of '{name}'")
+            _check_finite(value, f"{where}: {entry} of '{name}'")
+            optimizer.state[parameter][entry] = value.to(parameter.device)  # fused AdamW: its step too
 
 
 class Stateful(Protocol):
@@ -113,10 +137,19 @@ def state_tensors(owners: Mapping[str, Stateful]) -> dict[str, Tensor]:
 
 def restore_states(owners: Mapping[str, Stateful], tensors: Mapping[str, Tensor], where: str) -> None:
     """Give each owner that has a state the one that `state_tensors` returned."""
+    states: dict[str, dict[str, Tensor]] = {owner: {} for owner in owners}
+    for key, value in tensors.items():
+        owner, _, name = key.partition("/")
+        if owner not in states:
+            raise ModelFileError(f"{where} must hold states of {' and '.join(states)}, but holds one of '{owner}'")
+        states[owner][name] = value
     for owner, stateful in owners.items():
-        prefix = f"{owner}/"
-        state = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
-        if stateful.state() and not state:
-            raise ModelFileError(f"{where} must hold the state of the {owner}, but does not")
+        state = states[owner]
+        if bool(stateful.state()) != bool(state):
+            rule = "must hold the state of" if not state else "must not hold a state of"
+            raise ModelFileError(f"{where} {rule} the {owner}, but does{' not' if not state else ''}")
         if state:
-            stateful.load_state(state)
+            try:
+                stateful.load_state(state)
+            except (LookupError, TypeError, ValueError, RuntimeError) as error:
+                raise ModelFileError(f"{where}: the state of the {owner} cannot be restored: {error!r}") from error

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import signal
@@ -18,7 +17,7 @@ from saccade.core import Field
 from saccade.errors import UsageError
 from saccade.runs import folder as runs
 from saccade.runs.journal import read_journal
-from saccade.runs.snapshots import FOLDER
+from saccade.runs.snapshots import FOLDER, read_snapshot
 
 POINTS = 600  # of a curve
 NOT_PLOTTED = {"step", "elapsed", "best", "pairs", "rows", "tokens", "questions", "sentences", "masked_tokens"}
@@ -80,9 +79,7 @@ def snapshot(root: Path, name: str, step: int) -> dict[str, Any]:
     """Return the attention of a step."""
     if step not in snapshots(root, name):
         raise UsageError(f"run '{name}' has no attention snapshot of step {step}")
-    path = get_run(root, name).folder / FOLDER / f"step-{step:08d}.json"
-    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return content
+    return read_snapshot(get_run(root, name).folder, step)
 
 
 def examples(root: Path, name: str, inputs: Sequence[Field]) -> list[dict[str, Any]]:

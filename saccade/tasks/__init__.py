@@ -8,6 +8,7 @@ from itertools import islice
 from pathlib import Path
 
 from saccade.core.task import Task
+from saccade.data.formats.chats import is_chat_log
 from saccade.data.formats.documents import text_column
 from saccade.data.formats.labelled_files import starts_with_labels
 from saccade.data.formats.pair_files import COLUMN_NAMES, find_pairs
@@ -75,7 +76,7 @@ def guess_task(data: Path, overrides: Sequence[str] = ()) -> str:
 def _guess_table_task(data: Path, file: DataFile, settings: Mapping[str, str]) -> str:
     """Return the task that suits a table; one that could be several things is refused with the question which."""
     text, second, label = (settings.get(f"{name}_column", "") for name in ("text", "second", "label"))
-    if text and not label and not second:
+    if (text and not label and not second) or (not label and is_chat_log(file)):
         return "language_model"
     labels = label_kind(file, text=text, second=second, label=label)
     if label:

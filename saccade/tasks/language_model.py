@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -28,13 +28,15 @@ from saccade.data.formats.corpus import read_corpus
 from saccade.data.settings import TextSettings
 from saccade.data.shards import Shard, build_shards, separator
 from saccade.data.text.axes import token_axis
+from saccade.data.text.chat import SPECIALS
 from saccade.data.text.tokenizers import END, Tokenizer, train_tokenizer
-from saccade.errors import DataError, UsageError
+from saccade.errors import DataError, ModelFileError, UsageError
 from saccade.models import presets
 from saccade.models.text.gpt import GPT, GPTConfig
 from saccade.nn.probe import RecordedRow, record
 from saccade.nn.transformer import layer_outputs
 from saccade.pretrained.processors import TextProcessor
+from saccade.tasks._language_model import chat
 from saccade.tasks._language_model.generation import Continuation, GenerationOptions, TextGenerator
 from saccade.tasks._pretrained import cannot_run
 
@@ -61,6 +63,8 @@ class DataConfig(TextSettings):
     """auto: characters for a text below 5 MB with a small alphabet, else byte-level BPE"""
     vocabulary_size: int = 8192
     """number of tokens that bpe and wordpiece learn"""
+    chat_loss: Literal["assistant", "all"] = "assistant"
+    """of chats: learn what the assistant says, or every token"""
 
 
 @dataclass(frozen=True)
@@ -89,6 +93,10 @@ class TextConfig:
 class TextOptions(GenerationOptions):
     """Options of a prediction."""
 
+    chat: Literal["auto", "yes", "no"] = "auto"
+    """ask the prompt as a message of a user, or continue it; auto: ask a model that was trained on chats"""
+    system: str = ""
+    """message of the system before the prompt, for a chat model"""
     attention: bool = False
     """keep the attention of every layer and head"""
 
@@ -99,21 +107,31 @@ class TextBatch:
 
     ids: Tensor
     starts: tuple[int, ...]
+    learned: Tensor | None = None
+    """(B, T) bool: the labels that count; None: all"""
+
+    @property
+    def labels(self) -> Tensor:
+        """Labels (B, T); -1 where they do not count."""
+        labels = self.ids[:, 1:]
+        return labels if self.learned is None else labels.masked_fill(~self.learned, -1)
 
     @property
     def count(self) -> int:
-        return self.ids.shape[0] * (self.ids.shape[1] - 1)
+        # A batch of questions alone has the loss 0, with the smallest weight.
+        return self.units if self.learned is None else max(1, int(self.learned.sum()))
 
     @property
     def units(self) -> int:
-        return self.count
+        return self.ids.shape[0] * (self.ids.shape[1] - 1)
 
     @property
     def rows(self) -> list[str]:
         return [f"token {start}" for start in self.starts]
 
     def to(self, device: Any) -> TextBatch:
-        return TextBatch(self.ids.to(device), self.starts)
+        learned = None if self.learned is None else self.learned.to(device)
+        return TextBatch(self.ids.to(device), self.starts, learned)
 
 
 @dataclass(frozen=True)
@@ -134,7 +152,7 @@ class Task(CoreTask):
     Options = TextOptions
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {name: {"model": shape} for name, shape in presets.GPT.items()}
     summary: ClassVar[str] = "predict the next token, from any text"
-    continues: ClassVar[bool] = True
+    continues: bool = True
     inputs: tuple[Field, ...] = (Text("prompt", help="text to continue"),)
     metric = METRICS["loss"]
 
@@ -148,6 +166,8 @@ class Task(CoreTask):
         end = self.tokenizer.specials.get(END)
         self.eos_ids = processor.eos_ids or (() if end is None else (end,))
         self.shards: dict[Split, Shard] = {}
+        self.continues = not chat.is_chat_model(processor)
+        self._question = ""  # that the samples of a chat model answer
 
     @classmethod
     def prepare(
@@ -157,31 +177,41 @@ class Task(CoreTask):
             raise UsageError("a language model cannot be fine-tuned from a pretrained model yet")
         files, valid = config.data.find(data)
         all_files, kind = [*files, *(valid or ())], config.data.tokenizer
-        corpus = read_corpus(files, valid, config.data.split(), progress=progress)
+        corpus = read_corpus(files, valid, config.data.split(), chats=True, progress=progress)
         if kind == "auto":
             small = sum(file.size for file in all_files) < CHARACTERS_BELOW
-            kind = "characters" if small and _small_alphabet(corpus.texts()) else "bpe"
+            kind = "characters" if small and _small_alphabet(chat.texts(corpus)) else "bpe"
         if kind == "characters":  # an alphabet, nothing learned: the validation data may have other characters
-            tokenizer = train_tokenizer(kind, corpus.texts(), 1 << 16)
+            tokenizer = train_tokenizer(kind, chat.texts(corpus), 1 << 16, SPECIALS if corpus.layout else ())
         else:
-            tokenizer = train_tokenizer(kind, corpus.texts("train"), config.data.vocabulary_size, (END,))
+            specials = SPECIALS if corpus.layout else (END,)
+            tokenizer = train_tokenizer(kind, chat.texts(corpus, "train"), config.data.vocabulary_size, specials)
         tokenizer.save(assets / "tokenizer.json")
         notes = [file.describe() for file in all_files[:3]]
         notes += [f"… {len(all_files)} files in all"] if len(all_files) > 3 else []
         notes += dict.fromkeys(note for file in all_files for note in file.notes)
         notes += config.data.notes(data)
+        if corpus.layout:
+            chat.save_template(assets)
+            learned = "every token" if config.data.chat_loss == "all" else "what the assistant says"
+            count = len(corpus.train) + (0 if corpus.valid is None else len(corpus.valid))
+            notes.append(f"chats: {count:,} conversations (key {corpus.layout}) in ChatML; learns {learned}")
         return [*notes, f"vocabulary: {tokenizer.size:,} {'characters' if kind == 'characters' else f'{kind} tokens'}"]
 
     @classmethod
     def open(cls, config: TextConfig, assets: Path) -> Task:
-        return cls(config, TextProcessor(Tokenizer.load(assets / "tokenizer.json")))
+        return cls(config, chat.open_processor(assets))
 
     def load_data(self, data: Path, *, eval_only: bool = False, progress: Progress = ignore_progress) -> list[str]:
         files, valid = self.config.data.find(data)
-        corpus = read_corpus(files, files if eval_only else valid, self.config.data.split())
+        chats = not self.continues
+        corpus = read_corpus(files, files if eval_only else valid, self.config.data.split(), chats=chats)
+        if chats and not corpus.layout:
+            raise DataError(f"{data}: no chats, expected the key messages or conversations; name a chat log")
         train, valid_shard = build_shards(corpus, self.tokenizer, progress=progress)
         self.shards = {Split.TRAIN: train, Split.VALID: valid_shard}
         self.fingerprint = corpus.key[:16]
+        self._question = chat.first_question(corpus) if chats else ""
         needed = self.config.model.max_positions + 2
         for split, shard in self.shards.items():
             if shard.size < needed:
@@ -197,36 +227,51 @@ class Task(CoreTask):
 
         def collate(starts: list[int]) -> TextBatch:
             rows = np.stack([shard.ids[start : start + width + 1] for start in starts])
-            return TextBatch(torch.from_numpy(rows.astype(np.int64)), tuple(starts))
+            return TextBatch(torch.from_numpy(rows.astype(np.int64)), tuple(starts), self._learned(shard, starts))
 
         windows = Windows(shard.size, width, seed)
         return WindowBatches(windows, collate, batch_size=config.batch_size, micro_batches=config.micro_batches)
+
+    def _learned(self, shard: Shard, starts: Sequence[int]) -> Tensor | None:
+        """Return which labels of some windows count, (B, T); None: all."""
+        if shard.spoken is None or self.config.data.chat_loss == "all":
+            return None
+        width = self.config.model.max_positions
+        rows = [shard.spoken[start + 1 : start + width + 1] for start in starts]
+        return torch.from_numpy(np.stack(rows).astype(np.bool_))
 
     def networks(self) -> dict[str, nn.Module]:
         return {"model": self.model}
 
     def losses(self, batch: TextBatch, networks: Mapping[str, nn.Module]) -> Iterator[tuple[str, Tensor]]:
-        yield "model", networks["model"](batch.ids[:, :-1], batch.ids[:, 1:])
+        if batch.learned is not None and not batch.learned.any():
+            yield "model", 0.0 * networks["model"](batch.ids[:, :-1], batch.ids[:, 1:])
+        else:
+            yield "model", networks["model"](batch.ids[:, :-1], batch.labels)
 
     @torch.no_grad()
     def evaluate(self, split: Split, *, quick: bool = False, progress: Progress = ignore_progress) -> Evaluation:
         """Predict every token of the split once, in adjacent windows; quick: in an even sample of them."""
         shard, width = self.shards[split], self.config.model.max_positions
-        total, count = 0.0, 0
-        for fraction, group in _windows(shard, width, quick):
-            ids = torch.from_numpy(group.astype(np.int64)).to(self.device())
-            logits = self.model(ids[:, :-1]).float()
-            total += F.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten(), reduction="sum").item()
-            count += ids[:, 1:].numel()
+        total, count, seen = 0.0, 0, 0
+        for fraction, starts in _windows(shard, width, quick):
+            rows = np.stack([shard.ids[start : start + width + 1] for start in starts])
+            batch = TextBatch(torch.from_numpy(rows.astype(np.int64)), (), self._learned(shard, starts))
+            batch = batch.to(self.device())
+            logits = self.model(batch.ids[:, :-1]).float()
+            labels = batch.labels.flatten()
+            total += F.cross_entropy(logits.flatten(0, 1), labels, ignore_index=-1, reduction="sum").item()
+            count += int((labels >= 0).sum())
+            seen += labels.numel()
             progress(fraction)
-        loss = total / count
+        loss = total / max(1, count)
         values = {"loss": loss, "perplexity": math.exp(min(loss, 700))}
-        if self.tokenizer.kind != "wordpiece":  # which drops spaces, so that its bits do not encode the text
+        if self.tokenizer.kind != "wordpiece" and shard.spoken is None:  # word pieces drop spaces, and chats have roles
             values["bits_per_byte"] = loss / math.log(2) * shard.size / shard.bytes
-        return Evaluation({**values, "tokens": count}, complete=count == shard.size - 1)
+        return Evaluation({**values, "tokens": count}, complete=seen == shard.size - 1)
 
     def predict(self, inputs: Sequence[Mapping[str, Any]], options: TextOptions) -> Iterator[Prediction]:
-        prompts = [self._encode(example["prompt"]) for example in inputs]
+        prompts = [self._encode(example["prompt"], options) for example in inputs]
         continuations = self._generator.continue_all(prompts, options)
         for example, prompt, continuation in zip(inputs, prompts, continuations, strict=True):
             yield self._prediction(example, prompt, continuation, options)
@@ -244,7 +289,7 @@ class Task(CoreTask):
         return Prediction(example, TextOutput(continuation.text), {"tokens": float(count)}, maps, trace=trace)
 
     def stream(self, inputs: Mapping[str, Any], options: TextOptions) -> Iterator[GeneratedToken]:
-        ids = self._encode(inputs["prompt"])
+        ids = self._encode(inputs["prompt"], options)
         recorder = record(self.model) if options.attention else None
         return self._generator.stream(ids, options, recorder)
 
@@ -267,34 +312,38 @@ class Task(CoreTask):
         return [Prediction(text, TextOutput(""), attention=self._attention(ids))]
 
     def sample(self) -> str:
-        (prediction,) = self.predict([{"prompt": ""}], TextOptions(max_new_tokens=160, temperature=0.8))
-        return prediction.text
+        options = TextOptions(max_new_tokens=160, temperature=0.8)
+        (prediction,) = self.predict([{"prompt": self._question}], options)
+        return prediction.text if self.continues else f"{self._question}\n{prediction.text}"
 
     @classmethod
     def from_pretrained(cls, pretrained: Pretrained) -> Task:
         network = pretrained.network
         if not isinstance(network, GPT):
             raise cannot_run(pretrained, "language_model")
+        if pretrained.processor.cleans_up_spaces:
+            raise ModelFileError(
+                "clean_up_tokenization_spaces must be false for a language model, but is true in its "
+                "tokenizer_config.json; set it to false to get the text as it is generated"
+            )
         return cls(TextConfig(model=pretrained.config), pretrained.processor, network, pretrained.family)
 
     def to_pretrained(self) -> Pretrained:
-        processor = TextProcessor(
-            self.tokenizer,
-            bos_id=self.processor.bos_id,
-            eos_ids=self.eos_ids,
-            chat_template=self.processor.chat_template,
-        )
+        processor = replace(self.processor, eos_ids=self.eos_ids)
         return Pretrained(self.model, self.config.model, processor, self.family, "language_model")
 
     @property
     def _generator(self) -> TextGenerator:
         return TextGenerator(self.model, self.tokenizer, self.config.model.max_positions, self.eos_ids)
 
-    def _encode(self, prompt: str) -> list[int]:
+    def _encode(self, prompt: str, options: TextOptions) -> list[int]:
         """Return the ids of a prompt; for an empty one, the token that precedes a text."""
-        bos = self.processor.bos_id
-        ids = [*([] if bos is None else [bos]), *self.tokenizer.encode(prompt)]
-        return ids or ([self.eos_ids[0]] if self.eos_ids else separator(self.tokenizer) or [0])
+        if options.chat == "yes" or (options.chat == "auto" and not self.continues):
+            return chat.encode_message(self.processor, prompt, options.system)
+        if options.system:
+            raise UsageError("system must be empty unless the prompt is a message; add the option chat=yes")
+        first = self.eos_ids[:1] if self.processor.bos_id is None else (self.processor.bos_id,)
+        return self.processor.encode_prompt(prompt) or list(first) or separator(self.tokenizer) or [0]
 
     @torch.no_grad()
     def _attention(self, ids: list[int]) -> AttentionMaps:
@@ -307,8 +356,8 @@ class Task(CoreTask):
         )
 
 
-def _windows(shard: Shard, width: int, quick: bool) -> Iterator[tuple[float, Any]]:
-    """Yield the completed fraction and a group of windows (rows, width + 1); together they cover a shard.
+def _windows(shard: Shard, width: int, quick: bool) -> Iterator[tuple[float, list[int]]]:
+    """Yield the completed fraction and where a group of windows of equal length starts; together they cover a shard.
 
     Quick: an even sample of the windows.
     """
@@ -317,11 +366,9 @@ def _windows(shard: Shard, width: int, quick: bool) -> Iterator[tuple[float, Any
     if quick:
         starts = starts[:: -(-count * width // QUICK_TOKENS)]
     for first in range(0, len(starts), rows):
-        fraction = min(1.0, (first + rows) / len(starts))
-        yield fraction, shard.ids[starts[first : first + rows, None] + np.arange(width + 1)]
-    tail = shard.ids[count * width :]
-    if len(tail) > 1 and (not quick or len(starts) == count):
-        yield 1.0, tail[None]
+        yield min(1.0, (first + rows) / len(starts)), starts[first : first + rows].tolist()
+    if shard.size - count * width > 1 and (not quick or len(starts) == count):
+        yield 1.0, [count * width]
 
 
 def _small_alphabet(texts: Iterator[str]) -> bool:

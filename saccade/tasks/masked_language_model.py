@@ -32,9 +32,9 @@ from saccade.data.text.tokenizers import Tokenizer
 from saccade.errors import DataError, UsageError
 from saccade.models import presets
 from saccade.models.text.bert import BertConfig, BertForPreTraining, EncoderInputs, PreTrainingLogits
-from saccade.tasks._encoder.inputs import EncodedText, EncoderBatch, count_tokens, pad_texts
+from saccade.tasks._encoder.inputs import EncodedText, EncoderBatch, check_outputs, count_tokens, pad_texts
 from saccade.tasks._encoder.parallel import parallel_map
-from saccade.tasks._encoder.task import EncoderConfig, EncoderTask
+from saccade.tasks._encoder.task import EncoderConfig, EncoderTask, pretrained_length
 
 QUICK_ROWS, MAX_ROWS = 256, 2000  # maximum number of rows of a quick and of a full evaluation
 EVAL_BATCH_SIZE = 32
@@ -192,7 +192,7 @@ class Task(EncoderTask):
         splits = [Split.VALID] if eval_only else [Split.TRAIN, Split.VALID]
         self.splits = {split: sentences[split.value] for split in splits}
         for split, rows in self.splits.items():
-            if len(rows) < 2:
+            if len(rows.cut(self.template.max_length)[0]) < 2:  # one that is longer than a row counts as several
                 raise DataError(
                     f"{data}: the {split} split must have at least 2 sentences, but has {len(rows)}; "
                     "give more text, or data.valid=FILE"
@@ -269,19 +269,21 @@ class Task(EncoderTask):
             if batch.keep is not None:
                 selected &= batch.keep
             logits: PreTrainingLogits = self.model(batch, selected=selected)
-            probabilities = logits.tokens[:, : self.tokenizer.size].softmax(-1).cpu()  # some models have unused rows
+            tokens = check_outputs(logits.tokens[:, : self.tokenizer.size])  # some models have unused rows
+            probabilities = tokens.softmax(-1).cpu()
             by_row = probabilities.split(selected.sum(1).tolist())
             follows = [math.nan] * len(rows)
             if logits.next_sentence is not None:
-                follows = logits.next_sentence.softmax(-1)[:, 0].tolist()
+                follows = logits.next_sentence.softmax(-1)[:, 0].tolist()  # nan without a second text
             yield from zip(by_row, follows, strict=True)
 
         for example, text, (masked, follows) in zip(inputs, texts, self.run_all(texts, compute), strict=True):
             filled, scores = self._fill(text.ids, masked, options.n_best)
             if example.get("second"):
-                scores["follows"] = follows
+                scores["follows"] = float(check_outputs(torch.tensor(follows)))
             attention = self.attention(text) if options.attention else AttentionMaps()
-            yield Prediction(example, TextOutput(self.tokenizer.decode(filled)), scores, attention, trace=text)
+            output = TextOutput(self.tokenizer.decode(filled))
+            yield Prediction(example, output, scores, attention, trace=text, notes=text.notes)
 
     def _check_input(self, text: EncodedText, has_second: bool) -> None:
         if has_second and self.model.next_sentence is None:
@@ -322,7 +324,7 @@ class Task(EncoderTask):
     def from_pretrained(cls, pretrained: Pretrained) -> Task:
         network = cls.check_pretrained(pretrained, mlm=True)
         config = MaskedLanguageModelConfig(
-            max_length=pretrained.config.max_positions, next_sentence=network.next_sentence is not None
+            max_length=pretrained_length(pretrained), next_sentence=network.next_sentence is not None
         )
         with torch.device("meta"):  # the network exists already
             task = cls(config, pretrained.processor.tokenizer, pretrained.config)
@@ -334,6 +336,6 @@ class Task(EncoderTask):
 def continues_word(tokenizer: Tokenizer, token: int) -> bool:
     """Whether a token continues the previous word: ##ing, or with byte-level BPE letters without a space."""
     if tokenizer.kind == "wordpiece":
-        return tokenizer.token(token).startswith("##")
+        return tokenizer.pieces([token])[0].startswith("##")
     raw = tokenizer.raw([token])[0]
     return bool(raw) and (raw[0] >= 128 or chr(raw[0]).isalnum())

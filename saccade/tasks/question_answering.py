@@ -18,7 +18,7 @@ from saccade.core.evaluation import Evaluation, Metric
 from saccade.core.fields import Text
 from saccade.core.outputs import SpanOutput
 from saccade.core.prediction import ForwardTrace, Prediction
-from saccade.core.pretrained import Base
+from saccade.core.pretrained import Base, Pretrained
 from saccade.core.source import Split
 from saccade.data.batching import BucketedBatches
 from saccade.data.fingerprints import fingerprint
@@ -27,16 +27,26 @@ from saccade.data.settings import ValidationSplit
 from saccade.data.splitting import SplitSettings
 from saccade.data.tables.encodings import check_encoding
 from saccade.data.text.tokenizers import Tokenizer
-from saccade.data.windows import Window, cut_windows
+from saccade.data.windows import Window, cut_windows, question_room
 from saccade.errors import UsageError
 from saccade.metrics import qa
 from saccade.models.text.bert import BertConfig, EncoderInputs
 from saccade.models.text.heads import BertForQuestionAnswering
-from saccade.tasks._encoder.inputs import EncodedText, EncoderBatch, Lengths, count_tokens, pad_texts
-from saccade.tasks._encoder.task import EncoderConfig, EncoderTask
+from saccade.pretrained.families.heads import Head
+from saccade.tasks._encoder.inputs import (
+    EncodedText,
+    EncoderBatch,
+    Lengths,
+    check_outputs,
+    count_tokens,
+    pad_texts,
+    shorten,
+)
+from saccade.tasks._encoder.task import EncoderConfig, EncoderTask, pretrained_length
 
 QUICK_QUESTIONS = 300  # number of questions of a quick evaluation
 MAX_ANSWER_TOKENS = 30
+PRETRAINED_LENGTH, PRETRAINED_STRIDE = 384, 128  # of a pretrained network, as in the pipeline of transformers
 
 
 @dataclass(frozen=True)
@@ -201,7 +211,7 @@ class Task(EncoderTask):
         """Return the best span for each question over all windows of its context."""
 
         def compute(inputs: EncoderInputs, rows: list[int]) -> Iterator[tuple[float, tuple[float, int, int]]]:
-            for row, logits in zip(rows, self.model(inputs).float().cpu(), strict=True):  # (T, 2)
+            for row, logits in zip(rows, check_outputs(self.model(inputs)).float().cpu(), strict=True):  # (T, 2)
                 window = windows[row]
                 context = logits[window.second : window.second + len(window.spans)]
                 yield float(logits[0].sum()), best_span(context[:, 0], context[:, 1])
@@ -234,7 +244,8 @@ class Task(EncoderTask):
         """Return the span of each context that answers the question; an empty one if there is no answer."""
         questions = Questions.of(Question("", "", example["context"], example["question"], (), 1) for example in inputs)
         windows = self.windows(questions)
-        for example, span in zip(inputs, self.best_spans(questions, windows), strict=True):
+        lengths = {window.question: window.question_tokens for window in windows}
+        for number, (example, span) in enumerate(zip(inputs, self.best_spans(questions, windows), strict=True)):
             window = windows[span.window] if span.window >= 0 else None
             attention = AttentionMaps()
             if options.attention and window is not None:
@@ -242,7 +253,13 @@ class Task(EncoderTask):
             start, end = (span.start, span.end) if span.margin > 0 else (0, 0)
             context, probability = example["context"], span.probability
             output = SpanOutput(context[start:end], start, end, probability, context)
-            yield Prediction(example, output, {"answerable": probability}, attention, trace=window)
+            scores, notes = {"answerable": probability}, self._notes(example["question"], lengths[number])
+            yield Prediction(example, output, scores, attention, trace=window, notes=notes)
+
+    def _notes(self, question: str, tokens: int) -> tuple[str, ...]:
+        """Return a note on a truncated question; a long context is read in windows instead."""
+        room = question_room(self.template)
+        return (f"cut to {room} of {tokens} tokens: question {shorten(question)!r}",) if tokens > room else ()
 
     def rerun(self, prediction: Prediction, *, layers: bool = False) -> ForwardTrace:
         window: Window | None = prediction.trace
@@ -261,6 +278,18 @@ class Task(EncoderTask):
         positions = StepAxis(Role.LABEL, ("first", "last"))
         names = ["no answer", *(axis.labels[position] for position in allowed[1:])]
         return ForwardTrace(logits, chosen, positions, (axis,), names.__getitem__, by_layer)
+
+    # Exchange
+
+    @classmethod
+    def from_pretrained(cls, pretrained: Pretrained) -> Task:
+        cls.pretrained_head(pretrained)
+        max_length = min(PRETRAINED_LENGTH, pretrained_length(pretrained))
+        config = QuestionAnsweringConfig(max_length=max_length, stride=min(PRETRAINED_STRIDE, max_length // 4))
+        return cls.from_head(pretrained, config)
+
+    def head(self) -> Head:
+        return Head("question_answering")
 
 
 def encoded_window(window: Window) -> EncodedText:

@@ -17,13 +17,16 @@ from saccade.core.evaluation import Evaluation, Metric
 from saccade.core.options import PredictOptions
 from saccade.core.outputs import NumberOutput
 from saccade.core.prediction import ForwardTrace, Prediction
+from saccade.core.pretrained import Pretrained
 from saccade.core.source import Split
 from saccade.data.formats.labelled import Labelled
 from saccade.metrics import classification
-from saccade.models.text.bert import pool
+from saccade.models.text.bert import EncoderInputs
 from saccade.models.text.heads import BertForRegression
-from saccade.tasks._encoder.inputs import EncodedText
+from saccade.pretrained.families.heads import Head
+from saccade.tasks._encoder.inputs import EncodedText, check_outputs
 from saccade.tasks._encoder.labelled import LabelledConfig, LabelledTask
+from saccade.tasks._encoder.task import pretrained_length
 
 
 @dataclass(frozen=True)
@@ -70,20 +73,35 @@ class Task(LabelledTask):
 
     def numbers(self, texts: Sequence[EncodedText], progress: Progress = ignore_progress) -> list[float]:
         """Return the predicted number of each encoded text, in order."""
-        return self.run_all(
-            texts, lambda inputs, _: (self.model(inputs).float() * self.deviation + self.mean).tolist(), progress
-        )
+
+        def compute(inputs: EncoderInputs, _: list[int]) -> list[float]:
+            numbers = check_outputs(self.model(inputs)).float() * self.deviation + self.mean
+            return numbers.tolist()
+
+        return self.run_all(texts, compute, progress)
 
     def predict_rows(self, inputs: Sequence[Mapping[str, Any]], options: PredictOptions) -> Iterable[Prediction]:
         texts = self.encode_inputs(inputs)
         for row, text, number in zip(inputs, texts, self.numbers(texts), strict=True):
             attention = self.attention(text) if options.attention else AttentionMaps()
-            yield Prediction(row, NumberOutput(number), {"value": number}, attention, trace=text)
+            yield Prediction(row, NumberOutput(number), {"value": number}, attention, trace=text, notes=text.notes)
 
     def rerun(self, prediction: Prediction, *, layers: bool = False) -> ForwardTrace:
         def to_number(features: Tensor) -> Tensor:
-            number = self.model.logits(pool(features[None], None, self.config.pool))  # (1, 1)
+            number = self.model.pooled_logits(features[None], None)  # (1, 1)
             return number * self.deviation + self.mean
 
         number, axis, by_layer = self.trace(prediction.trace, to_number, layers=layers)
         return ForwardTrace(number, (0,), StepAxis(Role.LABEL, ("value",)), (axis,), lambda _: "value", by_layer)
+
+    # Exchange
+
+    @classmethod
+    def from_pretrained(cls, pretrained: Pretrained) -> Task:
+        head = cls.pretrained_head(pretrained)
+        config = RegressionConfig(max_length=pretrained_length(pretrained), pool=head.pooling)
+        label_info = {"labels": [], "multi_label": False, "pairs": None, "mean": head.mean, "deviation": head.deviation}
+        return cls.from_head(pretrained, config, label_info)
+
+    def head(self) -> Head:
+        return Head("regression", pooling=self.model.pooling, mean=self.mean, deviation=self.deviation)

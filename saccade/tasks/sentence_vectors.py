@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -27,18 +27,23 @@ from saccade.data.settings import HEADERS
 from saccade.data.tables.numbers import is_number
 from saccade.errors import DataError, UsageError
 from saccade.metrics import classification
-from saccade.models.text.bert import pool
 from saccade.models.text.heads import SentenceEncoder, SimilarityLoss
-from saccade.tasks._encoder.inputs import EncodedText
+from saccade.models.text.pooling import PoolingMode, SentencePooling
+from saccade.pretrained.sentence_transformers import SentenceModules
+from saccade.tasks._encoder.inputs import EncodedText, check_outputs
 from saccade.tasks._encoder.labelled import LabelledConfig, LabelledSettings, LabelledTask
+from saccade.tasks._encoder.task import pretrained_length
 
 NEAREST_ROWS = 1000  # rows compared with all others at once
+POOLING: Mapping[str, PoolingMode] = {"mean": "mean", "first": "cls"}
 
 
 @dataclass(frozen=True)
 class SentenceVectorsConfig(LabelledConfig):
     """All settings of sentence vectors except those of the training loop."""
 
+    pool: Literal["mean", "first"] = "mean"
+    """pooling of token vectors: the mean over the tokens, or the first token"""
     scale: float = 20.0
     """factor of the cosine similarities in the contrastive loss (inverse temperature)"""
     contrast: float = 0.0
@@ -78,8 +83,12 @@ class Task(LabelledTask):
         super().__init__(config, tokenizer, shape, label_info)
         self.inputs = (Text("first"), Text("second", optional=True, help="a text to compare the first one with"))
         self.model: SentenceEncoder = SentenceEncoder(
-            shape, tokenizer.size, pooling=config.pool, loss=SimilarityLoss(config.scale, config.contrast)
+            shape,
+            tokenizer.size,
+            pooling=SentencePooling((POOLING[config.pool],)),
+            loss=SimilarityLoss(config.scale, config.contrast),
         )
+        self.prompt = ""
         self.scored = "minimum" in label_info  # pairs have similarities; otherwise the task is to retrieve the partner
         self.minimum, self.range = float(label_info.get("minimum", 0)), float(label_info.get("range", 1))
         if not self.scored:
@@ -156,15 +165,23 @@ class Task(LabelledTask):
 
     def vectors(self, texts: Sequence[EncodedText], progress: Progress = ignore_progress) -> Tensor:
         """Return the vectors (N, D) of encoded texts, in order."""
-        return torch.stack(self.run_all(texts, lambda inputs, _: self.model(inputs), progress))
+        return torch.stack(self.run_all(texts, lambda inputs, _: check_outputs(self.model(inputs)), progress))
 
-    def _encode(self, texts: Sequence[str]) -> list[EncodedText]:
-        return [EncodedText(*self.template.build(ids)) for ids in self.tokenizer.encode_batch(texts)]
+    def encode_all(self, name: str, texts: Sequence[str]) -> list[EncodedText]:
+        """Encode the texts of one input, each after the prompt if the model has one."""
+        return super().encode_all(name, [self.prompt + text for text in texts])
+
+    def pool(self, tokens: Tensor) -> Tensor:
+        """Return the vector of a text from the vectors (T, D) of its tokens, as the model is configured."""
+        return self.model.pooling(tokens[None], None)[0]
 
     def evaluate(self, split: Split, *, quick: bool = False, progress: Progress = ignore_progress) -> Evaluation:
         rows, indices = self.splits[split], self.evaluated_rows(split, quick)
-        sides = self.encoded(split)
-        texts = [side[row] for side in sides for row in indices]
+        if self.prompt:  # the tokens of the cache are without it
+            columns = ([side[row] for row in indices] for side in (rows.texts, rows.seconds))
+            texts = [text for column in columns for text in self.encode_all("text", column)]
+        else:
+            texts = [side[row] for side in self.encoded(split) for row in indices]
         first, second = self.vectors(texts, progress).chunk(2)
         if not self.scored:
             retrieved = recall_at_1(first, second, [rows.seconds[row] for row in indices])
@@ -184,25 +201,29 @@ class Task(LabelledTask):
     ) -> Iterable[Prediction]:
         """Return the vector of each text; with a second text the cosine of the two."""
         seconds = [row for row, example in enumerate(inputs) if example.get("second")]
-        texts = self._encode([example["first"] for example in inputs])
-        second_texts = dict(zip(seconds, self._encode([inputs[row]["second"] for row in seconds]), strict=True))
+        texts = self.encode_all("first", [example["first"] for example in inputs])
+        others = self.encode_all("second", [inputs[row]["second"] for row in seconds])
+        second_texts = dict(zip(seconds, others, strict=True))
         vectors = self.vectors([*texts, *second_texts.values()])
         second_vectors = dict(zip(seconds, vectors[len(texts) :], strict=True))
         for row, example in enumerate(inputs):
             attention = self.attention(texts[row]) if options.attention else AttentionMaps()
             if row not in second_texts:
-                yield Prediction(example, VectorOutput(vectors[row].cpu()), attention=attention)
+                output: Output = VectorOutput(vectors[row].cpu())
+                yield Prediction(example, output, attention=attention, notes=texts[row].notes)
                 continue
             cosine = float(torch.cosine_similarity(vectors[row], second_vectors[row], dim=-1))
-            output: Output = NumberOutput(cosine, "cosine")
-            yield Prediction(example, output, {"cosine": cosine}, attention, trace=(texts[row], second_texts[row]))
+            trace = (texts[row], second_texts[row])
+            notes = (*texts[row].notes, *second_texts[row].notes)
+            output = NumberOutput(cosine, "cosine")
+            yield Prediction(example, output, {"cosine": cosine}, attention, trace=trace, notes=notes)
 
     def rerun(self, prediction: Prediction, *, layers: bool = False) -> ForwardTrace:
         if prediction.trace is None:
             raise UsageError("only the similarity of two texts can be explained, but there is no second; give second")
 
         def to_vector(features: Tensor) -> Tensor:
-            return pool(features[None], None, self.config.pool)
+            return self.model.pooling(features[None], None)
 
         first, second = (self.trace(text, to_vector, layers=layers) for text in prediction.trace)
         cosine = torch.cosine_similarity(first[0], second[0])[:, None]  # (1, 1)
@@ -214,13 +235,22 @@ class Task(LabelledTask):
     @classmethod
     def from_pretrained(cls, pretrained: Pretrained) -> Task:
         network = cls.check_pretrained(pretrained, mlm=False)
-        config = SentenceVectorsConfig(max_length=pretrained.config.max_positions)
+        config = SentenceVectorsConfig(max_length=pretrained_length(pretrained))
         label_info = {"labels": [], "multi_label": False, "pairs": True, "minimum": 0.0, "range": 1.0}
         with torch.device("meta"):  # the network exists already
             task = cls(config, pretrained.processor.tokenizer, pretrained.config, label_info)
-        task.model = SentenceEncoder.from_bert(network.bert, config.pool)
-        task.family = pretrained.family
+        modules = pretrained.head if isinstance(pretrained.head, SentenceModules) else SentenceModules()
+        prompt = task.tokenizer.encode(modules.prompt) if modules.prompt and not modules.include_prompt else []
+        skip = len(task.template.build(prompt)[0]) - 1 if prompt else 0  # the first token belongs to the prompt
+        task.model = SentenceEncoder.from_bert(network.bert, SentencePooling(modules.modes, modules.normalize, skip))
+        task.prompt, task.family = modules.prompt, pretrained.family
         return task
+
+    def head(self) -> SentenceModules:
+        pooling, length = self.model.pooling, self.template.max_length
+        return SentenceModules(
+            pooling.modes, pooling.normalize, length, prompt=self.prompt, include_prompt=not pooling.skip
+        )
 
 
 def recall_at_1(first: Tensor, second: Tensor, texts: Sequence[str]) -> Evaluation:

@@ -21,7 +21,7 @@ from saccade.core.fields import Text
 from saccade.core.options import PredictOptions
 from saccade.core.outputs import TagOutput
 from saccade.core.prediction import ForwardTrace, Prediction
-from saccade.core.pretrained import Base
+from saccade.core.pretrained import Base, Pretrained
 from saccade.core.source import Split
 from saccade.data.batching import BucketedBatches
 from saccade.data.fingerprints import fingerprint
@@ -33,11 +33,21 @@ from saccade.decode.tags import viterbi
 from saccade.metrics import classification, tagging
 from saccade.models.text.bert import BertConfig, EncoderInputs
 from saccade.models.text.heads import BertForTokenClassification
-from saccade.tasks._encoder.inputs import EncodedText, EncoderBatch, Lengths, count_tokens, pad_texts
+from saccade.pretrained.families.heads import Head
+from saccade.tasks._encoder.inputs import (
+    EncodedText,
+    EncoderBatch,
+    Lengths,
+    check_outputs,
+    count_tokens,
+    pad_texts,
+    shorten,
+)
 from saccade.tasks._encoder.labelled import LABELS
-from saccade.tasks._encoder.task import EncoderConfig, EncoderTask
+from saccade.tasks._encoder.task import EncoderConfig, EncoderTask, pretrained_length
 
 QUICK_SENTENCES = 500  # number of sentences of a quick evaluation
+UNTAGGED = "O"  # the tag of a truncated word in an evaluation
 
 
 @dataclass(frozen=True)
@@ -60,6 +70,8 @@ class EncodedWords(NamedTuple):
 
     ids: list[int]
     positions: list[int]
+    tokens: int
+    """number of tokens of the whole sentence, special tokens included"""
 
     @property
     def text(self) -> EncodedText:
@@ -161,17 +173,19 @@ class Task(EncoderTask):
     def _build(self, words: Iterable[Sequence[int]]) -> EncodedWords:
         """Return the tokens of words as one row; words that do not fit are truncated."""
         template = self.template
-        ids, positions = [template.cls_id], list[int]()
+        ids, positions, total, full = [template.cls_id], list[int](), template.special_count(1), False
         for pieces in words:
             # The normalizer can remove all characters of a word.
             tokens = list(pieces) or [self.tokenizer.specials.get("[UNK]", template.sep_id)]
+            total += len(tokens)
             if not positions:  # at least one word is kept
-                tokens = tokens[: template.max_length - 2]
-            if len(ids) + len(tokens) + 1 > template.max_length:
-                break
+                tokens = tokens[: template.max_length - template.special_count(1)]
+            full = full or len(ids) + len(tokens) + 1 > template.max_length
+            if full:
+                continue
             positions.append(len(ids))
             ids += tokens
-        return EncodedWords([*ids, template.sep_id], positions)
+        return EncodedWords([*ids, template.sep_id], positions, total)
 
     def encoded(self, split: Split) -> list[EncodedWords]:
         """Return the encoded sentences of a split; they are encoded once."""
@@ -208,23 +222,16 @@ class Task(EncoderTask):
     def losses(self, batch: TagBatch, networks: Mapping[str, nn.Module]) -> Iterator[tuple[str, Tensor]]:
         yield "model", networks["model"](batch.inputs, batch.targets)
 
-    def tag(
-        self,
-        sentences: Sequence[Sequence[str]],
-        encoded: Sequence[EncodedWords],
-        progress: Progress = ignore_progress,
-    ) -> list[TaggedWords]:
-        """Return the tags of sentences, in order; truncated words are tagged O with probability 0."""
+    def tag(self, encoded: Sequence[EncodedWords], progress: Progress = ignore_progress) -> list[TaggedWords]:
+        """Return the tags of sentences, in order, without those of truncated words."""
         allowed = torch.tensor(self._allowed)
 
         def compute(inputs: EncoderInputs, rows: list[int]) -> Iterator[TaggedWords]:
-            for row, logits in zip(rows, self.model(inputs), strict=True):
+            for row, logits in zip(rows, check_outputs(self.model(inputs)), strict=True):
                 log_probs = logits[encoded[row].positions].log_softmax(-1).cpu()
                 best = viterbi(log_probs, allowed)
                 probabilities = log_probs.gather(1, best[:, None])[:, 0].exp()
-                truncated = len(sentences[row]) - len(best)
-                tags = [self.labels[tag] for tag in best.tolist()] + [self.labels[0]] * truncated
-                yield TaggedWords(tags, probabilities.tolist() + [0.0] * truncated)
+                yield TaggedWords([self.labels[tag] for tag in best.tolist()], probabilities.tolist())
 
         return self.run_all([words.text for words in encoded], compute, progress)
 
@@ -232,8 +239,9 @@ class Task(EncoderTask):
         count = len(self.splits[split].sentences)
         step = max(1, -(-count // QUICK_SENTENCES)) if quick else 1
         sentences, encoded = self.splits[split].sentences[::step], self.encoded(split)[::step]
-        predicted = [words.tags for words in self.tag([sentence.words for sentence in sentences], encoded, progress)]
         expected = [list(sentence.tags) for sentence in sentences]
+        tagged = zip(self.tag(encoded, progress), expected, strict=True)
+        predicted = [words.tags + [UNTAGGED] * (len(tags) - len(words.tags)) for words, tags in tagged]
         flat = [[tag for tags in side for tag in tags] for side in (predicted, expected)]
         scores = {"accuracy": classification.accuracy(*flat)}
         values: dict[str, float] = {}
@@ -253,8 +261,9 @@ class Task(EncoderTask):
         """Return every word with its tag; the scores are the lowest probability within each entity."""
         sentences = [example["text"].split() for example in inputs]
         encoded = [self.encode_words(words) for words in sentences]
-        tagged = self.tag(sentences, encoded)
-        for example, words, tokens, (tags, probabilities) in zip(inputs, sentences, encoded, tagged, strict=True):
+        for example, words, tokens, (tags, probabilities) in zip(
+            inputs, sentences, encoded, self.tag(encoded), strict=True
+        ):
             scores = {
                 f"{' '.join(words[entity.start : entity.end])} ({entity.type})": min(
                     probabilities[entity.start : entity.end]
@@ -262,8 +271,17 @@ class Task(EncoderTask):
                 for entity in (tagging.entities(tags) if self.entities else ())
             }
             attention = self.attention(tokens.text) if options.attention else AttentionMaps()
-            output = TagOutput(tuple(words), tuple(tags), tuple(probabilities))
-            yield Prediction(example, output, scores, attention, trace=tokens)
+            output = TagOutput(tuple(words[: len(tags)]), tuple(tags), tuple(probabilities))
+            notes = self._notes(example["text"], words, tokens)
+            yield Prediction(example, output, scores, attention, trace=tokens, notes=notes)
+
+    def _notes(self, text: str, words: Sequence[str], encoded: EncodedWords) -> tuple[str, ...]:
+        """Return a note on the words that do not fit and have no tag."""
+        if len(encoded.ids) == encoded.tokens:
+            return ()
+        words_note = f"{len(encoded.positions):,} of {len(words):,} words have a tag"
+        cut = f"cut to {len(encoded.ids)} of {encoded.tokens} tokens: text {shorten(text)!r}"
+        return (cut if len(encoded.positions) == len(words) else f"{cut}; {words_note}",)
 
     def rerun(self, prediction: Prediction, *, layers: bool = False) -> ForwardTrace:
         words: EncodedWords = prediction.trace
@@ -271,6 +289,17 @@ class Task(EncoderTask):
         positions = StepAxis(Role.LABEL, tuple(prediction.inputs["text"].split()[: len(words.positions)]))
         best = viterbi(logits.detach().log_softmax(-1).cpu(), torch.tensor(self._allowed)).tolist()
         return ForwardTrace(logits, tuple(best), positions, (axis,), self.labels.__getitem__, by_layer)
+
+    # Exchange
+
+    @classmethod
+    def from_pretrained(cls, pretrained: Pretrained) -> Task:
+        """Return a tagger whose tags may follow each other in any order: a config does not name their scheme."""
+        head = cls.pretrained_head(pretrained)
+        return cls.from_head(pretrained, TaggingConfig(max_length=pretrained_length(pretrained)), head.labels, None)
+
+    def head(self) -> Head:
+        return Head("tagging", self.labels)
 
 
 def tag_scheme(tagged: Tagged) -> tagging.Scheme | None:

@@ -18,14 +18,16 @@ from saccade.core.evaluation import Evaluation, Metric, Table
 from saccade.core.options import PredictOptions
 from saccade.core.outputs import LabelOutput
 from saccade.core.prediction import ForwardTrace, Prediction
+from saccade.core.pretrained import Pretrained
 from saccade.core.source import Split
 from saccade.data.formats.labelled import Labelled
 from saccade.errors import UsageError
 from saccade.metrics import classification
-from saccade.models.text.bert import pool
 from saccade.models.text.heads import BertForClassification
-from saccade.tasks._encoder.inputs import EncodedText
+from saccade.pretrained.families.heads import Head
+from saccade.tasks._encoder.inputs import EncodedText, check_outputs
 from saccade.tasks._encoder.labelled import LabelledConfig, LabelledTask
+from saccade.tasks._encoder.task import pretrained_length
 
 LISTED_LABELS = 10  # in a message
 TABLE_LABELS = 12  # largest complete confusion matrix; with more labels, number of mistakes listed
@@ -127,7 +129,7 @@ class Task(LabelledTask):
 
     def logits(self, texts: Sequence[EncodedText], progress: Progress = ignore_progress) -> Tensor:
         """Return the logits (N, labels) of encoded texts, in order."""
-        rows = self.run_all(texts, lambda inputs, _: self.model(inputs).float().cpu(), progress)
+        rows = self.run_all(texts, lambda inputs, _: check_outputs(self.model(inputs)).float().cpu(), progress)
         return torch.stack(rows)
 
     def probabilities(self, logits: Tensor) -> Tensor:
@@ -147,17 +149,30 @@ class Task(LabelledTask):
             ranked = sorted(zip(self.labels, probabilities.tolist(), strict=True), key=lambda pair: -pair[1])
             attention = self.attention(text) if options.attention else AttentionMaps()
             output = LabelOutput(self.assigned(probabilities), dict(ranked))
-            yield Prediction(row, output, dict(ranked), attention, trace=text)
+            yield Prediction(row, output, dict(ranked), attention, trace=text, notes=text.notes)
 
     def rerun(self, prediction: Prediction, *, layers: bool = False) -> ForwardTrace:
         def to_logits(features: Tensor) -> Tensor:
-            logits = self.model.logits(pool(features[None], None, self.config.pool))  # (1, labels)
+            logits = self.model.pooled_logits(features[None], None)  # (1, labels)
             return torch.stack((torch.zeros_like(logits[0]), logits[0]), dim=-1) if self.multi_label else logits
 
         logits, axis, by_layer = self.trace(prediction.trace, to_logits, layers=layers)
         names = ("no", "yes") if self.multi_label else self.labels  # each of several labels is a binary decision
         positions = StepAxis(Role.LABEL, self.labels if self.multi_label else ("label",))
         return ForwardTrace(logits, tuple(logits.argmax(-1).tolist()), positions, (axis,), names.__getitem__, by_layer)
+
+    # Exchange
+
+    @classmethod
+    def from_pretrained(cls, pretrained: Pretrained) -> Task:
+        head = cls.pretrained_head(pretrained)
+        config = ClassificationConfig(max_length=pretrained_length(pretrained), pool=head.pooling)
+        counts = {label: int(number == 0) for number, label in enumerate(head.labels)}  # of two the second is rarer
+        label_info = {"labels": head.labels, "multi_label": head.multi_label, "pairs": None, "counts": counts}
+        return cls.from_head(pretrained, config, label_info)
+
+    def head(self) -> Head:
+        return Head("text_classification", self.labels, self.multi_label, self.model.pooling)
 
 
 def confusion_table(confusion: classification.Confusion) -> Table:

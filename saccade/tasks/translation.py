@@ -255,6 +255,9 @@ class Task(CoreTask):
         if processor.decoder_start_id is None or not processor.eos_ids:
             raise UsageError("config.json must have decoder_start_token_id and eos_token_id, but does not have both")
         end = processor.eos_ids[0]
+        if len(processor.eos_ids) > 1:
+            ends = ", ".join(map(str, processor.eos_ids))
+            raise UsageError(f"eos_token_id must be one id for a translator, but is {ends}; choose another model")
         special = SpecialIds(end, processor.decoder_start_id, end)
         tokenizers = PairTokenizers(processor.tokenizer, processor.target_tokenizer or processor.tokenizer, special)
         if network.head.bias is not None and special.target_start != special.target_end:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 import torch
 from torch import Tensor
 
-from saccade.runs.weights import Networks, check, restore, shapes, weights
+from saccade.runs.weights import Networks, assign, check, weights
 
 
 class WeightAverage:
@@ -30,7 +30,7 @@ class WeightAverage:
 
     def load(self, tensors: Mapping[str, Tensor], where: str) -> None:
         """Go back to a saved average."""
-        check(self._networks, shapes(tensors), where)
+        check(self._networks, tensors, where)
         for name, value in self.tensors.items():
             value.copy_(tensors[name])
 
@@ -38,8 +38,8 @@ class WeightAverage:
     def applied(self) -> Iterator[None]:
         """Give the networks the averaged weights for a while."""
         current = {name: value.clone() for name, value in weights(self._networks).items()}
-        restore(self._networks, self.tensors, "average")
+        assign(self._networks, self.tensors)
         try:
             yield
         finally:
-            restore(self._networks, current, "weights")
+            assign(self._networks, current)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from saccade.atomic_io import read_json, write_json
+from saccade.atomic_io import read_sealed, write_sealed
 from saccade.errors import ModelFileError
 from saccade.training.optim import OptimConfig
 
@@ -57,6 +58,22 @@ class Budget:
         if file.exists():
             budget._read()
         return budget
+
+    def decisions(self) -> dict[str, Any]:
+        """Return what the clock has decided so far, as JSON."""
+        return {name: getattr(self, name) for name in ("total", "decided_at", "evaluate_every", "evaluations")}
+
+    def check_saved(self, saved: Mapping[str, Any]) -> None:
+        """Refuse decisions that are not those at the time of a checkpoint, or ones that followed them."""
+        now, before = self.decisions(), saved.get("evaluations")
+        same = isinstance(before, list) and now["evaluations"][: len(before)] == before
+        if saved.get("total") is not None:
+            same = same and all(now[name] == saved.get(name) for name in ("total", "decided_at", "evaluate_every"))
+        if not same or saved.keys() != now.keys():
+            raise ModelFileError(
+                f"{self.file} must hold the decisions that the run was trained with, but does not: a total of "
+                f"{now['total']}, expected {saved.get('total')}; restore it from a copy, or train a new run"
+            )
 
     def decide(self, done: int, elapsed: float) -> bool:
         """Fix the total if it is time to; `done` steps took `elapsed` seconds. Returns whether it was fixed now."""
@@ -114,7 +131,7 @@ class Budget:
         return max(self.seconds / EVALUATIONS, self.evaluation_seconds / EVALUATION_FRACTION)
 
     def _read(self) -> None:
-        decision = read_json(self.file)
+        decision = read_sealed(self.file)
         total, at, every = (decision.get(name) for name in ("total", "decided_at", "evaluate_every"))
         steps = decision.get("evaluations")
         numbers = (total or 0, at, every, *(steps if isinstance(steps, list) else [None]))
@@ -127,8 +144,7 @@ class Budget:
         self.decided_at, self.evaluate_every = int(at or 0), int(every or 1)
 
     def _write(self) -> None:
-        names = ("total", "decided_at", "evaluate_every", "evaluations", "seconds")
-        write_json(self.file, {name: getattr(self, name) for name in names})
+        write_sealed(self.file, {**self.decisions(), "seconds": self.seconds})
 
 
 def _tenth(steps: int) -> int:

@@ -15,6 +15,8 @@ import torch
 
 from saccade.errors import UsageError
 
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
 
 def choose_device(name: str) -> torch.device:
     """Return the device of that name; auto: a GPU if there is one."""
@@ -85,19 +87,22 @@ class Stop:
 
 @contextlib.contextmanager
 def stop_signals() -> Iterator[Stop]:
-    """Let the loop end after its step on SIGINT, SIGTERM and SIGHUP; a second signal ends the process at once."""
+    """Let the loop end after its step on SIGINT, SIGTERM and SIGHUP; a second signal ends the process at once.
+
+    After the first one the system's own action is back: the second needs no step, no batch and no thread to come to an
+    end.
+    """
     stop = Stop()
     if threading.current_thread() is not threading.main_thread():
         yield stop
         return
 
     def request(number: int, frame: FrameType | None) -> None:
-        if stop.number:  # the second one
-            signal.signal(number, signal.SIG_DFL)
-            os.kill(os.getpid(), number)
         stop.number = number
+        for each in STOP_SIGNALS:
+            signal.signal(each, signal.SIG_DFL)
 
-    before = {number: signal.signal(number, request) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    before = {number: signal.signal(number, request) for number in STOP_SIGNALS}
     try:
         yield stop
     finally:

@@ -7,9 +7,8 @@ import hashlib
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,12 +18,13 @@ from saccade.core import Batch, Callback, Evaluation, Split, StopTraining, Task
 from saccade.errors import Interrupted, ModelFileError, ResourceError
 from saccade.runs import checkpoint as checkpoints
 from saccade.runs.checkpoint import Checkpoint
-from saccade.runs.journal import Journal
+from saccade.runs.journal import JOURNALS, Journal, Written
+from saccade.runs.provenance import check_identity, identity
 from saccade.runs.selection import select_weights
 from saccade.runs.snapshots import pack, write_snapshot
+from saccade.runs.state import State
 from saccade.runs.weights import (
-    check_config,
-    config_hash,
+    Stateful,
     optimizer_tensors,
     restore,
     restore_optimizers,
@@ -37,59 +37,13 @@ from saccade.training.averaging import WeightAverage
 from saccade.training.budget import Budget
 from saccade.training.compiling import compile_networks, unchanged
 from saccade.training.finite import is_finite, not_finite
-from saccade.training.optim import OptimConfig, build_optimizers, lr_scale
+from saccade.training.optim import build_optimizers, lr_scale, state_shapes
 from saccade.training.prefetch import Prefetcher
+from saccade.training.settings import TrainConfig
 
 SAVE_SECONDS = 300  # at most between two checkpoints, where save_every is 0
 
 Wrap = Callable[[nn.Module], nn.Module]
-
-
-@dataclass(frozen=True)
-class TrainConfig:
-    """Length, precision, evaluation and checkpoints of a run."""
-
-    steps: int = 0
-    """length of the run in steps; give one of steps, minutes, epochs"""
-    minutes: float = 0.0
-    """length of the run in minutes; the learning-rate schedule is fitted to it; default 5"""
-    epochs: float = 0.0
-    """length of the run in passes over the training data"""
-    seed: int = 1
-    """random seed: the only source of randomness"""
-    device: str = "auto"
-    """auto, cpu, cuda, cuda:1, mps"""
-    precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    """auto: bfloat16 autocast where a GPU supports it, else float32"""
-    compile: bool = False
-    """compile the networks with torch.compile; where that fails, train without it and log why"""
-    compile_backend: str = "inductor"
-    """backend of torch.compile"""
-    average: float = 0.0
-    """decay of an exponential moving average of the weights, used to evaluate and predict; 0: none"""
-    evaluate_every: int = 0
-    """steps between evaluations; 0: about ten evaluations a run"""
-    save_every: int = 0
-    """steps between checkpoints; 0: with every evaluation and every five minutes"""
-    keep: int = 2
-    """number of newest checkpoints to keep, in addition to the best one"""
-    patience: int = 0
-    """early stopping: end the run after this many evaluations without improvement; 0: never"""
-    optim: OptimConfig = field(default_factory=OptimConfig)
-
-    def __post_init__(self) -> None:
-        lengths, shown = (self.steps, self.minutes, self.epochs), f"{self.steps}, {self.minutes} and {self.epochs}"
-        if sum(1 for length in lengths if length) > 1:
-            raise ValueError(f"steps, minutes and epochs must not be given together, but are {shown}; give one of them")
-        if min(lengths) < 0:
-            raise ValueError(f"steps, minutes and epochs must be 0 or more, but are {shown}")
-        for name, least in (("keep", 1), ("evaluate_every", 0), ("save_every", 0), ("patience", 0)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} must be at least {least}, but is {getattr(self, name)}")
-        if not 0 <= self.seed < 1 << 63:
-            raise ValueError(f"seed must be at least 0 and below 2^63, but is {self.seed}")
-        if not 0 <= self.average < 1:
-            raise ValueError(f"average must be at least 0 and below 1, but is {self.average}")
 
 
 class Trainer:
@@ -114,22 +68,26 @@ class Trainer:
         self.batches = Prefetcher(self.source, self.device)
         self.average = WeightAverage(self.networks, config.average) if config.average else None
         self.step, self.elapsed = 0, 0.0
-        self.best: dict[str, float] = {}
+        self.best: dict[str, Any] = {}
         self.best_evaluation: Evaluation | None = None  # of the best step, where this process evaluated it
-        self.unimproved = 0  # evaluations since the best one
+        self.unimproved = 0  # evaluations since the last improvement
         self.stopped = False  # by a callback
         self.saved: int | None = None
-        self._resume()
+        self.scheduled: list[int] = []  # checkpoints that are due by the settings, the newest ones
+        self.provenance = identity(folder)
+        state = self._resume()
         self.budget = self._budget()
+        if state.budget:
+            self.budget.check_saved(state.budget)
+        self.journals = {name: state.journals.get(name, Written()) for name in JOURNALS}
         self.wrapped = {name: wrap(network) if wrap else network for name, network in self.networks.items()}
         self._compile_next = config.compile
 
     def fit(self) -> dict[str, float]:
         """Train to the end of the budget; return the values of the best evaluation."""
-        existing = len(checkpoints.steps(self.folder / "checkpoints"))
+        existing = self._prune()
         checkpoints.check_space(self.folder, self._bytes(), max(1, self.config.keep + 2 - existing))
-        self.metrics = Journal(self.folder / "metrics.jsonl", self.step)
-        self.samples = Journal(self.folder / "samples.jsonl", self.step)
+        self.metrics, self.samples = (Journal(self.folder / name, self.journals[name]) for name in JOURNALS)
         if self._over():
             self.callback.log(f"the run finished at step {self.step}: there is nothing left to train")
         try:
@@ -167,13 +125,13 @@ class Trainer:
             if due:
                 self._evaluate()
             late = not self.config.save_every and time.perf_counter() - saved_at > SAVE_SECONDS
-            every = self.config.save_every and self.step % self.config.save_every == 0
-            if due or late or every or stop.number:
-                self.save()
+            scheduled = due or (self.config.save_every > 0 and self.step % self.config.save_every == 0)
+            if scheduled or late or stop.number:
+                self.save(scheduled=scheduled)
                 saved_at = time.perf_counter()
             if stop.number:
                 raise Interrupted(stop.number, f"stopped at step {self.step}; the checkpoint is saved")
-        self.save()
+        self.save(scheduled=True)
         if stop.number:
             raise Interrupted(stop.number, f"stopped at the last step, {self.step}; the checkpoint is saved")
 
@@ -248,11 +206,11 @@ class Trainer:
                 raise not_finite(problem, self.step, next(iter(self.networks.values())))
             sample = self.task.sample()
             snapshot = pack(self.task.attention_snapshot())
-        if not self.best or metric.better(value, self.best["score"]):
-            self.best, self.unimproved = {"step": self.step, "score": value, **evaluation.values}, 0
+        improved = not self.best or metric.better(value, self.best["score"])
+        self.unimproved = 0 if improved else self.unimproved + 1
+        if improved or value == self.best["score"]:  # of equal ones the last: it was trained longer
+            self.best = {"step": self.step, "score": value, **evaluation.values}
             self.best_evaluation = evaluation
-        else:
-            self.unimproved += 1
         self.budget.evaluation_seconds = time.perf_counter() - began
         elapsed = round(self.elapsed, 3)
         record = {"step": self.step, "elapsed": elapsed, **evaluation.values, "best": self.best["score"]}
@@ -294,57 +252,93 @@ class Trainer:
         """Give the networks the weights of the best checkpoint (the average, where there is one); return the task."""
         if best := select_weights(self.folder / "checkpoints", "best", self.callback.log):
             restore(self.networks, best.tensors, self.folder.name)
+            if best.step != self.best.get("step"):  # it is damaged, and what was evaluated is not what is left
+                self.best_evaluation = None
         return self.task
 
-    def save(self) -> None:
-        """Write a checkpoint of this step, unless there is one."""
+    def save(self, *, scheduled: bool) -> None:
+        """Write a checkpoint of this step, unless there is one.
+
+        Only those that are `scheduled` count for `keep`, so that a stop by a signal changes nothing of what is kept.
+        """
         if self.saved == self.step:
             return
         for network in self.networks.values():  # never a checkpoint that cannot be trained on
             if not is_finite(network):
                 raise not_finite("a weight is not finite", self.step, network)
-        self.metrics.flush()
-        self.samples.flush()
+        journals = {name: journal.flush() for name, journal in zip(JOURNALS, (self.metrics, self.samples), strict=True)}
         parts = {"model": weights(self.networks), "optimizer": optimizer_tensors(self.networks, self.optimizers)}
         if self.average:
             parts["average"] = self.average.tensors
         if states := state_tensors({"source": self.source, "task": self.task}):
             parts["state"] = states
-        state = {
-            "elapsed": self.elapsed,
-            "best": self.best,
-            "unimproved": self.unimproved,
-            "stopped": self.stopped,
-            "environment": devices.environment(self.device, self.precision),
-            "config_hash": config_hash(self.task.config),
-        }
-        folder = self.folder / "checkpoints"
-        checkpoints.save(folder, Checkpoint(self.step, parts, state))
+        self.scheduled = [*self.scheduled, self.step][-self.config.keep :] if scheduled else self.scheduled
+        state = State(
+            elapsed=self.elapsed,
+            best=self.best,
+            unimproved=self.unimproved,
+            stopped=self.stopped,
+            environment=devices.environment(self.device, self.precision),
+            kept=self._kept(self.step),
+            scheduled=self.scheduled,
+            optimizer_tensors=len(parts["optimizer"]),
+            budget=self.budget.decisions(),
+            data=self.provenance,
+            journals=journals,
+        )
+        checkpoints.save(self.folder / "checkpoints", Checkpoint(self.step, parts, state))
         self.saved = self.step
-        checkpoints.prune(folder, self.step, self.config.keep, int(self.best["step"]) if self.best else None)
+        checkpoints.prune(self.folder / "checkpoints", state.kept)
 
-    def _resume(self) -> None:
-        """Continue from the newest intact checkpoint, if there is one."""
+    def _kept(self, last: int) -> list[int]:
+        """Return the steps of the checkpoints to keep: those on schedule, the best and the last one."""
+        best = [self.best["step"]] if self.best else []
+        return sorted({*self.scheduled, *best, last})
+
+    def _prune(self) -> int:
+        """Clear up what a kill around the last save has left; return how many checkpoints there are."""
         folder = self.folder / "checkpoints"
-        saved = checkpoints.newest(folder, self.callback.log)
+        if self.saved is not None:
+            later = [step for step in checkpoints.steps(folder) if step > self.saved]  # until they are reached again
+            checkpoints.prune(folder, [*self._kept(self.saved), *later])
+        return len(checkpoints.steps(folder))
+
+    def _resume(self) -> State:
+        """Continue from the newest checkpoint that can be used, if there is one."""
+        folder = self.folder / "checkpoints"
+        saved = checkpoints.newest(folder, self.callback.log, checkpoints.read_consistent)
         if saved is None:
-            return
-        where = str(checkpoints.at(folder, saved.step))
-        check_config(saved.state, self.task.config, where)
-        restore(self.networks, saved.parts["model"], where)
-        restore_optimizers(self.networks, self.optimizers, saved.parts.get("optimizer", {}))
-        if self.average:
-            if "average" not in saved.parts:
-                raise ModelFileError(f"{where} must hold the averaged weights for train.average, but does not")
-            self.average.load(saved.parts["average"], where)
-        restore_states({"source": self.source, "task": self.task}, saved.parts.get("state", {}), where)
+            return State()
+        state, where = saved.state, str(checkpoints.at(folder, saved.step))
+        check_identity(self.folder, state.data)
+        self._restore(saved, where)
         self.step = self.saved = saved.step
-        self.elapsed, self.best = saved.state["elapsed"], saved.state["best"]
-        self.unimproved, self.stopped = saved.state.get("unimproved", 0), saved.state.get("stopped", False)
+        self.elapsed, self.best, self.scheduled = state.elapsed, state.best, state.scheduled
+        self.unimproved, self.stopped = state.unimproved, state.stopped
         self.callback.log(f"resuming after step {self.step}")
         now = devices.environment(self.device, self.precision)
-        if changes := devices.environment_changes(saved.state.get("environment", {}), now):
+        if changes := devices.environment_changes(state.environment, now):
             self.callback.log(f"the last digits may differ from an unbroken run: {changes}")
+        return state
+
+    def _restore(self, saved: Checkpoint, where: str) -> None:
+        """Give networks, optimizers, average, source and task what a checkpoint holds."""
+        owners: dict[str, Stateful] = {"source": self.source, "task": self.task}
+        present = {"average": bool(self.average), "state": bool(state_tensors(owners))}
+        expected = {"model", "optimizer", *(part for part, needed in present.items() if needed)}
+        if saved.parts.keys() != expected:
+            raise ModelFileError(
+                f"{where} must hold {', '.join(sorted(expected))}, but holds {', '.join(sorted(saved.parts))}"
+            )
+        optimizer = saved.parts["optimizer"]
+        if len(optimizer) != saved.state.optimizer_tensors:
+            count = f"{saved.state.optimizer_tensors:,} tensors, but has {len(optimizer):,}"
+            raise ModelFileError(f"{where}: the optimizer must have {count}")
+        restore(self.networks, saved.parts["model"], where)
+        restore_optimizers(self.networks, self.optimizers, optimizer, state_shapes, where)
+        if self.average:
+            self.average.load(saved.parts["average"], where)
+        restore_states(owners, saved.parts.get("state", {}), where)
 
     def _budget(self) -> Budget:
         """Return the budget of steps or of time: five minutes by default."""

@@ -122,6 +122,13 @@ def _roles(network: nn.Module) -> dict[str, str]:
     return {**roles, **dict.fromkeys(tied, "head")}
 
 
+def state_shapes(optimizer: torch.optim.Optimizer, weight: Tensor) -> dict[str, torch.Size]:
+    """Return the shape of each state tensor that an optimizer has for a weight, by name."""
+    if isinstance(optimizer, Muon):
+        return {"momentum": weight.shape}
+    return {"step": torch.Size(()), "exp_avg": weight.shape, "exp_avg_sq": weight.shape}
+
+
 class Muon(torch.optim.Optimizer):
     """Orthogonalised momentum: a step has the same size in every direction of a matrix.
 

@@ -37,7 +37,7 @@ def workspace(bert_folder, tmp_path_factory):
         patch.chdir(folder)
         patch.setenv("SACCADE_CACHE", str(folder / "cache"))
         arguments = ["--task", "text_classification", "--from", bert_folder, "--name", "pets", "--steps", "8", "--json"]
-        result = call("train", "pets.tsv", *arguments, *LOOP)
+        result = call("train", "pets.tsv", *arguments, *LOOP, "pool=tanh")
         assert result.exit_code == 0, result.stderr
         yield folder
 
@@ -109,6 +109,26 @@ def test_features_are_json_lines_in_the_order_of_the_texts(workspace, bert_folde
     assert [row["text"] for row in rows] == [TEXTS[0], *TEXTS]
     for row, expected in zip(rows[1:], vectors_of(bert_folder, TEXTS), strict=True):
         assert row["vector"] == pytest.approx(expected, abs=1e-4)
+
+
+def test_a_truncated_text_is_reported_on_stderr_and_in_the_json(workspace, bert_folder):
+    long = "the cat sat on the mat " * 20
+    note = "cut to 40 of 122 tokens: text 'the cat sat on the mat the cat sat on th…'"
+    result = call("features", bert_folder, "a dog", long)
+    assert result.stderr.splitlines() == [note]
+    rows = [json.loads(line) for line in result.stdout.splitlines()]
+    assert "notes" not in rows[0] and rows[1]["notes"] == [note]
+    assert call("features", bert_folder, long, "--output", "long.npy").stderr.splitlines() == [note]
+    tokenizer = transformers.BertTokenizer.from_pretrained(bert_folder, model_max_length=40)
+    with torch.no_grad():
+        states = transformers.BertModel.from_pretrained(bert_folder).eval()(
+            **tokenizer(long, truncation=True, return_tensors="pt")
+        )
+    assert rows[1]["vector"] == pytest.approx(states.last_hidden_state[0].mean(0).tolist(), abs=1e-4)
+    predicted = call("predict", "pets", long, "--json")
+    assert predicted.stderr.splitlines() == [note.replace("40 of", "32 of")]
+    assert json.loads(predicted.stdout)["notes"] == [note.replace("40 of", "32 of")]
+    assert note.replace("40 of", "32 of") in call("look", "pets", long).stderr
 
 
 def test_features_of_tokens_and_layers_go_to_files(workspace, bert_folder, monkeypatch):
@@ -183,13 +203,13 @@ def test_features_need_an_encoder(workspace):
 def test_export_writes_what_transformers_opens(workspace):
     result = call("export", "pets", "out", "--to", "hf")
     assert result.exit_code == 0, result.stderr
-    rest = "the task head has no counterpart in transformers' classes and is left out"
-    assert result.stderr.splitlines() == ["out: a bert for transformers", rest]
+    assert result.stderr.splitlines() == ["out: a bert for transformers"]
     assert not result.stdout
     task = api.load("pets", device="cpu").task
     expected = [mean_vector(task, text) for text in TEXTS]
     tokenizer = transformers.AutoTokenizer.from_pretrained("out")
     model = transformers.AutoModel.from_pretrained("out").eval()
+    assert transformers.AutoConfig.from_pretrained("out").architectures == ["BertForSequenceClassification"]
     for text, vector in zip(TEXTS, expected, strict=True):
         given = tokenizer(text, return_tensors="pt")
         assert given.input_ids[0].tolist() == task.encode(text)[0]
@@ -204,6 +224,7 @@ def test_export_writes_what_transformers_opens(workspace):
 
 def test_changes_of_low_rank_are_exported_within_the_weights(workspace, bert_folder):
     arguments = ["--task", "text_classification", "--from", bert_folder, "--name", "lora", "--steps", "8", "tune=lora"]
+    arguments.append("pool=tanh")
     assert call("train", "pets.tsv", *arguments, *LOOP, "train.optim.lr=0.05").exit_code == 0
     assert call("export", "lora", "merged").exit_code == 0
     task = api.load("lora", device="cpu").task

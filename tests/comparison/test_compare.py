@@ -1,5 +1,6 @@
 """Complete comparisons: killed and continued, a model that crashes, and errors before training."""
 
+import errno
 import json
 import os
 import random
@@ -14,9 +15,10 @@ import pytest
 
 import saccade
 from saccade import api
+from saccade.comparison import job
 from saccade.comparison.job import FILE, MODELS, Trial, compare
 from saccade.comparison.process import Job
-from saccade.errors import DataError, UsageError
+from saccade.errors import DataError, ResourceError, UsageError
 
 TINY = ["rnn.dim=16", "rnn.hidden=16", "transformer.dim=16", "transformer.hidden=16", "transformer.depth=1"]
 OVERRIDES = [*(f"model.{setting}" for setting in TINY), "model.transformer.decoder_depth=1", "search.beam=1"]
@@ -256,3 +258,27 @@ def test_the_public_function_checks_its_settings_first(tmp_path, data):
     with pytest.raises(UsageError, match="name them with --models"):
         saccade.compare(data, model={"architecture": "rnn"}, root=tmp_path, progress=False)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_full_disk_leaves_no_comparison_that_has_trained_nothing(data, tmp_path, monkeypatch):
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    root = tmp_path / "runs"
+    with monkeypatch.context() as patch:
+        patch.setattr(job, "run_job", full)
+        with pytest.raises(
+            ResourceError, match="No space left on device; nothing was trained and nothing is left: run the"
+        ):
+            compare(data, Trial(("rnn",), probe_minutes=0), overrides=OVERRIDES, root=root)
+    assert list(root.iterdir()) == []
+
+    def full_later(folder, *_):
+        (folder / "rnn").mkdir()
+        full()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(job, "run_job", full_later)
+        with pytest.raises(ResourceError, match="continues with the same command and --name pairs-compare-1"):
+            compare(data, Trial(("rnn",), probe_minutes=0), overrides=OVERRIDES, root=root)
+    assert (root / "pairs-compare-1" / FILE).exists()

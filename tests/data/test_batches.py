@@ -292,3 +292,11 @@ def test_several_threads_get_the_same_batches() -> None:
     expected = [data.at(step) for step in steps]
     with ThreadPoolExecutor(4) as pool:
         assert list(pool.map(data.at, steps)) == expected
+
+
+@pytest.mark.parametrize("size", [1, 2, 5, 37])
+def test_a_position_outside_a_permutation_is_refused(size):
+    inside = np.arange(size, dtype=np.uint64)
+    assert sorted(shuffle(inside, size, 3).tolist()) == list(range(size))
+    with pytest.raises(ValueError, match=f"positions must be below the size {size}, but the largest is {size + 4}"):
+        shuffle(inside + np.uint64(5), size, 3)

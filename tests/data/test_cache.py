@@ -165,3 +165,28 @@ def test_entries_of_another_format_are_built_again(monkeypatch: pytest.MonkeyPat
     assert np.asarray(cached("test", 1, build).arrays["numbers"]).tolist() == [0]
     monkeypatch.setattr(cache_module, "FORMAT_VERSION", 99)
     assert np.asarray(cached("test", 1, build).arrays["numbers"]).tolist() == [1]
+
+
+def test_a_file_that_changes_while_it_is_read_is_not_kept_under_its_old_hash(tmp_path: Path) -> None:
+    path = tmp_path / "text.txt"
+    path.write_text("one")
+
+    def build(writer: EntryWriter) -> Record:
+        path.write_text("two")  # another program writes it
+        column = TextWriter(writer, "texts")
+        column.add(path.read_text())
+        column.flush()
+        return {}
+
+    key = [hash_file(path)]
+    with pytest.raises(DataError, match=r"text\.txt: changed while it was read; wait until it is complete"):
+        cached("changing", key, build, [path])
+    path.write_text("one")
+
+    def build_again(writer: EntryWriter) -> Record:
+        column = TextWriter(writer, "texts")
+        column.add(path.read_text())
+        column.flush()
+        return {}
+
+    assert list(Texts.open(cached("changing", key, build_again, [path]), "texts")) == ["one"]

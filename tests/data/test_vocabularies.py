@@ -34,6 +34,11 @@ NASTY = [
 ]
 
 
+def read(folder: Path, model_type: str = "") -> Tokenizer:
+    usual = "bert" if (folder / "vocab.txt").exists() else "gpt2"
+    return read_tokenizer(folder, {"model_type": model_type or usual})
+
+
 def word_pieces(folder: Path, lowercase: bool = True, **settings) -> Path:
     """A small vocabulary of BERT's kind as a folder."""
     trained = train_tokenizer("wordpiece", NASTY, 900, lowercase=lowercase)
@@ -69,15 +74,15 @@ def agree(ours: Tokenizer, theirs) -> None:
 @pytest.mark.parametrize("lowercase", [True, False])
 def test_word_pieces_are_those_of_transformers(lowercase, settings, tmp_path):
     folder = word_pieces(tmp_path / "a", lowercase, **settings)
-    ours = read_tokenizer(folder)
+    ours = read(folder)
     agree(ours, transformers.BertTokenizer.from_pretrained(folder))
     assert list(ours.specials) == list(BERT)
 
 
 def test_settings_of_word_pieces_change_the_ids(tmp_path):
-    plain = read_tokenizer(word_pieces(tmp_path / "a"))
+    plain = read(word_pieces(tmp_path / "a"))
     assert plain.encode("CAFÉ") == plain.encode("cafe")
-    cased = read_tokenizer(word_pieces(tmp_path / "b", lowercase=False))
+    cased = read(word_pieces(tmp_path / "b", lowercase=False))
     assert cased.encode("CAFÉ") != cased.encode("cafe")
 
 
@@ -86,14 +91,14 @@ def test_settings_of_word_pieces_change_the_ids(tmp_path):
 )
 def test_byte_pairs_are_those_of_transformers(settings, tmp_path):
     folder = pairs(tmp_path / "a", settings=settings)
-    ours = read_tokenizer(folder)
+    ours = read(folder)
     agree(ours, transformers.GPT2Tokenizer.from_pretrained(folder))
     assert list(ours.specials) == [END]
 
 
-def test_roberta_is_recognized_by_its_special_tokens(tmp_path):
+def test_the_byte_pairs_of_roberta_are_those_of_transformers(tmp_path):
     folder = pairs(tmp_path / "a", ["<s>", "<pad>", "</s>", "<unk>", "<mask>"])
-    ours = read_tokenizer(folder)
+    ours = read(folder, "roberta")
     theirs = transformers.RobertaTokenizer.from_pretrained(folder)
     agree(ours, theirs)
     assert ours.specials == {"<s>": 0, "<pad>": 1, "</s>": 2, "<unk>": 3, "<mask>": 4}
@@ -105,13 +110,13 @@ def test_roberta_is_recognized_by_its_special_tokens(tmp_path):
 def test_the_real_vocabularies_give_the_ids_of_transformers(tmp_path, dataset):
     folder = dataset("vocab")
     shutil.copy(folder / "bert-base-uncased_vocab.txt", tmp_path / "vocab.txt")
-    ours = read_tokenizer(tmp_path)
+    ours = read(tmp_path)
     agree(ours, transformers.BertTokenizer.from_pretrained(tmp_path))
     assert ours.size == 30522 and ours.encode("hello world") == [7592, 2088]
     (tmp_path / "vocab.txt").unlink()
     shutil.copy(folder / "gpt2_vocab.json", tmp_path / "vocab.json")
     shutil.copy(folder / "gpt2_merges.txt", tmp_path / "merges.txt")
-    ours = read_tokenizer(tmp_path)
+    ours = read(tmp_path)
     agree(ours, transformers.GPT2Tokenizer.from_pretrained(tmp_path))
     assert ours.size == 50257 and ours.encode("Hello world") == [15496, 995]
 
@@ -119,20 +124,20 @@ def test_the_real_vocabularies_give_the_ids_of_transformers(tmp_path, dataset):
 def test_a_tokenizer_json_comes_first_and_passes_the_checks(tmp_path):
     folder = pairs(tmp_path / "a")
     train_tokenizer("characters", ["abc"], 10).save(folder / "tokenizer.json")
-    assert read_tokenizer(folder).kind == "characters"
+    assert read(folder, "llama").kind == "characters"
     (folder / "tokenizer.json").write_text("{}")
     with pytest.raises(ModelFileError, match="the model must be one of BPE"):
-        read_tokenizer(folder)
+        read(folder)
 
 
 def test_added_tokens_are_numbered_on(tmp_path):
     folder = pairs(tmp_path / "a", settings={"pad_token": "[PAD]"})
     (folder / "added_tokens.json").write_text('{"[PAD]": 420}')
-    ours = read_tokenizer(folder)
+    ours = read(folder)
     assert ours.specials == {END: 0, "[PAD]": 420} and ours.size == 421
     (folder / "added_tokens.json").write_text('{"[PAD]": 7}')
     with pytest.raises(ModelFileError, match="ids of added tokens must follow from 420, but do not"):
-        read_tokenizer(folder)
+        read(folder)
 
 
 @pytest.mark.parametrize("cut", PRE_TOKENIZERS)
@@ -183,20 +188,20 @@ def test_invalid_files_are_refused_with_line_and_rule(name, tmp_path):
     for path, content in files.items():
         (tmp_path / path).write_text(content)
     with pytest.raises(ModelFileError, match=message):
-        read_tokenizer(tmp_path)
+        read(tmp_path)
 
 
 def test_files_and_lists_have_a_largest_size(tmp_path, monkeypatch):
     (tmp_path / "vocab.txt").write_text("[UNK]\n[CLS]\n[SEP]\nx\n")
     monkeypatch.setattr(vocabularies, "MAX_VOCABULARY", 3)
     with pytest.raises(ModelFileError, match="must have at most 3 lines, but has 4"):
-        read_tokenizer(tmp_path)
+        read(tmp_path)
     monkeypatch.setattr(tokenizer_checks, "MAX_BYTES", 5)
     with pytest.raises(ModelFileError, match="at most 5 bytes, but has 20"):
-        read_tokenizer(tmp_path)
+        read(tmp_path)
 
 
 def test_a_pipe_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "vocab.txt")
     with pytest.raises(ModelFileError, match="must be a regular file"):
-        read_tokenizer(tmp_path)
+        read(tmp_path)

@@ -124,3 +124,14 @@ def test_an_invalid_setting_is_refused(settings: dict[str, float], message: str)
     with pytest.raises(ValueError) as caught:
         Sampling(**settings)  # type: ignore[arg-type]
     assert str(caught.value) == message
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("row", [[0.0, float("nan")], [float("inf"), 1.0], [-float("inf"), -float("inf")]])
+def test_logits_that_are_not_finite_are_refused(row: list[float], temperature: float) -> None:
+    with pytest.raises(FloatingPointError, match="the logits of the next token must be finite, but are not"):
+        drawn(torch.tensor([row]), Sampling(temperature=temperature))
+
+
+def test_a_token_can_be_excluded_by_minus_infinity() -> None:
+    assert drawn(torch.tensor([[-float("inf"), 1.0]]), Sampling()).tolist() == [1]

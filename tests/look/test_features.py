@@ -54,7 +54,7 @@ def test_vectors_keep_the_order_and_equal_one_text_alone(encoder, layers):
     assert [one.text for one in many] == TEXTS
     for text, one in zip(TEXTS, many, strict=True):
         states: list[torch.Tensor] = []
-        row, _ = encoder.encode(text)
+        row = encoder.encode(text).ids
         encoder.model.bert(torch.tensor([row]), states=states)
         torch.testing.assert_close(one.values, combine(states, layers)[0], atol=1e-5, rtol=1e-4)
         assert list(one.tokens) == encoder.tokenizer.pieces(row)

@@ -1,13 +1,15 @@
 """Figures: the page in a notebook, in a sandboxed frame; which map is chosen."""
 
+import errno
 import html
+import os
 import re
 
 import pytest
 import torch
 
 from saccade.core import AttentionMap, AttentionMaps, Prediction, Role, TextOutput, TokenAxis
-from saccade.errors import UsageError
+from saccade.errors import ResourceError, UsageError
 from saccade.look.figure import AttentionFigure
 
 
@@ -36,3 +38,23 @@ def test_the_map_is_chosen_by_layer_and_head():
         AttentionFigure.of(prediction, "decoder.0.cross", 2)
     with pytest.raises(UsageError, match="this model has no attention to show"):
         AttentionFigure.of(Prediction({}, TextOutput("")))
+
+
+@pytest.mark.parametrize("suffix", ["svg", "png", "html", "json"])
+def test_a_full_disk_leaves_the_old_file_and_no_empty_one(tmp_path, monkeypatch, suffix):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    axis = TokenAxis(Role.TEXT, ("a", "b"))
+    maps = AttentionMaps([AttentionMap("self", torch.rand(2, 2, 2).softmax(-1), axis, axis)])
+    figure = AttentionFigure.of(Prediction({"text": "a b"}, TextOutput("out"), {}, maps))
+    path = tmp_path / f"a.{suffix}"
+    monkeypatch.setattr(os, "fsync", full)
+    for before in (None, b"old"):
+        if before is not None:
+            path.write_bytes(before)
+        with pytest.raises(
+            ResourceError, match=rf"cannot write .*a\.{suffix}: No space left on device; choose another"
+        ):
+            figure.write(path)
+        assert [entry.read_bytes() for entry in tmp_path.iterdir()] == ([] if before is None else [before])

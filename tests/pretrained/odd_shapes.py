@@ -18,9 +18,11 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 from saccade.errors import ModelFileError
+from saccade.models.text.heads import BertWithHead, BertWithPooling
 from saccade.nn.cache import KVCache
 from saccade.pretrained.config_json import read_config
 from saccade.pretrained.export import write_network
+from saccade.pretrained.families.heads import head_fields, read_head, with_head
 from saccade.pretrained.opening import read_network
 
 VOCABULARY, TOKENS = 61, 24
@@ -393,6 +395,46 @@ SHAPES: list[OddShape] = [
         ("untied", {"tie_word_embeddings": False}, "tie_word_embeddings must be true for a masked language model"),
     ),
     *_shapes("DistilBertModel", DISTILBERT, ("plain", {}), ("gelu_new", {"activation": "gelu_new"})),
+    *(
+        shape
+        for family, base, act in (
+            ("Bert", ENCODER, "hidden_act"),
+            ("Roberta", ENCODER, "hidden_act"),
+            ("DistilBert", DISTILBERT, "activation"),
+        )
+        for head in ("SequenceClassification", "TokenClassification", "QuestionAnswering")
+        for shape in _shapes(
+            f"{family}For{head}",
+            base,
+            ("plain", {}),
+            ("relu", {act: "relu"}),
+            ("one layer", {"num_hidden_layers": 1}),
+            *(
+                ()
+                if head == "QuestionAnswering"
+                else (("five labels", {"num_labels": 5}), ("one name", {}, {"id2label": {"0": "a"}}, "must have"))
+            ),
+        )
+    ),
+    *(
+        shape
+        for model in ("BertForSequenceClassification", "RobertaForSequenceClassification")
+        for shape in _shapes(
+            model,
+            ENCODER,
+            ("several labels", {"problem_type": "multi_label_classification", "num_labels": 4}),
+            ("number", {"num_labels": 1}),
+            (
+                "two numbers",
+                {"problem_type": "regression", "num_labels": 2},
+                "num_labels must be 1 for the problem_type",
+            ),
+            ("epsilon 0.1", {"layer_norm_eps": 0.1}),
+            ("three segments", {"type_vocab_size": 3}),
+        )
+    ),
+    *_shapes("BertForMultipleChoice", ENCODER, ("plain", {}, "but is 'BertForMultipleChoice'")),
+    *_shapes("BertForNextSentencePrediction", ENCODER, ("plain", {}, "but is 'BertForNextSentencePrediction'")),
     *_shapes(
         "MarianMTModel",
         MARIAN,
@@ -446,6 +488,10 @@ def expected_outputs(shape: OddShape, folder: Path) -> list[torch.Tensor]:
         return [model(IDS).logits]
     out = model(IDS.where(KEEP, 1), attention_mask=KEEP.long(), output_hidden_states=True)
     outputs = [state[KEEP] for state in out.hidden_states]
+    if shape.model.endswith("SequenceClassification"):
+        return [*outputs, out.logits]
+    if shape.model.endswith("QuestionAnswering"):
+        return [*outputs, torch.stack((out.start_logits, out.end_logits), dim=-1)[KEEP]]
     outputs += [out[name][KEEP] for name in ("logits", "prediction_logits") if name in out]
     return outputs + [out[name] for name in ("seq_relationship_logits", "pooler_output") if name in out]
 
@@ -466,6 +512,10 @@ def our_outputs(shape: OddShape, folder: Path) -> list[torch.Tensor]:
     states: list[torch.Tensor] = []
     last = network.bert(IDS.where(KEEP, 1), KEEP, None, states=states)
     outputs = [state[KEEP] for state in states]
+    if isinstance(network, BertWithPooling):
+        return [*outputs, network.pooled_logits(last, KEEP)]
+    if isinstance(network, BertWithHead):
+        return [*outputs, network.logits(last)[KEEP]]
     if network.mlm is not None:
         outputs.append(network.mlm(last)[KEEP])
     if network.next_sentence is not None:
@@ -493,8 +543,11 @@ def try_shape(shape: OddShape, folder: Path) -> tuple[str, str]:
     theirs = expected_outputs(shape, folder / "theirs")
     largest = difference(ours, theirs)
     if largest <= 1e-4:
-        loaded, family = read_network(folder / "theirs"), read_config(folder / "theirs")[0]
+        loaded, (family, _, values) = read_network(folder / "theirs"), read_config(folder / "theirs")
         extra = {key: shape.config[key] for key in ("pad_token_id",) if shape.config.get(key) is not None}
+        head = read_head(folder / "theirs" / "config.json", family, values)
+        if head is not None:
+            family, extra = with_head(family, head), {**extra, **head_fields(head)}
         write_network(loaded.network, loaded.config, family, folder / "ours", extra)
         largest = max(largest, difference(expected_outputs(shape, folder / "ours"), theirs))
     return ("equal" if largest <= 1e-4 else "differs"), f"{largest:.1e}"

@@ -1,17 +1,22 @@
 """Export: trained models open in transformers and give the same outputs."""
 
+import errno
 import json
+import os
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
+from safetensors import SafetensorError
 
 import saccade
 from saccade.data.text.tokenizers import train_tokenizer
-from saccade.errors import UsageError
+from saccade.errors import ResourceError, UsageError
 from saccade.models import presets
 from saccade.models.text.bert import BertConfig, BertForPreTraining
 from saccade.models.text.gpt import GPT, GPTConfig
+from saccade.pretrained import export as export_module
 from saccade.pretrained.export import export, find_family
 from saccade.pretrained.opening import open_pretrained
 
@@ -74,7 +79,7 @@ def test_a_masked_language_model_opens_in_transformers(text, tmp_path):
     assert notes == [f"{tmp_path / 'out'}: a bert for transformers"]
     theirs = transformers.BertForPreTraining.from_pretrained(tmp_path / "out").eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
-    ids, second = task.encode("The cat sat.", "The dog ran.")
+    ids, second, _ = task.encode("The cat sat.", "The dog ran.")
     inputs = tokenizer("The cat sat.", "The dog ran.", return_tensors="pt")
     assert inputs.input_ids[0].tolist() == list(ids)
     segments = (torch.arange(len(ids)) >= second).long()[None]
@@ -142,30 +147,6 @@ def test_a_translation_model_cannot_be_exported_yet(marian_folder, tmp_path):
         export(open_pretrained(str(marian_folder)), tmp_path / "out")
 
 
-@pytest.mark.parametrize("tune", ["all", "lora"])
-def test_a_fine_tuned_classifier_is_exported_without_its_head_and_is_not_modified(tune, bert_folder, text, tmp_path):
-    rows = tmp_path / "rows.tsv"
-    rows.write_text("text\tlabel\n" + "".join(f"the cat sat {number}\t{number % 2}\n" for number in range(40)))
-    overrides = [*LOOP, "max_length=32", "batch_tokens=200", f"base={bert_folder}", f"tune={tune}"]
-    run = saccade.train(rows, task="text_classification", root=tmp_path / "runs", overrides=overrides)
-    task = saccade.load(run, device="cpu").task
-    before = {name: value.clone() for name, value in task.model.state_dict().items()}
-    notes = export(task.to_pretrained(), tmp_path / "out")
-    assert notes == [
-        f"{tmp_path / 'out'}: a bert for transformers",
-        "the task head has no counterpart in transformers' classes and is left out",
-    ]
-    assert all(torch.equal(value, before[name]) for name, value in task.model.state_dict().items())
-    theirs, report = transformers.AutoModel.from_pretrained(
-        tmp_path / "out", add_pooling_layer=False, output_loading_info=True
-    )
-    assert not report["missing_keys"] and not report["unexpected_keys"]
-    ids = torch.tensor([task.encode("the cat sat.").ids])
-    with torch.no_grad():
-        states = theirs.eval()(ids).last_hidden_state
-        torch.testing.assert_close(task.model.bert(ids), states, atol=1e-4, rtol=1e-4)
-
-
 @pytest.mark.parametrize("kind", ["LlamaConfig", "Qwen2Config"])
 def test_a_network_is_exported_to_the_family_that_has_its_biases(kind, tmp_path):
     sizes = {"hidden_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1}
@@ -181,3 +162,33 @@ def test_a_network_is_exported_to_the_family_that_has_its_biases(kind, tmp_path)
     again = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "out").eval()
     with torch.no_grad():
         torch.testing.assert_close(again(IDS).logits, before(IDS).logits, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("place", ["save_file", "write_json", "README.md"])
+def test_a_full_disk_leaves_no_half_of_an_export(place, bert_folder, tmp_path, monkeypatch):
+    pretrained, folder = open_pretrained(str(bert_folder)), tmp_path / "out"
+
+    def full(*_, **__):
+        raise SafetensorError("I/O error: No space left on device (os error 28)")
+
+    def full_file(path, *_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    if place == "README.md":
+        monkeypatch.setattr(Path, "write_text", full_file)
+    elif place == "write_json":
+        monkeypatch.setattr(os, "fsync", full_file)
+    else:
+        monkeypatch.setattr(export_module, "save_file", full)
+    with pytest.raises(ResourceError, match=r"no space left to save .*; free some space, then run the command again"):
+        export(pretrained, folder)
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.undo()
+    (tmp_path / "empty").mkdir()
+    export(pretrained, tmp_path / "empty")
+    export(pretrained, folder)
+    assert sorted(path.name for path in folder.iterdir()) == sorted(
+        path.name for path in (tmp_path / "empty").iterdir()
+    )
+    with pytest.raises(UsageError, match="must be a new or an empty folder"):
+        export(pretrained, folder / "config.json")

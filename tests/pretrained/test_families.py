@@ -5,6 +5,7 @@ import json
 import pytest
 import torch
 
+from saccade.errors import ModelFileError
 from saccade.nn.cache import KVCache
 from saccade.pretrained.config_json import read_config
 from saccade.pretrained.export import find_family, write_network
@@ -247,6 +248,8 @@ def test_shards_and_half_precision_are_read(name, tmp_path):
 
 def test_tensors_without_a_parameter_are_reported(tmp_path):
     transformers.BertForSequenceClassification(bert(24, 1, 4, 40)).save_pretrained(tmp_path)
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "architectures": ["BertModel"]}))
     loaded = read_network(tmp_path)
     assert loaded.unused == ("classifier.bias", "classifier.weight")
     assert loaded.network.mlm is None and loaded.config.pooler
@@ -282,3 +285,37 @@ def test_an_encoder_without_a_head_needs_no_tied_embeddings(tmp_path):
     path = tmp_path / "config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "tie_word_embeddings": False}))
     assert read_network(tmp_path).task == "sentence_vectors"
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize("name", ["roberta", "gpt2", "llama"])
+def test_weights_that_are_not_finite_are_refused_by_name(name, value, tmp_path):
+    config, kind = {**ENCODERS, **DECODERS}[name]
+    model = kind(config)
+    tensor = list(model.state_dict())[7]
+    with torch.no_grad():
+        model.state_dict()[tensor].view(-1)[3] = value
+    model.save_pretrained(tmp_path)
+    with pytest.raises(ModelFileError, match=rf"the tensor '{tensor}' must be finite, but has NaN or infinite values"):
+        read_network(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "field"),
+    [
+        ("bert", {"hidden_act": "quick_gelu"}, "the activation must be one of .*, but is 'quick_gelu'"),
+        ("roberta", {"pad_token_id": 3}, "pad_token_id must be 1, but is 3"),
+        ("bert", {"num_attention_heads": 5}, "dim must be a multiple of heads"),
+        ("bert", {"hidden_size": 1 << 30}, "hidden_size must be from 0 to 65,536, but is 1,073,741,824"),
+        ("gpt2", {"n_embd": "24"}, "n_embd must be int, but is '24'"),
+        ("bert", {"position_embedding_type": "relative_key"}, "position_embedding_type must be"),
+    ],
+)
+def test_what_is_not_supported_is_not_called_damaged(name, changes, field, tmp_path):
+    config, kind = {**ENCODERS, **DECODERS}[name]
+    kind(config).save_pretrained(tmp_path)
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+    with pytest.raises(ModelFileError, match=rf"{field}.*not supported$") as caught:
+        read_network(tmp_path)
+    assert "again" not in str(caught.value)

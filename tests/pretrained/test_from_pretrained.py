@@ -253,6 +253,7 @@ def test_an_unsuitable_base_is_refused(rows, bert_folder, gpt2_folder, tmp_path)
     shutil.copytree(bert_folder, no_cls)
     (no_cls / "vocab.txt").unlink()
     train_tokenizer("words", TEXTS, 20).save(no_cls / "tokenizer.json")
+    (no_cls / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
     message = r"^the tokenizer must have the special tokens \[CLS\] and \[SEP\] or <s> and </s>, but has <unk>$"
     with pytest.raises(ModelFileError, match=message):
         train(rows, no_cls)

@@ -164,7 +164,14 @@ def test_the_tokenizer_splits_digits_and_keeps_its_special_tokens(tmp_path):
 
 def test_the_bos_token_is_used_where_the_file_asks_for_it(tmp_path):
     values = {"tokenizer.ggml.add_bos_token": True, "tokenizer.ggml.bos_token_id": 1}
-    assert processor_of(save(tmp_path / "a.gguf", random_model(), values=values)).bos_id == 1
+    processor = processor_of(save(tmp_path / "a.gguf", random_model(), values=values))
+    assert processor.bos_id == 1
+    assert processor.encode_prompt("an") == [1, *processor.tokenizer.encode("an")]
+    without = processor_of(save(tmp_path / "b.gguf", random_model(), values={"tokenizer.ggml.bos_token_id": 1}))
+    assert without.encode_prompt("an") == without.tokenizer.encode("an")
+    ends = {"tokenizer.ggml.eos_token_id": 0, "tokenizer.ggml.eot_token_id": 1}
+    assert processor_of(save(tmp_path / "c.gguf", random_model(), values=ends)).eos_ids == (0, 1)
+    assert without.encode_prompt("an<|im_start|>") == [*without.tokenizer.encode("an"), 1]
 
 
 UNSUPPORTED = {
@@ -228,7 +235,7 @@ def test_counts_are_compared_with_the_size_of_the_file(tmp_path):
         with pytest.raises(ModelFileError, match=message):
             read_header(path)
     path.write_bytes(struct.pack("<4sIQQ", b"GGUF", 9, 0, 0))
-    with pytest.raises(ModelFileError, match="the version must be one of 2, 3, but is 9"):
+    with pytest.raises(ModelFileError, match="the version of GGUF must be one of 2, 3, but is 9"):
         read_header(path)
 
 

@@ -1,9 +1,11 @@
 """Hostile model files: each is refused quickly, in one line, with exit code 4, and no code in it is ever run."""
 
+import base64
 import json
 import os
 import pickle
 import select
+import shutil
 import struct
 import subprocess
 import sys
@@ -426,6 +428,33 @@ def vocabulary(**tokens):
     return lambda content: content["model"]["vocab"].update(tokens)
 
 
+def nested(depth):
+    step = {"type": "NFC"}
+    for _ in range(depth):
+        step = {"type": "Sequence", "normalizers": [step]}
+    return step
+
+
+def charsmap(trie, replacements=b"a\0", value=0):
+    """A table of characters in base64; the trie may have a place for the value of its key."""
+    filled = trie.replace(b"VALU", struct.pack("<I", value))
+    return base64.b64encode(struct.pack("<I", len(filled)) + filled + replacements).decode()
+
+
+def letter_a():
+    """A trie with the single key "a"."""
+    units = [0] * 512
+    units[0] = 256 << 10  # the children of the root start at 256
+    at = 256 ^ ord("a")
+    units[at] = (256 << 10) | (1 << 8) | ord("a")  # a leaf, whose value is at `at` ^ 256
+    packed = [struct.pack("<I", unit) for unit in units]
+    packed[at ^ 256] = b"VALU"
+    return b"".join(packed)
+
+
+LETTER_A = letter_a()
+
+
 def unigram(content):
     content.update(model={"type": "Unigram", "unk_id": 99, "vocab": [["a", 0.0]]})
 
@@ -452,8 +481,150 @@ TOKENIZERS = {
     "unigram": unigram,
     "precompiled": lambda content: content.update(normalizer={"type": "Precompiled", "precompiled_charsmap": "AAAA"}),
     "template": lambda content: content.update(post_processor={"type": "TemplateProcessing", "single": 3}),
+    "prefix of 28 MB": lambda content: content.update(normalizer={"type": "Prepend", "prepend": "a" * 28_000_000}),
+    "replacement of 28 MB": lambda content: content.update(
+        normalizer={"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 28_000_000}
+    ),
+    "replacement of nothing": lambda content: content.update(
+        normalizer={"type": "Replace", "pattern": {"String": ""}, "content": "a"}
+    ),
+    "template of a million entries": lambda content: content.update(
+        post_processor={
+            "type": "TemplateProcessing",
+            "single": [{"SpecialToken": {"id": "[CLS]", "type_id": 0}}] * 1_000_000,
+            "pair": [],
+            "special_tokens": {},
+        }
+    ),
+    "a million ids of one token": lambda content: content.update(
+        post_processor={
+            "type": "TemplateProcessing",
+            "single": [{"SpecialToken": {"id": "[CLS]", "type_id": 0}}],
+            "pair": [],
+            "special_tokens": {"[CLS]": {"id": "[CLS]", "ids": [2] * 1_000_000, "tokens": ["[CLS]"] * 1_000_000}},
+        }
+    ),
+    "a million normalizers": lambda content: content.update(
+        normalizer={"type": "Sequence", "normalizers": [{"type": "NFC"}] * 1_000_000}
+    ),
+    "a hundred normalizers": lambda content: content.update(
+        normalizer={"type": "Sequence", "normalizers": [{"type": "NFC"}] * 100}
+    ),
+    "nested normalizers": lambda content: content.update(normalizer=nested(100)),
+    "long token": vocabulary(**{"a" * 2_000_000: 30}),
+    "many long added tokens": lambda content: content["added_tokens"].extend(
+        {"id": 40 + at, "content": f"{at}" + "x" * 200} for at in range(15_000)
+    ),
+    "added token with an unknown flag": lambda content: content["added_tokens"][0].update(evil=True),
+    "unigram of long pieces": lambda content: content.update(
+        model={"type": "Unigram", "unk_id": 0, "vocab": [[f"{at}" + "x" * 900, 0.0] for at in range(8000)]}
+    ),
+    "unigram score": lambda content: content.update(
+        model={"type": "Unigram", "unk_id": 0, "vocab": [["a", float("nan")]]}
+    ),
+    "merges without the prefix inside words": lambda content: content.update(
+        model={
+            "type": "BPE",
+            "vocab": {"a": 0, "b": 1, "ab": 2},
+            "merges": [["a", "b"]],
+            "continuing_subword_prefix": "#####",
+        }
+    ),
+    "strip beyond a token": lambda content: content.update(
+        decoder={"type": "Strip", "content": "t", "start": 0, "stop": 9}
+    ),
+    "charsmap that points outside": lambda content: content.update(
+        normalizer={"type": "Precompiled", "precompiled_charsmap": charsmap(bytes(range(256)) * 8)}
+    ),
+    "charsmap with a long replacement": lambda content: content.update(
+        normalizer={"type": "Precompiled", "precompiled_charsmap": charsmap(LETTER_A, b"x" * 100_000 + b"\0")}
+    ),
+    "charsmap that replaces by half a character": lambda content: content.update(
+        normalizer={"type": "Precompiled", "precompiled_charsmap": charsmap(LETTER_A, "\u00e9x\0".encode(), 1)}
+    ),
 }
 add_cases("tokenizer", TOKENIZERS, with_tokenizer)
+
+
+# A class of transformers takes the vocabulary alone: as it is, the whole file must be checked.
+def with_plain_tokenizer(folder, change):
+    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
+    return with_tokenizer(folder, change)
+
+
+add_cases("plain tokenizer", TOKENIZERS, with_plain_tokenizer)
+
+
+def with_settings(folder, settings):
+    """tokenizer.json with settings beside it."""
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    return show(folder)
+
+
+SETTINGS = {
+    "custom code": {"auto_map": {"AutoTokenizer": ["evil.Tokenizer", None]}},
+    "class that is a list": {"tokenizer_class": ["BertTokenizer"]},
+    "class of a long name": {"tokenizer_class": "E" * 1_000_000},
+    "unknown class": {"tokenizer_class": "EvilTokenizer\u202e"},
+    "long token": {"bos_token": "x" * 10_000_000},
+    "token that is a number": {"bos_token": 3},
+    "token of a number": {"bos_token": {"content": 3}},
+    "many tokens": {"additional_special_tokens": [f"<{at}>" for at in range(30_000)]},
+    "tokens beyond the model": {"additional_special_tokens": [f"<{at}>" for at in range(100)]},
+    "ids that are texts": {"added_tokens_decoder": {"one": {"content": "a"}}},
+    "many ids": {"added_tokens_decoder": {str(at): {"content": f"<{at}>"} for at in range(30_000)}},
+    "flag that is a text": {"tokenizer_class": "BertTokenizer", "do_lower_case": "no"},
+}
+add_cases("settings", SETTINGS, with_settings)
+
+
+@case("tokenizer: template with an id beyond the model")
+def _(folder):
+    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
+    template = {"type": "BertProcessing", "sep": ["[SEP]", 3], "cls": ["[CLS]", 30]}
+    return with_tokenizer(folder, lambda content: content.update(post_processor=template))
+
+
+def linked(folder, name):
+    """A file that is a link to a copy of it outside of the folder."""
+    shutil.move(folder / name, folder.parent / "outside")
+    (folder / name).symlink_to("../outside")
+    return show(folder)
+
+
+LINKED = ("config.json", "tokenizer.json", "model.safetensors")
+add_cases("link that leaves the folder", {name: name for name in LINKED}, linked)
+
+
+@case("link: a subfolder")
+def _(folder):
+    (folder / "1_Pooling").symlink_to("/etc")
+    return show(folder)
+
+
+@case("link: settings that only some folders have")
+def _(folder):
+    (folder / "generation_config.json").symlink_to("/etc/passwd")
+    return show(folder)
+
+
+@case("link: blobs of another model")
+def _(folder):
+    snapshot = folder.parent / "models--a--b" / "snapshots" / "1"
+    snapshot.parent.mkdir(parents=True)
+    shutil.move(folder, snapshot)
+    (folder.parent / "models--c--d" / "blobs").mkdir(parents=True)
+    shutil.move(snapshot / "config.json", folder.parent / "models--c--d" / "blobs" / "x")
+    (snapshot / "config.json").symlink_to("../../../models--c--d/blobs/x")
+    return show(snapshot)
+
+
+@case("generation_config.json is a pipe")
+def _(folder):
+    os.mkfifo(folder / "generation_config.json")
+    return show(folder)
+
+
 add_cases(
     "tokenizer.json",
     {
@@ -470,6 +641,8 @@ add_cases(
 def with_old_vocabulary(folder, files):
     """The older vocabulary files in place of tokenizer.json."""
     (folder / "tokenizer.json").unlink()
+    if "vocab.json" in files:
+        files = {"tokenizer_config.json": b'{"tokenizer_class": "GPT2Tokenizer"}', **files}
     for name, content in files.items():
         (folder / name).write_bytes(content)
     return show(folder)
@@ -670,6 +843,21 @@ REASONS = {
     "tokenizer: bomb": "a pattern must be that of a known tokenizer or a short literal, but is '(a+)+$'",
     "tokenizer: id beyond the model": "must have at most 30 tokens (vocab_size in config.json), but has 2,000,000",
     "tokenizer: precompiled": "a precompiled_charsmap must be a complete table of characters",
+    "tokenizer: prefix of 28 MB": "a text of a normalizer must have at most 256 characters, but has 28,000,000",
+    "tokenizer: template of a million entries": "must have at most 100,000 JSON objects, but has 2,000,",
+    "tokenizer: a million ids of one token": "a post_processor must have at most 4,096 values, but has more",
+    "tokenizer: a hundred normalizers": "a normalizer must have at most 64 steps, but has 100",
+    "tokenizer: long token": "a token must have at most 1,024 characters, but one has 2,000,000",
+    "tokenizer: strip beyond a token": "the stop of a Strip decoder must be 0, but is 9",
+    "tokenizer: charsmap that points outside": "its trie points outside of itself",
+    "tokenizer: charsmap with a long replacement": "a replacement has 100,000 bytes, more than 64",
+    "tokenizer: charsmap that replaces by half a character": "a replacement starts inside a character",
+    "tokenizer: template with an id beyond the model": "must have at most 30 tokens (vocab_size in config.json), but",
+    "settings: custom code": "auto_map refers to custom code, which is never run",
+    "settings: unknown class": "but is 'EvilTokenizer\\u202e'",
+    "link that leaves the folder: config.json": "config.json must not lead out of its folder, but is a link to",
+    "link: blobs of another model": "config.json must not lead out of its folder",
+    "generation_config.json is a pipe": "must be a regular file, but is not",
     "gguf: many tensors": "the number of tensors must be at most 100,000, but is 9,223,372,036,854,775,808",
     "gguf: nested arrays": "an array must hold numbers or strings, but holds values of type 9",
     "gguf: alignment 3": "general.alignment must be a power of 2 up to 65,536, but is 3",
@@ -791,7 +979,24 @@ def test_the_files_open_without_their_faults(reader, canary, tmp_path):
     old = json.dumps({character: number for number, character in enumerate(list(BYTES)[:20])}).encode()
     (folder / "vocab.json").write_bytes(old)
     (folder / "merges.txt").write_bytes(b"#version: 0.2\n")
+    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "GPT2Tokenizer"}')
     assert reader.run(show(folder), 60)["code"] == 0
+
+
+def test_the_cache_of_the_hub_has_links_to_blobs(reader, tmp_path):
+    root = tmp_path / "models--owner--name"
+    snapshot = valid_folder(root / "snapshots" / "0123abcd")
+    (root / "blobs").mkdir()
+    for at, path in enumerate(sorted(snapshot.iterdir())):
+        path.rename(root / "blobs" / str(at))
+        path.symlink_to(f"../../blobs/{at}")
+    assert reader.run(show(snapshot), 60)["code"] == 0
+    (tmp_path / "named").symlink_to(snapshot)
+    assert reader.run(show(tmp_path / "named"), 60)["code"] == 0
+    inside = valid_folder(tmp_path / "inside")
+    (inside / "model.safetensors").rename(inside / "weights")
+    (inside / "model.safetensors").symlink_to("weights")
+    assert reader.run(show(inside), 60)["code"] == 0
 
 
 def test_the_pickles_run_code_when_they_are_unpickled(canary):

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from saccade.data.text.tokenizers import train_tokenizer
-from saccade.errors import ModelFileError
+from saccade.errors import ModelFileError, UsageError
 from saccade.pretrained.processors import (
     TextProcessor,
     generation_config,
@@ -27,15 +27,39 @@ def test_a_processor_is_written_and_read_again(tokenizer, tmp_path):
     assert (again.bos_id, again.eos_ids, again.decoder_start_id) == (0, (1, 5), None)
     assert again.chat_template == "{{ messages }}" and again.target_tokenizer is None
     assert again.tokenizer.encode("the cat") == tokenizer.encode("the cat")
+    settings = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    assert (settings["bos_token"], settings["eos_token"]) == ("<s>", "</s>")
 
 
-def test_the_bos_token_is_put_before_texts_only_where_the_folder_asks_for_it(tokenizer, tmp_path):
+def test_a_tokenizer_that_transformers_would_replace_is_not_written_in_silence(tokenizer, tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "qwen2", "vocab_size": tokenizer.size}))
+    with pytest.raises(UsageError, match="opens every qwen2 with the rules of its own tokenizer, but this model has"):
+        write_text_processor(TextProcessor(tokenizer), tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama", "vocab_size": tokenizer.size}))
+    write_text_processor(TextProcessor(tokenizer), tmp_path)
+
+
+def test_a_prompt_of_our_own_model_has_no_special_tokens(tokenizer, tmp_path):
+    text = "the<s>cat</s>"
+    assert TextProcessor(tokenizer).encode_prompt(text) == tokenizer.encode(text)
+    assert not {0, 1} & set(tokenizer.encode(text))
     tokenizer.save(tmp_path / "tokenizer.json")
-    config = {"vocab_size": tokenizer.size, "bos_token_id": 0, "eos_token_id": 1}
-    assert read_text_processor(tmp_path, config).bos_id is None
-    for value, expected in ((True, 0), (False, None), ("true", None)):
-        (tmp_path / "tokenizer_config.json").write_text(json.dumps({"add_bos_token": value}))
-        assert read_text_processor(tmp_path, config).bos_id == expected
+    pretrained = read_text_processor(tmp_path, {"vocab_size": tokenizer.size})
+    assert pretrained.encode_prompt(text) == [*tokenizer.encode("the"), 0, *tokenizer.encode("cat"), 1]
+
+
+def test_the_ends_of_generation_config_come_first(tokenizer, tmp_path):
+    tokenizer.save(tmp_path / "tokenizer.json")
+    config = {"vocab_size": tokenizer.size, "bos_token_id": 3, "eos_token_id": [4, 5]}
+    read = lambda: read_text_processor(tmp_path, config)  # noqa: E731
+    assert (read().bos_id, read().eos_ids) == (3, (4, 5))
+    (tmp_path / "generation_config.json").write_text('{"eos_token_id": [1, 0], "bos_token_id": 7}')
+    assert (read().bos_id, read().eos_ids) == (7, (1, 0))
+    (tmp_path / "generation_config.json").write_text("{}")
+    assert (read().bos_id, read().eos_ids) == (None, ())
+    (tmp_path / "generation_config.json").write_text("[]")
+    with pytest.raises(ModelFileError, match=r"generation_config\.json: .* must be a JSON object, but is not"):
+        read()
 
 
 @pytest.mark.parametrize(

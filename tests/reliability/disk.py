@@ -15,7 +15,8 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from tiny import Workspace, differences, log, temporary
+from folders import differences
+from tiny import Workspace, log, temporary
 
 STEPS = 60
 SETTINGS = [f"train.steps={STEPS}", "train.save_every=5", "train.evaluate_every=25", "train.average=0.9"]
@@ -126,6 +127,36 @@ def full_disk_for_real(workspace: Workspace) -> list[str] | None:
     return failures
 
 
+def full_disk_for_outputs(workspace: Workspace) -> list[str] | None:
+    """Exports, figures and comparisons on a full disk: exit 5, one message, and nothing is left. None: no disk."""
+    disk, name = workspace.folder / "outputs", "to-export"
+    settings = ["--preset", "bert-tiny", "--steps", "1", "vocabulary_size=60", "max_length=32", "batch_tokens=64"]
+    code, _, err = workspace.run("train", "text.txt", "--task", "masked_language_model", "--name", name, *settings)
+    if code:
+        return [f"the run to export failed: {err}"]
+    with small_disk(disk) as mounted:
+        if not mounted:
+            return None
+        failures, filler = [], disk / "filler"
+        for room in (0, 20_000):  # not a byte; enough for the first small files
+            with contextlib.suppress(OSError), filler.open("wb", buffering=0) as stream:
+                while True:
+                    stream.write(bytes(4096))
+            with filler.open("r+b") as stream:
+                stream.truncate(max(0, filler.stat().st_size - room))
+            for arguments in (
+                ["export", name, str(disk / "exported")],
+                ["look", name, "the [MASK] sat", "--out", str(disk / "figure.html")],
+                ["compare", "pairs.tsv", "--models", "rnn", "--runs", str(disk / "runs"), "train.steps=2", "--quiet"],
+            ):
+                code, _, err = workspace.run(*arguments)
+                failures += expect(f"{arguments[0]}: exit 5 and a message", code == 5 and clear(err), (code, err))
+                left = [path for path in disk.rglob("*") if path != filler and path != disk / "runs"]
+                failures += expect(f"{arguments[0]}: nothing is left", not left, left)
+            filler.unlink()
+    return failures
+
+
 def second_trainer(workspace: Workspace) -> list[str]:
     """A run that is being trained is refused to another trainer, by the number of the first."""
     process = start(workspace, "held", 5, "train.steps=100000")
@@ -171,6 +202,7 @@ CHECKS: list[tuple[str, Check]] = [
     ("full disk while saving", full_disk_while_saving),
     ("full disk while logging", full_disk_while_logging),
     ("a small disk, full", full_disk_for_real),
+    ("outputs on a full disk", full_disk_for_outputs),
     ("second trainer", second_trainer),
     ("SIGTERM", lambda workspace: stopped(workspace, signal.SIGTERM)),
     ("SIGINT", lambda workspace: stopped(workspace, signal.SIGINT)),

@@ -1,192 +1,234 @@
-"""Kill -9: trains tiny runs, kills the real process again and again, resumes, and compares every byte with no kill.
+"""Kill and stop: trains tiny runs of every task, kills the process again and again, resumes, compares whole folders.
 
-python tests/reliability/kill.py               20 kills
-python tests/reliability/kill.py --kills 200   the long form
-python tests/reliability/kill.py --task translation
+python tests/reliability/kill.py                                 8 kills of each task
+python tests/reliability/kill.py --kills 50 --trials lora head   the long form of some
 """
 
 import argparse
 import json
+import os
 import random
 import shutil
 import signal
 import sys
-import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tiny import TASKS, Workspace, differences, log, temporary
+import processes
+from folders import differences
+from slow_save import slow_down
+from tiny import ROOT, temporary  # first: it makes the packages importable
 
-STEPS = 160
-KILLS_A_RUN = 5
-EVERY = ["train.save_every=5", "train.evaluate_every=25"]
-TIED = "tied"  # replaced by the setting of the task
-KINDS: dict[str, list[str]] = {
-    "muon": ["train.optim.kind=muon", *EVERY],
-    "adamw-average-micro": ["train.optim.kind=adamw", "train.average=0.99", "micro_batches=2", *EVERY],
-    "muon-average-micro": ["train.optim.kind=muon", "train.average=0.99", "micro_batches=2", TIED, *EVERY],
-    "minutes": ["train.minutes=0.06", "train.optim.cooldown=0.6", "train.average=0.99", *EVERY],
+from tests.tasks.battery import EXAMPLES, NAMES
+from tests.tasks.battery import Trial as TaskTrial
+
+STEPS = 40
+KILLS_A_RUN = 4
+LOOP = ["train.device=cpu", "train.save_every=5", "train.evaluate_every=10", "train.optim.clip=1"]
+TUNED = ["base=runs/base", "tune={}", "train.optim.warmup=2", "train.epochs=0"]
+BASE = "runs/base"
+MINUTES = 0.05
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A task with settings that are trained and killed."""
+
+    name: str
+    task: str
+    settings: tuple[str, ...] = ()
+    """in addition to those of the task"""
+    steps: int = STEPS
+
+    @property
+    def from_base(self) -> bool:
+        return any(setting.startswith("base=") for setting in self.settings)
+
+
+def tuned(name: str, task: str, tune: str) -> Trial:
+    return Trial(name, task, tuple(setting.format(tune) for setting in TUNED))
+
+
+TRIALS = {
+    trial.name: trial
+    for trial in [
+        *(Trial(name.rpartition(".")[2], name) for name in NAMES),
+        Trial("adamw-average", "language_model", ("train.optim.kind=adamw", "train.average=0.99", "micro_batches=2")),
+        Trial("muon-tied", "language_model", ("train.average=0.99", "model.tie_embeddings=true")),
+        Trial("minutes", "language_model", (f"train.minutes={MINUTES}", "train.average=0.99"), steps=0),
+        tuned("lora", "text_classification", "lora"),
+        tuned("head", "text_classification", "head"),
+        tuned("whole-encoder", "tagging", "all"),
+        tuned("lora-masked", "masked_language_model", "lora"),
+    ]
 }
-
-
-def settings(workspace: Workspace, kind: str) -> list[str]:
-    return [workspace.tied() if setting == TIED else setting for setting in KINDS[kind]]
 
 
 @dataclass
 class Tally:
-    """What happened to all the runs, counted from several threads."""
+    """What happened to all the runs."""
 
     kills: int = 0
+    stops: int = 0
     inside: int = 0
-    """kills that left a half-written checkpoint"""
+    """kills that left something half written"""
     failures: list[str] = field(default_factory=list)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def add(self, inside: bool) -> None:
-        with self._lock:
-            self.kills += 1
-            self.inside += inside
 
 
 @dataclass
 class Victim:
     """One run that is killed and resumed until its kills are used up, then allowed to finish."""
 
-    workspace: Workspace
-    kind: str
-    name: str
+    folder: Path
+    trial: Trial
+    root: str
     rng: random.Random
     tally: Tally
 
     @property
-    def folder(self) -> Path:
-        return self.workspace.runs / self.name
+    def run(self) -> Path:
+        return self.folder / self.root / self.trial.name
 
     def newest(self) -> int:
-        """The step of the newest checkpoint, by its name alone."""
-        folder = self.folder / "checkpoints"
-        result = [path.name for path in folder.iterdir()] if folder.exists() else []
-        return max((int(name[5:]) for name in result if name.startswith("step-") and "." not in name), default=0)
+        """Return the step of the newest checkpoint, by its name alone."""
+        folder = self.run / "checkpoints"
+        names = [path.name for path in folder.iterdir()] if folder.exists() else []
+        return max((int(name[5:]) for name in names if "." not in name), default=0)
 
     def decided(self) -> bool:
         """Whether the time budget was converted to steps."""
-        file = self.folder / "budget.json"
+        file = self.run / "budget.json"
         return file.exists() and json.loads(file.read_bytes())["total"] is not None
 
-    def incomplete(self) -> list[Path]:
-        return list((self.folder / "checkpoints").glob("step-*.tmp"))
-
     def arguments(self) -> list[str]:
-        """Train, or resume where the last kill has left a run."""
-        if (self.folder / "run.json").exists():
-            return self.workspace.resume(self.name)
-        if self.folder.exists():
-            self.tally.failures.append(f"{self.name}: a run folder without run.json")
-        steps = [] if self.kind == "minutes" else [f"train.steps={STEPS}"]
-        return self.workspace.train(self.name, *steps, *settings(self.workspace, self.kind))
+        """Return the command that trains, or resumes what the last kill has left."""
+        trial, common = self.trial, ["--runs", self.root, "--quiet", "--json"]
+        custom = ["--task", trial.task] if trial.task in EXAMPLES else []
+        if (self.run / "run.json").exists():
+            return ["resume", trial.name, *common, *custom]
+        if self.run.exists():
+            self.tally.failures.append(f"{trial.name}: a run folder without run.json")
+        task = TaskTrial.of(trial.task)
+        length = [f"train.steps={trial.steps}"] if trial.steps else []
+        settings = [entry for entry in task.settings if not (trial.from_base and entry.startswith("vocabulary_size="))]
+        data = next((self.folder / "data" / trial.task).iterdir())
+        named = ["--task", trial.task, "--name", trial.name]
+        return ["train", str(data), *named, *common, *settings, *LOOP, *trial.settings, *length]
 
-    def kill(self, ready: Callable[[], bool], inside: bool) -> bool:
-        """Start or resume, wait for the moment, kill -9; False if the run was over before."""
-        process = self.workspace.start(*self.arguments(), driver="slow_save.py" if inside else "")
-        while process.poll() is None and not (ready() and (not inside or self.incomplete())):
+    def interrupt(self, ready: Callable[[], bool], number: int) -> bool:
+        """Start or resume, wait for the moment, send the signal; False if the run was over before."""
+        child = processes.start(self.arguments(), self.folder, slow_down)
+        while child.poll() is None and not ready():
             time.sleep(0.001)
-        time.sleep(self.rng.uniform(0, 0.25 if inside else 0.1))
-        process.send_signal(signal.SIGKILL)
-        _, err = process.communicate()
-        if process.returncode == -signal.SIGKILL:
-            self.tally.add(bool(self.incomplete()))
+        time.sleep(self.rng.uniform(0, 0.25))
+        child.send(number)
+        code, _, err = child.wait()
+        if code == -signal.SIGKILL:
+            self.tally.kills += 1
+            self.tally.inside += any(self.run.rglob("*.tmp"))
             return True
-        if process.returncode:
-            self.tally.failures.append(f"{self.name}: exit {process.returncode} instead of a kill: {err.strip()}")
-        return False
+        if code == 128 + signal.SIGTERM:
+            self.tally.stops += 1
+            return True
+        if code != -signal.SIGTERM and code:  # before the first step a signal simply ends the process
+            self.tally.failures.append(f"{self.trial.name}: exit {code} instead of a kill: {err.strip()}")
+        return code == -signal.SIGTERM
 
     def finish(self) -> None:
-        code, _, err = self.workspace.run(*self.arguments())
+        code, _, err = processes.run(self.arguments(), self.folder)
         if code:
-            self.tally.failures.append(f"{self.name}: exit {code} at the end: {err.strip()}")
+            self.tally.failures.append(f"{self.trial.name}: exit {code} at the end: {err.strip()}")
 
 
 def kill_repeatedly(victim: Victim, kills: int) -> None:
-    """Kill a run of a fixed length at rising random steps (the first one while it is still preparing), then finish."""
+    """Interrupt a run at rising random steps (the first time while it is still preparing), then let it finish."""
     for number in range(kills):
-        low, high = STEPS * number // (kills + 1), STEPS * (number + 1) // (kills + 1)
-        step = victim.rng.randint(max(low, victim.newest()), max(high, victim.newest()))
-        early = number == 0 and victim.rng.random() < 0.5
-        begun = victim.folder.exists if early else lambda step=step: victim.newest() >= step - step % 5
-        if not victim.kill(begun, inside=not early and victim.rng.random() < 0.6):
+        low, high = (STEPS * part // kills for part in (number, number + 1))
+        step = victim.rng.randint(low, high) if number else 0
+        done = victim.tally.kills + victim.tally.stops
+        ready = victim.run.exists if number == 0 else lambda step=step: victim.newest() >= step - step % 5
+        stop = victim.rng.random() < 0.25
+        if not victim.interrupt(ready, signal.SIGTERM if stop else signal.SIGKILL):
+            break
+        if victim.tally.failures or victim.tally.kills + victim.tally.stops == done:
             break
     victim.finish()
 
 
 def kill_timed(victim: Victim, kills: int) -> None:
     """Kill a run of a fixed time before and after its length is decided; from then on only the steps count."""
-    budget, copy = victim.folder / "budget.json", victim.folder.with_name(f"{victim.name}-copy")
+    copy = victim.folder / "reference" / victim.trial.name
     for number in range(kills):
         first = 5 * number + 5
-        decided = victim.decided if number >= kills // 3 else lambda first=first: victim.newest() >= first
-        if not victim.kill(decided, inside=number % 2 == 0):
+        ready = victim.decided if number >= kills // 3 else lambda first=first: victim.newest() >= first
+        if not victim.interrupt(ready, signal.SIGKILL):
             break
         if victim.decided() and not copy.exists():
-            shutil.copytree(victim.folder, copy)  # this one continues without a kill
+            shutil.copytree(victim.run, copy)  # this one continues without a kill
     victim.finish()
     if not copy.exists():  # it was over before its length was decided and a kill came
-        shutil.copytree(victim.folder, copy)
-    Victim(victim.workspace, victim.kind, copy.name, victim.rng, victim.tally).finish()
-    total = json.loads(budget.read_bytes())["total"]
-    steps = [record["step"] for record in log(victim.folder) if "grad_norm" in record]
-    if victim.newest() != total:
-        victim.tally.failures.append(f"{victim.name}: ended at {victim.newest()} instead of {total}")
-    if steps != list(range(1, total + 1)):
-        victim.tally.failures.append(f"{victim.name}: logged {len(steps)} steps, expected each of {total} once")
+        shutil.copytree(victim.run, copy)
+    Victim(victim.folder, victim.trial, "reference", victim.rng, victim.tally).finish()
+    total = json.loads((victim.run / "budget.json").read_bytes())["total"]
+    records = [json.loads(line) for line in (victim.run / "metrics.jsonl").read_text().splitlines()]
+    steps = [record["step"] for record in records if "lr_scale" in record]
+    if victim.newest() != total or steps != list(range(1, total + 1)):
+        victim.tally.failures.append(
+            f"minutes: ended at {victim.newest()}, logged {len(steps)} steps, expected {total}"
+        )
 
 
-def one_run(workspace: Workspace, kind: str, number: int, kills: int, seed: int, tally: Tally) -> None:
-    """Torment one run, and compare it with the one that was left alone."""
-    victim = Victim(workspace, kind, f"{kind}-{number}", random.Random(f"{seed}/{number}"), tally)
-    (kill_timed if kind == "minutes" else kill_repeatedly)(victim, kills)
-    reference = workspace.runs / (f"{victim.name}-copy" if kind == "minutes" else kind)
-    tally.failures += [f"{victim.name}: differs in {what}" for what in differences(victim.folder, reference)]
-    shutil.rmtree(victim.folder)
+def torment(folder: Path, trial: Trial, kills: int, rng: random.Random, tally: Tally) -> None:
+    """Interrupt runs of one trial until there were enough kills; compare each with one that was left alone."""
+    target, number = tally.kills + kills, 0
+    if trial.steps:
+        Victim(folder, trial, "reference", rng, tally).finish()
+    while tally.kills < target and not tally.failures and number < 4 * kills:
+        number += 1
+        victim = Victim(folder, trial, "killed", rng, tally)
+        (kill_repeatedly if trial.steps else kill_timed)(victim, min(KILLS_A_RUN, target - tally.kills))
+        if not tally.failures:
+            found = differences(victim.run, folder / "reference" / trial.name)
+            tally.failures += [f"{trial.name}: differs in {name}" for name in found]
+        if not trial.steps:
+            shutil.rmtree(folder / "reference" / trial.name)
+        shutil.rmtree(victim.run)
 
 
-def make_reference(workspace: Workspace, kind: str) -> None:
-    """A run that is never killed."""
-    code, _, err = workspace.run(*workspace.train(kind, f"train.steps={STEPS}", *settings(workspace, kind)))
-    if code:
-        raise SystemExit(f"the reference run {kind} failed: {err}")
+def prepare(folder: Path, trials: list[Trial]) -> None:
+    """Write the data of all tasks, and train the encoder that some start from."""
+    for task in {trial.task for trial in trials} | {"masked_language_model"}:
+        (folder / "data" / task).mkdir(parents=True)
+        TaskTrial.of(task).write_data(folder / "data" / task)
+    if any(trial.from_base for trial in trials):
+        base = Trial("base", "masked_language_model", steps=2)
+        code, _, err = processes.run(Victim(folder, base, "runs", random.Random(), Tally()).arguments(), folder)
+        if code:
+            raise SystemExit(f"the encoder to start from could not be trained: {err}")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--kills", type=int, default=8, help="of each trial")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--kinds", nargs="+", choices=list(KINDS), default=list(KINDS))
-    parser.add_argument("--task", choices=list(TASKS), default="language_model")
+    parser.add_argument("--trials", nargs="+", choices=list(TRIALS), default=list(TRIALS))
     chosen = parser.parse_args()
     tally, began = Tally(), time.perf_counter()
-    with temporary() as folder, ThreadPoolExecutor(2) as pool:
-        workspace = Workspace(Path(folder), chosen.task)
-        list(
-            pool.map(lambda kind: make_reference(workspace, kind), [kind for kind in chosen.kinds if kind != "minutes"])
-        )
-        number = 0
-        while tally.kills < chosen.kills and not tally.failures:  # a run that was over too soon leaves some
-            left = chosen.kills - tally.kills
-            share = min(KILLS_A_RUN, -(-left // len(chosen.kinds)))
-            shares = [min(share, left - done) for done in range(0, left, share)]
-            jobs = [(chosen.kinds[at % len(chosen.kinds)], at, kills) for at, kills in enumerate(shares, number)]
-            number += len(jobs)
-            list(pool.map(lambda job: one_run(workspace, *job, chosen.seed, tally), jobs))
-    if tally.inside < tally.kills / 4:
-        tally.failures.append(f"only {tally.inside} of {tally.kills} kills hit a save; at least a quarter must")
+    os.chdir(ROOT)
+    with temporary() as name:
+        folder, trials = Path(name), [TRIALS[trial] for trial in chosen.trials]
+        prepare(folder, trials)
+        for trial in trials:
+            before = tally.kills
+            torment(folder, trial, chosen.kills, random.Random(f"{chosen.seed}/{trial.name}"), tally)
+            print(f"{trial.name}: {tally.kills - before} kills", file=sys.stderr)
     print(*tally.failures, sep="\n", end="\n" if tally.failures else "")
-    print(f"{tally.inside} kills hit a save; {number} runs; {time.perf_counter() - began:.0f} s", file=sys.stderr)
+    seconds = time.perf_counter() - began
+    print(f"{tally.inside} kills left something half written; {tally.stops} stops; {seconds:.0f} s", file=sys.stderr)
     survived = f"{0 if tally.failures else tally.kills}/{tally.kills}"
-    print(f"{survived} kills survived, weights, optimizer and losses bit-identical")
+    print(f"{survived} kills of {len(trials)} trials survived, every file of the run folder identical")
     return 1 if tally.failures else 0
 
 

@@ -1,17 +1,16 @@
-"""The command `saccade`, but slow at the moments when a kill could do harm: preparing, saving, clearing up."""
+"""Slow down the moments when a kill could do harm: preparing, saving, clearing up."""
 
+import os
 import random
 import shutil
 import time
 from collections.abc import Callable
 from typing import Any
 
-from saccade import atomic_io
-from saccade.cli import main
-from saccade.runs import checkpoint, journal
-from saccade.tasks import language_model
+from saccade import api
+from saccade.runs import checkpoint
 
-PAUSE = 0.04  # seconds at most before and after each small act
+PAUSE = 0.02  # seconds at most before and after each small act
 
 
 def slowly(act: Callable[..., Any]) -> Callable[..., Any]:
@@ -24,11 +23,13 @@ def slowly(act: Callable[..., Any]) -> Callable[..., Any]:
     return acted
 
 
-for name in ("save_file", "_fingerprint", "sync_folder"):
-    setattr(checkpoint, name, slowly(getattr(checkpoint, name)))
-atomic_io.write = slowly(atomic_io.write)
-shutil.rmtree = slowly(shutil.rmtree)  # type: ignore[assignment]
-journal.read_journal = slowly(journal.read_journal)
-language_model.train_tokenizer = slowly(slowly(slowly(language_model.train_tokenizer)))
-
-main()
+def slow_down() -> None:
+    """Patch this process."""
+    random.seed(os.getpid())
+    for name in ("save_file", "_fingerprint", "sync_folder", "_delete"):
+        setattr(checkpoint, name, slowly(getattr(checkpoint, name)))
+    for name in ("write_sealed", "sync_tree"):
+        setattr(api, name, slowly(getattr(api, name)))
+    os.fsync = slowly(os.fsync)
+    shutil.rmtree = slowly(shutil.rmtree)  # type: ignore[assignment]
+    checkpoint.check_written = slowly(checkpoint.check_written)

@@ -26,19 +26,20 @@ def figure(script: str, *arguments: str) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("kills", "more"), [(8, []), (3, ["--task", "translation", "--kinds", "muon-average-micro"])])
-def test_killed_runs_end_the_same(kills: int, more: list[str]) -> None:
-    line = figure("kill.py", "--kills", str(kills), *more)
-    result = re.fullmatch(r"(\d+)/(\d+) kills survived, weights, optimizer and losses bit-identical", line)
+def test_killed_runs_end_with_the_same_folder() -> None:
+    trials = ["language_model", "masked_language_model", "translation", "lora", "head", "toy_corridor", "minutes"]
+    line = figure("kill.py", "--kills", "2", "--trials", *trials)
+    result = re.fullmatch(r"(\d+)/(\d+) kills of 7 trials survived, every file of the run folder identical", line)
     assert result is not None
     assert result[1] == result[2]
-    assert int(result[1]) >= kills
+    assert int(result[1]) >= 2 * len(trials)
 
 
 @pytest.mark.slow
-def test_damaged_checkpoints_are_noticed() -> None:
-    line = figure("damage.py", "--count", "200")
-    assert line == "200/200 damaged checkpoints noticed, 200/200 fell back"
+def test_damage_to_any_file_of_a_run_is_noticed_or_harmless() -> None:
+    line = figure("damage.py", "--count", "40")
+    assert line.startswith("40/40 damaged files noticed"), line
+    assert line.endswith("0 silent, 0 tracebacks, 0 hangs"), line
 
 
 @pytest.mark.slow
@@ -46,4 +47,4 @@ def test_trouble_ends_with_one_message() -> None:
     result = re.match(r"(\d)/(\d) troubles ended with one message and lost nothing", figure("disk.py"))
     assert result is not None
     assert result[1] == result[2]
-    assert int(result[1]) >= 6  # seven where a small disk may be mounted
+    assert int(result[1]) >= 6  # eight where a small disk may be mounted

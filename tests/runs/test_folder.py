@@ -1,5 +1,6 @@
 """Run folders: created completely or not at all, found by name or folder, locked by one trainer."""
 
+import errno
 import os
 from pathlib import Path
 
@@ -146,3 +147,34 @@ def test_the_card_shows_metrics_units_signatures_tables_and_notes(tmp_path: Path
     run.write_card(Evaluation({"accuracy": 1.0}), Metric("accuracy", True))
     assert "##" not in (run.folder / "card.md").read_text()
     assert not list(run.folder.glob("*.tmp"))
+
+
+def test_a_lock_is_never_a_file_elsewhere_or_a_pipe(tmp_path: Path) -> None:
+    run = create(tmp_path, "a")
+    lock, precious = run.folder / "run.lock", tmp_path / "precious"
+    precious.write_text("1234")
+    lock.symlink_to(precious)
+    with pytest.raises(ResourceError, match=r"cannot lock .*run\.lock: Too many levels of symbolic links"), run.lock():
+        pass
+    assert precious.read_text() == "1234"
+    lock.unlink()
+    os.mkfifo(lock)
+    assert not run.running()
+    with pytest.raises(ResourceError, match=r"cannot lock .*run\.lock: it must be a regular file"), run.lock():
+        pass
+    lock.unlink()
+    lock.mkdir()
+    assert not run.running()
+    with pytest.raises(ResourceError, match=r"cannot lock .*run\.lock: Is a directory"), run.lock():
+        pass
+
+
+def test_a_folder_that_cannot_be_filled_is_not_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    message = r"no space left to save .*run\.json: .*No space left.*; free some space, then run the command again"
+    with pytest.raises(ResourceError, match=message):
+        create(tmp_path, "a")
+    assert list(tmp_path.iterdir()) == []

@@ -1,6 +1,9 @@
 """Loading: the checkpoint that was asked for, built once, refused before memory is taken or code is run."""
 
+import hashlib
 import json
+import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -8,16 +11,17 @@ import pytest
 import torch
 
 from saccade import loading
-from saccade.atomic_io import write_json
+from saccade.atomic_io import write_sealed
 from saccade.config import to_json
 from saccade.core import Callback
 from saccade.errors import ModelFileError, UsageError
-from saccade.loading import hash_assets, load_run, open_base, open_ref
-from saccade.runs import checkpoint
+from saccade.loading import load_run, open_base, open_ref
+from saccade.runs import checkpoint, provenance
 from saccade.runs import folder as runs
 from saccade.runs.folder import Run
 from saccade.runs.weights import weights
-from saccade.training.loop import TrainConfig, Trainer
+from saccade.training.loop import Trainer
+from saccade.training.settings import TrainConfig
 from tests.runs.tiny_task import Config, Task
 
 NAME = "tests.runs.tiny_task"
@@ -31,7 +35,7 @@ def run(tmp_path: Path) -> Run:
     run = runs.create(tmp_path, "tiny-1", NAME, settings, tmp_path / "numbers.txt")
     run.assets.mkdir()
     Task.prepare(Config(), tmp_path / "numbers.txt", run.assets)
-    write_json(run.folder / "data.json", {"fingerprint": "", "assets": hash_assets(run)})
+    provenance.record(run, "")
     task, config = loading.open_run(run, NAME)
     Trainer(task, config, run.folder, Callback()).fit()
     return run
@@ -62,7 +66,7 @@ def test_the_weights_are_those_of_the_checkpoint(run: Run, which: str, step: int
 def test_a_run_and_its_task_are_opened_once(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     Task.opened.clear()
     hashed: list[str] = []
-    digest, read_bytes = loading.hashlib.file_digest, Path.read_bytes
+    digest, read_bytes = hashlib.file_digest, Path.read_bytes
 
     def note(file: Any, name: str) -> Any:
         hashed.append(Path(file.name).name)
@@ -72,12 +76,24 @@ def test_a_run_and_its_task_are_opened_once(run: Run, monkeypatch: pytest.Monkey
         assert path.parent != run.assets, "an asset is read into memory to hash it"
         return read_bytes(path)
 
-    monkeypatch.setattr(loading.hashlib, "file_digest", note)
+    monkeypatch.setattr(hashlib, "file_digest", note)
     monkeypatch.setattr(Path, "read_bytes", read_whole)
     load_run(run, task=NAME, log=pytest.fail)
     assert Task.opened == [run.assets]
     assert hashed.count("vocabulary.txt") == 1
     assert "optimizer.safetensors" not in hashed
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_weights_that_are_not_finite_are_refused_by_name(run: Run, value: float) -> None:
+    stored = checkpoint.read(checkpoint.at(run.checkpoints, 4))
+    name = min(name for name, tensor in stored.parts["model"].items() if tensor.is_floating_point())
+    stored.parts["model"][name].view(-1)[0] = value
+    checkpoint.save(run.checkpoints, stored)
+    message = rf"^tiny-1: {name} must hold finite numbers, but does not; choose another checkpoint"
+    with pytest.raises(ModelFileError, match=message):
+        load_run(run, task=NAME, log=pytest.fail)
+    assert load_run(run, checkpoint="last", task=NAME, log=pytest.fail)
 
 
 def test_a_damaged_optimizer_does_not_matter_to_predict(run: Run) -> None:
@@ -113,6 +129,7 @@ def test_the_mean_of_the_kept_checkpoints(run: Run) -> None:
 @pytest.mark.parametrize("width", [1 << 34, 1 << 26])
 def test_a_model_far_larger_than_its_weights_is_refused(run: Run, width: int) -> None:
     edit(run, config={"width": width, "gain": 1.0})
+    provenance.record(run, "")  # as one who made the run like this would have
     with pytest.raises(
         ModelFileError, match=r"the model of run\.json must fit the saved weights, which have \d+ bytes"
     ):
@@ -122,14 +139,80 @@ def test_a_model_far_larger_than_its_weights_is_refused(run: Run, width: int) ->
 def test_other_shapes_and_settings_are_refused(run: Run) -> None:
     for config in ({"width": 9, "gain": 1.0}, {"width": 8, "gain": 2.0}):
         edit(run, config=config)
-        with pytest.raises(ModelFileError, match=r"was trained with other settings than run\.json holds now"):
+        with pytest.raises(ModelFileError, match=r"run\.json holds other settings than the run was started with; undo"):
             load_run(run, task=NAME)
+    provenance.record(run, "")
+    with pytest.raises(ModelFileError, match=r"data\.json is missing or is not that of the run's checkpoints"):
+        load_run(run, task=NAME)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("seed", 2), ("steps", 9), ("average", 0.5), ("keep", 1), ("optim", {"lr": 0.5})]
+)
+def test_a_changed_training_setting_is_refused(run: Run, name: str, value: object) -> None:
+    train = json.loads((run.folder / "run.json").read_text())["train"]
+    edit(run, train={**train, name: {**train[name], **value} if isinstance(value, dict) else value})
+    with pytest.raises(ModelFileError, match=r"run\.json holds other settings than the run was started with; undo"):
+        loading.open_run(run, NAME)
+    edit(run, train={**train, "device": "auto"}, data="/elsewhere/numbers.txt")  # where it runs, where the data are
+    loading.open_run(run, NAME)
+
+
+def test_a_damaged_or_missing_record_of_the_data_is_named(run: Run) -> None:
+    path = run.folder / "data.json"
+    whole = path.read_bytes()
+    path.write_bytes(whole.replace(b'"fingerprint": ""', b'"fingerprint": "1"'))
+    for act in (lambda: load_run(run, task=NAME), lambda: loading.open_run(run, NAME)):
+        with pytest.raises(ModelFileError, match=r"data\.json does not match the hash that it contains; restore it"):
+            act()
+    path.unlink()
+    for act in (lambda: load_run(run, task=NAME), lambda: loading.open_run(run, NAME)):
+        with pytest.raises(ModelFileError, match=r"data\.json cannot be read: No such file.*; restore it from a copy"):
+            act()
+
+
+def test_the_analysis_of_a_finished_run_must_be_there(run: Run) -> None:
+    path = run.folder / "analysis.json"
+    assert load_run(run, task=NAME).analysis == {}
+    (run.folder / "card.md").write_text("# finished\n")
+    with pytest.raises(
+        ModelFileError, match=r"analysis\.json cannot be read: No such file.*`saccade resume .*` writes it"
+    ):
+        load_run(run, task=NAME)
+    write_sealed(path, {"alignment": {"name": "decoder.0.cross", "head": 1}})
+    assert load_run(run, task=NAME).analysis == {"alignment": {"name": "decoder.0.cross", "head": 1}}
+    path.write_bytes(path.read_bytes().replace(b"1", b"0"))
+    with pytest.raises(ModelFileError, match=r"analysis\.json does not match the hash that it contains"):
+        load_run(run, task=NAME)
+    path.write_bytes(b"{" * 2000)
+    with pytest.raises(ModelFileError, match=r"analysis\.json is damaged"):
+        load_run(run, task=NAME)
 
 
 def test_a_changed_asset_is_refused(run: Run) -> None:
     (run.assets / "vocabulary.txt").write_text("three\n")
     with pytest.raises(ModelFileError, match=r"assets: vocabulary\.txt has changed since the run was trained"):
         load_run(run, task=NAME)
+
+
+@pytest.mark.parametrize("act", ["unlink", "mkdir", "mkfifo"])
+def test_an_asset_that_cannot_be_read_is_named(run: Run, act: str) -> None:
+    path = run.assets / "vocabulary.txt"
+    path.unlink()
+    if act != "unlink":
+        getattr(os, act)(path)
+    with pytest.raises(ModelFileError, match=r"vocabulary\.txt (has changed|must be a regular file|cannot be read)"):
+        load_run(run, task=NAME)
+
+
+def test_the_mean_is_of_what_the_run_keeps_whatever_a_kill_left(run: Run) -> None:
+    whole = load_run(run, checkpoint="mean", task=NAME, log=lambda _: None)
+    shutil.copytree(checkpoint.at(run.checkpoints, 2), checkpoint.at(run.checkpoints, 1))  # older, half deleted
+    (checkpoint.at(run.checkpoints, 1) / "manifest.json").unlink()
+    messages: list[str] = []
+    again = load_run(run, checkpoint="mean", task=NAME, log=messages.append)
+    assert messages == ["mean of the checkpoints of steps 2, 4, 6"]
+    assert torch.equal(again.networks()["model"].head.weight, whole.networks()["model"].head.weight)
 
 
 def test_a_task_that_is_not_built_in_must_be_named(run: Run) -> None:

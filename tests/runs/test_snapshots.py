@@ -4,9 +4,11 @@ import base64
 import json
 
 import numpy as np
+import pytest
 import torch
 
 from saccade.core import AttentionMap, AttentionMaps, Prediction, Role, TextOutput, TokenAxis
+from saccade.errors import ModelFileError
 from saccade.runs import snapshots
 from saccade.runs.snapshots import pack, write_snapshot
 
@@ -44,3 +46,16 @@ def test_without_attention_nothing_is_written(tmp_path):
     write_snapshot(tmp_path, 1, pack([Prediction({"text": "in"}, TextOutput("out"))]))
     write_snapshot(tmp_path, 1, [])
     assert not (tmp_path / "attention").exists()
+
+
+def test_a_changed_snapshot_is_refused(tmp_path):
+    write_snapshot(tmp_path, 7, pack([example(layers=1, tokens=3)]))
+    assert snapshots.read_snapshot(tmp_path, 7)["step"] == 7
+    path = tmp_path / "attention" / "step-00000007.json"
+    path.write_bytes(path.read_bytes().replace(b"7", b"8", 1))
+    with pytest.raises(ModelFileError, match=r"step-00000007\.json does not match the hash that it contains"):
+        snapshots.read_snapshot(tmp_path, 7)
+    write_snapshot(tmp_path, 8, pack([example(layers=1, tokens=3)]))
+    path.write_bytes((tmp_path / "attention" / "step-00000008.json").read_bytes())
+    with pytest.raises(ModelFileError, match=r"step-00000007\.json must be of step 7, but is of step 8"):
+        snapshots.read_snapshot(tmp_path, 7)

@@ -134,7 +134,7 @@ def test_cells_are_the_eager_weights_of_transformers(client, bert_folder, words)
     look = asked(client, str(bert_folder), "the cat [MASK] on xyz.")
     model = transformers.BertModel.from_pretrained(bert_folder, attn_implementation="eager").eval()
     task = Sessions(bert_folder, [str(bert_folder)]).model(str(bert_folder)).task
-    ids, _ = task.encode("the cat [MASK] on xyz.", parse_special=True)
+    ids = task.encode("the cat [MASK] on xyz.", parse_special=True).ids
     with torch.no_grad():
         wanted = model(torch.tensor([ids]), output_attentions=True).attentions
     for layer, weights in enumerate(wanted):

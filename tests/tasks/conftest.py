@@ -56,7 +56,7 @@ def alone():
     """Return the vectors (T, D) of one encoded text, encoded alone and without padding."""
 
     def read(task, encoded):
-        ids, second = encoded
+        ids, second = encoded[:2]
         segments = (torch.arange(len(ids)) >= second).long()
         return task.model.bert(torch.tensor([ids]), None, segments[None])[0]
 

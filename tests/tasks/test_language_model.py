@@ -76,7 +76,7 @@ def test_a_quick_evaluation_is_an_even_sample(task: Task, monkeypatch: pytest.Mo
     quick = task.evaluate(Split.VALID, quick=True)
     assert quick["tokens"] <= 3 * width and not quick.complete
     assert quick == task.evaluate(Split.VALID, quick=True)
-    starts = [group[:, 0].tolist() for _, group in language_model._windows(shard, width, True)]
+    starts = [group for _, group in language_model._windows(shard, width, True)]
     assert len(starts[0]) >= 2
 
 
@@ -136,12 +136,12 @@ def test_the_length_is_counted_in_tokens(task: Task) -> None:
 
 
 def test_generation_with_a_cache_equals_generation_without(task: Task) -> None:
-    ids = task._encode("line 3")
+    ids = task._encode("line 3", GREEDY)
     room = task.config.model.max_positions - len(ids)
     for _ in range(room):
         with torch.no_grad():
             ids.append(int(task.model(torch.tensor([ids]))[0, -1].argmax()))
-    expected = task.tokenizer.decode(ids[len(task._encode("line 3")) :])
+    expected = task.tokenizer.decode(ids[len(task._encode("line 3", GREEDY)) :])
     assert predict(task, "line 3", dataclasses.replace(GREEDY, max_new_tokens=room)).text == expected
 
 
@@ -355,7 +355,8 @@ def test_a_language_model_survives_a_round_trip_through_pretrained(task: Task) -
     assert predict(again, "line", GREEDY).text == predict(task, "line", GREEDY).text
     first = task.tokenizer.encode("l")[0]
     with_bos = dataclasses.replace(pretrained, processor=dataclasses.replace(pretrained.processor, bos_id=first))
-    assert Task.from_pretrained(with_bos)._encode("line") == [first, *task.tokenizer.encode("line")]
+    assert Task.from_pretrained(with_bos)._encode("", GREEDY) == [first]
+    assert Task.from_pretrained(with_bos)._encode("line", GREEDY) == task.tokenizer.encode("line")
     generated = predict(task, "line", GREEDY).trace.ids[len(task.tokenizer.encode("line")) :]
     ends = dataclasses.replace(pretrained.processor, eos_ids=(first, generated[3]))
     stopped = predict(Task.from_pretrained(dataclasses.replace(pretrained, processor=ends)), "line", GREEDY)

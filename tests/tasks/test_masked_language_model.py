@@ -10,7 +10,6 @@ import torch
 from saccade.config import override
 from saccade.core import Split
 from saccade.data.text.tokenizers import Tokenizer, train_tokenizer
-from saccade.data.text.vocabularies import ROBERTA
 from saccade.errors import DataError, UsageError
 from saccade.models.text.bert import BertConfig
 from saccade.tasks.masked_language_model import (
@@ -20,6 +19,7 @@ from saccade.tasks.masked_language_model import (
     continues_word,
 )
 
+ROBERTA = ("<s>", "</s>", "<mask>", "<pad>", "<unk>")
 WORDS = ["the", "cat", "dog", "sat", "ran", "on", "a", "mat", "red", "blue"]
 
 
@@ -120,7 +120,7 @@ def test_the_scores_are_those_of_the_rows_alone(ready, alone, book):
 def test_tokens_are_filled_in_with_probabilities_that_sum_to_one(ready, alone, predict, book):
     task = ready("masked_language_model", book, *SMALL)
     found = predict(task, {"text": "the [MASK] sat."}, n_best=10_000, attention=True)
-    row, second = task.encode("the [MASK] sat.", parse_special=True)
+    row, second, _ = task.encode("the [MASK] sat.", parse_special=True)
     position = row.index(task.template.mask_id)
     probabilities = task.model.mlm(alone(task, (row, second))[position]).softmax(-1)
     assert sum(found.scores.values()) == pytest.approx(1, abs=1e-4)
@@ -252,3 +252,15 @@ def test_invalid_inputs_are_refused(ready, predict, book, tmp_path):
     message = r"^the tokenizer must have \[MASK\] or <mask>, but has neither; take another base$"
     with pytest.raises(UsageError, match=message):
         Task(MaskedLanguageModelConfig(), unmasked, BertConfig(dim=8, depth=1, heads=1, hidden=8))
+
+
+@pytest.mark.parametrize("pairs", ["true", "false"])
+def test_paragraphs_without_punctuation_are_trained_and_scored_on(ready, tmp_path, pairs):
+    path = tmp_path / "notes.txt"
+    path.write_text("\n\n".join(" ".join(WORDS[(at * at + n) % 10] for at in range(900)) for n in range(4)))
+    task = ready("masked_language_model", path, *SMALL, f"next_sentence={pairs}")
+    source = task.source(Split.TRAIN, 1)
+    assert source.examples.per_epoch > 2 * len(task.splits[Split.TRAIN])
+    steps = [source.at(step) for step in range(source.per_epoch + 2)]
+    assert {row for batches in steps for batch in batches for row in batch.rows} >= {"sentence 0", "sentence 1"}
+    assert task.evaluate(Split.VALID)["rows"] > len(task.splits[Split.VALID])

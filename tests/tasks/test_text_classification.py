@@ -235,7 +235,7 @@ def test_several_labels_have_independent_probabilities(ready, alone, predict, se
 def test_maps_have_the_tokens_of_the_row_on_both_axes(ready, predict, pairs):
     task = ready("text_classification", pairs)
     found = predict(task, {"first": "the cat", "second": "a dog"}, attention=True)
-    row, second = task.encode("the cat", "a dog")
+    row, second, _ = task.encode("the cat", "a dog")
     assert list(found.attention) == ["bert.encoder.0.self", "bert.encoder.1.self"]
     for one in found.attention.values():
         assert one.weights.shape == (2, len(row), len(row))
@@ -295,7 +295,7 @@ def test_of_many_labels_only_the_most_frequent_mistakes_are_shown():
         (["micro_batches=0"], r"^micro_batches must be at least 1, but is 0$"),
         (["vocabulary_size=0"], r"^vocabulary_size must be at least 1, but is 0$"),
         (["tune=head"], r"^tune must be all without a base, but is head$"),
-        (["pool=last"], r"^pool must be 'mean' or 'first', but is 'last'"),
+        (["pool=last"], r"^pool must be 'mean', 'first', 'tanh' or 'relu', but is 'last'"),
     ],
 )
 def test_invalid_settings_are_refused(overrides, message):

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from saccade import api
 from saccade.config import override
 from saccade.core import Prediction, Role, Split
-from saccade.errors import DataError, UsageError
+from saccade.errors import DataError, ModelFileError, UsageError
 from saccade.models.seq2seq.interface import Seq2SeqLoss
 from saccade.nn.probe import watch
 from saccade.tasks import guess_task, translation
@@ -357,6 +357,29 @@ def test_the_analysis_chooses_the_map_of_the_alignment(translator: Task) -> None
         translator.analysis = {}
 
 
+@pytest.mark.parametrize(
+    "alignment",
+    [
+        {"name": "decoder.9.cross", "head": 0},
+        {"name": ["decoder.0.cross"], "head": 0},
+        {"name": "decoder.0.cross", "head": 99},
+        {"name": "decoder.0.cross", "head": -1},
+        {"name": "decoder.0.cross", "head": True},
+        {"name": "decoder.0.cross", "head": "0"},
+        {"head": 1},
+        ["decoder.0.cross"],
+        "decoder.0.cross",
+    ],
+)
+def test_an_analysis_of_another_model_is_refused(translator: Task, alignment: object) -> None:
+    try:
+        translator.analysis = {"alignment": alignment}
+        with pytest.raises(ModelFileError, match=r"analysis\.json: alignment must name one of decoder\.0\.cross, "):
+            predict(translator, "a text", TranslationOptions(target="some words"))
+    finally:
+        translator.analysis = {}
+
+
 def test_the_analysis_is_one_of_the_cross_attention_heads(translator: Task) -> None:
     choice = translator.analyse()["alignment"]
     assert choice["name"] in ("decoder.0.cross", "decoder.1.cross")
@@ -431,6 +454,9 @@ def test_a_translator_survives_a_round_trip_through_pretrained(translator: Task)
     assert predict(again, "a text", options).text == predict(translator, "a text", options).text
     with pytest.raises(UsageError, match="cannot be evaluated"):
         again.load_data(Path("pairs.tsv"))
+    several = dataclasses.replace(pretrained, processor=dataclasses.replace(pretrained.processor, eos_ids=(0, 5)))
+    with pytest.raises(UsageError, match="eos_token_id must be one id for a translator, but is 0, 5"):
+        Task.from_pretrained(several)
     wrong = dataclasses.replace(pretrained, processor=dataclasses.replace(pretrained.processor, eos_ids=()))
     with pytest.raises(UsageError, match="must have decoder_start_token_id and eos_token_id, but does not have both"):
         Task.from_pretrained(wrong)

@@ -11,8 +11,9 @@ from torch import Tensor, nn
 
 from saccade.core import Callback, Evaluation, Metric, Prediction, Source, Split, Task, Text
 from saccade.runs.weights import weights
-from saccade.training.loop import TrainConfig, Trainer
+from saccade.training.loop import Trainer
 from saccade.training.optim import OptimConfig
+from saccade.training.settings import TrainConfig
 
 OPTIM = OptimConfig(kind="adamw", lr=0.05, warmup=2, clip=1e9)
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from saccade.atomic_io import read_sealed, write_sealed
 from saccade.errors import ModelFileError
 from saccade.training.budget import Budget
 from saccade.training.optim import OptimConfig, lr_scale
@@ -30,7 +31,7 @@ def test_time_becomes_steps_when_the_schedule_must_decay(tmp_path: Path) -> None
     assert budget.progress(100, 50.0) == 0.5
     assert not budget.decide(150, 99.0)  # only once
     decision = {"total": 200, "decided_at": 80, "seconds": 100.0, "evaluate_every": 20, "evaluations": []}
-    assert json.loads((tmp_path / "budget.json").read_bytes()) == decision
+    assert read_sealed(tmp_path / "budget.json") == decision
 
 
 def test_other_schedules_decide_early(tmp_path: Path) -> None:
@@ -66,7 +67,7 @@ def test_a_decision_on_disk_holds(tmp_path: Path) -> None:
     ],
 )
 def test_a_damaged_decision_is_named(tmp_path: Path, content: str) -> None:
-    (tmp_path / "budget.json").write_text(content)
+    write_sealed(tmp_path / "budget.json", json.loads(content))
     with pytest.raises(
         ModelFileError, match=r"budget\.json must hold whole numbers `total`, `decided_at` and `evaluate_every`"
     ):
@@ -130,3 +131,28 @@ def test_decided_evaluations_hold_whatever_the_clock_says_later(tmp_path: Path) 
 def test_the_earliest_decay_of_several_networks_decides(tmp_path: Path) -> None:
     budget = Budget.of(tmp_path / "budget.json", 0, 100.0, [WSD, OptimConfig(schedule="cosine")])
     assert budget.decide(10, 5.0)
+
+
+def test_a_changed_decision_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "budget.json"
+    budget = Budget.of(file, 0, 100.0, [WSD])
+    evaluated(budget, range(1, 36), 1.0)
+    before = budget.decisions()
+    evaluated(budget, range(36, 50), 1.0)
+    Budget.of(file, 0, 100.0, [WSD]).check_saved(before)  # what was decided since then is no change
+    saved = budget.decisions()
+    whole = file.read_bytes()
+    file.write_bytes(whole.replace(b'"total": 100', b'"total": 900'))
+    with pytest.raises(ModelFileError, match=r"budget\.json does not match the hash that it contains"):
+        Budget.of(file, 0, 100.0, [WSD])
+    write_sealed(file, {**read_sealed_bytes(whole), "total": 900})
+    with pytest.raises(ModelFileError, match=r"budget\.json must hold the decisions .* a total of 900, expected 100"):
+        Budget.of(file, 0, 100.0, [WSD]).check_saved(saved)
+    file.unlink()
+    for decisions in (before, saved):
+        with pytest.raises(ModelFileError, match=r"budget\.json must hold the decisions .* a total of None"):
+            Budget.of(file, 0, 100.0, [WSD]).check_saved(decisions)
+
+
+def read_sealed_bytes(data: bytes) -> dict[str, object]:
+    return {name: value for name, value in json.loads(data).items() if name != "seal"}

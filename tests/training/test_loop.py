@@ -1,8 +1,13 @@
 """The loop: micro-batches are weighted, steps are reproducible, trouble is named, evaluations keep the best."""
 
+import contextlib
 import json
 import math
+import os
+import signal
 import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +18,8 @@ from saccade.core import Callback, Evaluation, Metric, StopTraining, Task
 from saccade.errors import SaccadeError, UsageError
 from saccade.runs import checkpoint
 from saccade.training import device
-from saccade.training.loop import TrainConfig
 from saccade.training.optim import OptimConfig
+from saccade.training.settings import TrainConfig
 from tests.training.fakes import Lines, PointSource, Recorder, flat, records, trainer
 
 
@@ -343,6 +348,18 @@ def test_the_best_weights_come_back_at_the_end(tmp_path: Path) -> None:
         assert torch.equal(flat(task), torch.cat([tensors[name].flatten() for name in ("1.weight", "1.bias")]))
 
 
+def test_a_damaged_best_checkpoint_is_not_credited_with_its_evaluation(tmp_path: Path) -> None:
+    task, recorder = Lines(), Recorder()
+    task.values = iter([2.0, 1.0, 3.0])
+    run = trainer(task, tmp_path, recorder, steps=6, evaluate_every=2)
+    run.fit()
+    assert run.best_evaluation == Evaluation({"loss": 1.0})
+    (checkpoint.at(tmp_path / "checkpoints", 4) / "model.safetensors").write_bytes(b"")
+    run.restore_best()
+    assert run.best_evaluation is None
+    assert "the best checkpoint is damaged" in recorder.messages[-1]
+
+
 def test_patience_ends_a_run_that_does_not_improve(tmp_path: Path) -> None:
     task, recorder = Lines(), Recorder()
     task.values = iter([1.0, 2.0, 3.0])
@@ -350,6 +367,61 @@ def test_patience_ends_a_run_that_does_not_improve(tmp_path: Path) -> None:
     run.fit()
     assert run.step == 3
     assert "loss has not improved in 2 evaluations: stopping at step 3" in recorder.messages
+
+
+@pytest.mark.parametrize("higher", [True, False])
+def test_of_equally_good_evaluations_the_last_is_the_best_and_patience_counts_it(tmp_path: Path, higher: bool) -> None:
+    """A metric that stays at 0, or at 100, must not make a model predict with its first weights."""
+    task = Lines()
+    task.metric = Metric("loss", higher_is_better=higher)
+    task.values = iter([0.0] * 9)
+    run = trainer(task, tmp_path, steps=9, evaluate_every=1, keep=1)
+    assert run.fit()["step"] == 9 and run.unimproved == 8
+    assert checkpoint.steps(tmp_path / "checkpoints") == [9]
+    task.values = iter([0.0] * 9)
+    early = trainer(task, tmp_path / "early", steps=9, evaluate_every=1, patience=3)
+    assert early.fit()["step"] == 4 and early.step == 4
+
+
+def end_of(child: Callable[[], None], *signals: int) -> int:
+    """Fork a process, send it signals while it runs, and return how the last one ended it."""
+    pid = os.fork()
+    if not pid:
+        with contextlib.suppress(BaseException):
+            child()
+        os._exit(0)
+    for number in signals:
+        time.sleep(0.3)
+        assert os.waitpid(pid, os.WNOHANG) == (0, 0), "it must run until the last signal"
+        os.kill(pid, number)
+    for _ in range(60):
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        if ended:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.05)
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    return 0
+
+
+class Stuck(PointSource):
+    """Never returns the batch of a step."""
+
+    def at(self, step: int) -> Any:
+        while step >= self.sizes[1]:
+            time.sleep(0.01)
+        return PointSource((6,)).at(step)
+
+
+@pytest.mark.parametrize("stuck_at", [0, 2])
+@pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGINT])
+def test_a_second_signal_ends_the_process_though_a_batch_never_comes(
+    tmp_path: Path, stuck_at: int, second: signal.Signals
+) -> None:
+    task = Lines()
+    task.source = lambda split, seed: Stuck((6, stuck_at))  # type: ignore[method-assign]
+    run = trainer(task, tmp_path, steps=100)  # step 0 is loaded by the main thread, later ones are prefetched
+    assert end_of(run.fit, signal.SIGTERM, second) == -second
 
 
 def test_no_thread_is_left_behind(tmp_path: Path) -> None:

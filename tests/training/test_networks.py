@@ -191,7 +191,9 @@ def test_a_missing_state_is_named(tmp_path: Path) -> None:
     task.source = lambda split, seed: PointSource((6,))  # type: ignore[method-assign]
     task.state = dict  # type: ignore[method-assign]
     trainer(task, tmp_path, steps=2).fit()
-    with pytest.raises(ModelFileError, match=r"step-000002 must hold the state of the source, but does not"):
+    with pytest.raises(
+        ModelFileError, match=r"step-000002 must hold model, optimizer, state, but holds model, optimizer"
+    ):
         trainer(Walk(), tmp_path, steps=4)
 
 

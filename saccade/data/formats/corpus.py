@@ -11,11 +11,13 @@ from numpy.typing import NDArray
 
 from saccade.core.callback import Progress, ignore_progress
 from saccade.data.cache import EntryWriter, Record, cached, digest, file_key
+from saccade.data.formats.chats import chat_layout, conversations
 from saccade.data.formats.documents import Document, documents
 from saccade.data.splitting import PARTS, Part, SplitSettings, is_held_out
-from saccade.data.tables.progress import FileProgress
+from saccade.data.tables.progress import BytesRead, FileProgress
 from saccade.data.tables.sniffing import DataFile
 from saccade.data.texts import NumberWriter, Texts, TextWriter
+from saccade.errors import DataError
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,8 @@ class Documents:
     files: tuple[DataFile, ...]
     key: str
     notes: tuple[str, ...] = ()
+    layout: str = ""
+    """of chat logs, whose texts are conversations as JSON; empty: plain texts"""
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -47,16 +51,25 @@ class Documents:
 
 
 def read_documents(
-    files: Sequence[DataFile], *, column: str | None = None, progress: Progress = ignore_progress
+    files: Sequence[DataFile], *, column: str | None = None, chats: bool = False, progress: Progress = ignore_progress
 ) -> Documents:
-    """Return the documents of some files; they are parsed once, later calls read the cache."""
+    """Return the documents of some files; they are parsed once, later calls read the cache.
+
+    `chats`: files of conversations are read as such.
+    """
+    layout = _layout(files) if chats and column is None else ""
+
+    def read(file: DataFile, on_bytes: BytesRead) -> Iterator[Document]:
+        if layout:
+            return conversations(file, layout, on_bytes=on_bytes)
+        return documents(file, column=column, on_bytes=on_bytes)
 
     def build(writer: EntryWriter) -> Record:
         texts, lines = TextWriter(writer, "texts"), NumberWriter(writer, "lines")
         characters, numbers = NumberWriter(writer, "characters"), NumberWriter(writer, "files", "int32")
         total = FileProgress(files, progress)
         for number, file in enumerate(files):
-            for document in documents(file, column=column, on_bytes=total.of(number)):
+            for document in read(file, total.of(number)):
                 texts.add(document.text)
                 lines.add(document.line)
                 characters.add(len(document.text))
@@ -65,12 +78,24 @@ def read_documents(
             part.flush()
         return {}
 
-    entry = cached("documents", [[file_key(file) for file in files], column], build)
+    parts = [[file_key(file) for file in files], column]
+    kind, key = ("chats", [*parts, layout]) if layout else ("documents", parts)
+    entry = cached(kind, key, build, files)
     arrays = entry.arrays
     texts = Texts.open(entry, "texts")
     return Documents(
-        texts, arrays["lines"], arrays["characters"], arrays["files"], tuple(files), entry.key, entry.notes
+        texts, arrays["lines"], arrays["characters"], arrays["files"], tuple(files), entry.key, entry.notes, layout
     )
+
+
+def _layout(files: Sequence[DataFile]) -> str:
+    """Return the layout of chat logs, which must be the same in all files."""
+    layouts = {chat_layout(file): file for file in files}
+    if len(layouts) > 1:
+        (first, one), (second, other), *_ = layouts.items()
+        names = [f"{file.path.name} has {layout or 'no chats'}" for layout, file in ((first, one), (second, other))]
+        raise DataError(f"all files must hold chats with the same keys, but {' and '.join(names)}; train on one kind")
+    return next(iter(layouts), "")
 
 
 @dataclass(frozen=True)
@@ -95,6 +120,11 @@ class Corpus:
     def key(self) -> str:
         """A hash of the content of both parts and of the split."""
         return digest([self.train.key, None if self.valid is None else self.valid.key, asdict(self.settings)])
+
+    @property
+    def layout(self) -> str:
+        """Layout of chat logs; empty: plain texts."""
+        return self.train.layout
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -137,9 +167,17 @@ def read_corpus(
     valid: Sequence[DataFile] | None,
     settings: SplitSettings,
     *,
+    chats: bool = False,
     progress: Progress = ignore_progress,
 ) -> Corpus:
     """Read the training documents, and the validation documents if they have files of their own."""
-    train = read_documents(files, column=settings.column, progress=progress)
-    held_out = None if valid is None else read_documents(valid, column=settings.column, progress=progress)
+    groups = [
+        None if group is None else read_documents(group, column=settings.column, chats=chats, progress=progress)
+        for group in (files, valid)
+    ]
+    train, held_out = groups
+    assert train is not None
+    if held_out is not None and bool(held_out.layout) != bool(train.layout):
+        kinds = ["chats" if group.layout else "plain texts" for group in (train, held_out)]
+        raise DataError(f"training and validation data must both be chats, but are {kinds[0]} and {kinds[1]}")
     return Corpus(train, held_out, settings)

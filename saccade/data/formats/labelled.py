@@ -174,7 +174,7 @@ def _parsed(files: LabelledFiles, progress: Progress) -> Entry:
 
     columns = None if files.columns is None else [files.columns.text, files.columns.label, files.columns.second]
     key = [[file_key(file) for file in files.files], columns, list(files.file_labels), files.one_text_per_file]
-    return cached("labelled", key, build)
+    return cached("labelled", key, build, files.files)
 
 
 def parse_labelled(

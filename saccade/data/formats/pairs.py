@@ -121,7 +121,7 @@ def read_pairs(files: PairFiles, *, progress: Progress = ignore_progress) -> Pai
         return {"empty": empty}
 
     key = [[file_key(file) for file in files.sources], [file_key(file) for file in files.targets], list(files.columns)]
-    entry = cached("pairs", key, build)
+    entry = cached("pairs", key, build, [*files.sources, *files.targets])
     paths = tuple(file.path for file in files.sources)
     count, number, line = entry.record["empty"]
     return Pairs(

@@ -192,7 +192,7 @@ def read_squad(path: Path, *, encoding: str = "utf-8", progress: Progress = igno
         progress(1.0)
         return {}
 
-    entry = cached("squad", [hash_file(path), encoding], build)
+    entry = cached("squad", [hash_file(path), encoding], build, [path])
     ids, texts, contexts, titles, answers = (
         Texts.open(entry, name) for name in ("ids", "texts", "contexts", "titles", "answers")
     )

@@ -164,7 +164,8 @@ def read_tagged(
     if table is not None:
         message = f"{table.path}:1: a table ({table.format}), expected a CoNLL file"
         raise DataError(f"{message}; {STEP}, and leave a line blank between sentences")
-    entry = cached("tagged", [file_key(file) for file in files], lambda writer: _build(writer, files, tags, progress))
+    key = [file_key(file) for file in files]
+    entry = cached("tagged", key, lambda writer: _build(writer, files, tags, progress), files)
     paths, ends = tuple(file.path for file in files), entry.arrays["ends"]
     starts = np.concatenate([[0], ends[:-1]])
     words, labels = Texts.open(entry, "words"), Texts.open(entry, "tags")

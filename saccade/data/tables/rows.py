@@ -237,6 +237,21 @@ def _json_rows(
             yield Row(tuple(value for value in values if isinstance(value, str)), lines.number)
 
 
+def json_objects(
+    file: DataFile, problems: Problems, on_bytes: BytesRead | None = None
+) -> Iterator[tuple[int, dict[str, object]]]:
+    """Yield the objects of a jsonl file with their lines; lines that are no object are added to the problems."""
+    lines = Lines(file, on_bytes)
+    try:
+        for line in lines:
+            lines.recent.clear()
+            row = _parse_object(file.path, lines.number, line, problems) if line.strip() else None
+            if row is not None:
+                yield lines.number, row
+    except BadRows as fatal:
+        raise problems.fail(fatal) from fatal
+
+
 def _join_items(value: object, join: Callable[[list[str]], str], numbers: bool) -> object:
     """Join a list of strings, or of numbers where they are allowed; any other value is returned as it is."""
     if not isinstance(value, list):

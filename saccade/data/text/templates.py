@@ -29,29 +29,52 @@ class InputTemplate:
 
     @classmethod
     def of(cls, tokenizer: Tokenizer, max_length: int) -> InputTemplate:
-        """Return the template for the special tokens that a tokenizer has, as BERT or RoBERTa use them."""
+        """Return the template of a tokenizer, or else that of BERT or RoBERTa for the special tokens that it has."""
+        layout = tokenizer.special_layout()
         for first, last, count, mask in SPECIAL_TOKENS:
-            if first in tokenizer.specials and last in tokenizer.specials:
-                sep_id = tokenizer.specials[last]
-                mask_id = tokenizer.specials.get(mask)
-                return cls(tokenizer.specials[first], sep_id, (sep_id,) * count, mask_id, max_length)
+            if first not in tokenizer.specials or last not in tokenizer.specials:
+                continue
+            cls_id, sep_id = tokenizer.specials[first], tokenizer.specials[last]
+            before, between, after = layout or ((cls_id,), (sep_id,) * count, (sep_id,))
+            if before != (cls_id,) or after != (sep_id,):
+                actual = " and ".join(" ".join(tokenizer.pieces(ids)) or "nothing" for ids in (before, after))
+                raise ModelFileError(
+                    f"the tokenizer must put {first} before a text and {last} after it, but puts {actual}; such a "
+                    "template is not supported"
+                )
+            return cls(cls_id, sep_id, between, tokenizer.specials.get(mask), max_length)
         supported = " or ".join(f"{first} and {last}" for first, last, *_ in SPECIAL_TOKENS)
         raise ModelFileError(
             f"the tokenizer must have the special tokens {supported}, but has {', '.join(tokenizer.specials)}"
         )
 
-    def build(self, first: Sequence[int], second: Sequence[int] | None = None) -> tuple[list[int], int]:
-        """Return the ids for one text or two, and where the second segment starts; long texts are truncated.
+    def special_count(self, texts: int) -> int:
+        """Return the number of special tokens around one text or two."""
+        return 2 + (len(self.separators) if texts == 2 else 0)
 
-        Of two texts the longer one is truncated first.
+    def truncate(self, first: int, second: int | None = None) -> tuple[int, ...]:
+        """Return how many tokens of one text or two are kept.
+
+        Of two texts the longer one is truncated first, as `longest_first` of transformers does.
         """
         if second is None:
-            ids = [self.cls_id, *first[: self.max_length - 2], self.sep_id]
+            return (min(first, self.max_length - self.special_count(1)),)
+        room = self.max_length - self.special_count(2)
+        short, long = sorted((first, second))
+        if short + long > room:
+            long = max(short, room - short)
+            if short + long > room:
+                short, long = room // 2, room - room // 2
+        return (long, short) if first > second else (short, long)
+
+    def build(self, first: Sequence[int], second: Sequence[int] | None = None) -> tuple[list[int], int]:
+        """Return the ids for one text or two, and where the second text starts; long texts are truncated."""
+        if second is None:
+            ids = [self.cls_id, *first[: self.truncate(len(first))[0]], self.sep_id]
             return ids, len(ids)
-        room = self.max_length - 2 - len(self.separators)
-        second_room = min(len(second), max(room // 2, room - len(first)))
-        head = [self.cls_id, *first[: room - second_room], *self.separators]
-        return [*head, *second[:second_room], self.sep_id], len(head)
+        first_length, second_length = self.truncate(len(first), len(second))
+        head = [self.cls_id, *first[:first_length], *self.separators]
+        return [*head, *second[:second_length], self.sep_id], len(head)
 
 
 def pad_rows(rows: Sequence[Sequence[int]], fill: int = 0) -> NDArray[np.int64]:

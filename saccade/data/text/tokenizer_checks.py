@@ -1,20 +1,28 @@
 """Checks of tokenizer files: downloaded files are validated before the library parses them."""
 
-import base64
 import json
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from saccade.errors import ModelFileError
+from saccade.data.text.charsmap import charsmap_fault
+from saccade.errors import ModelFileError, printable
 
 MAX_BYTES = 64 << 20  # bytes
 MAX_VOCABULARY = 2_000_000
+MAX_OBJECTS = 100_000  # JSON objects of a file: a tokenizer has one for each added token
+MAX_TOKEN = 1024  # characters of a token
+MAX_UNIGRAM = 6 << 20  # characters of all pieces, of which the library keeps a tree
+MAX_ADDED, MAX_ADDED_CHARACTERS = 20_000, 1 << 19  # of which the library builds an automaton
 MAX_DEPTH = 24
+MAX_STEPS = 64  # of a normalizer and the like, steps inside it included
+MAX_VALUES = 4096  # numbers and texts of a normalizer and the like
 MAX_LITERAL = 256
 MAX_GROWTH = 64
+COMPATIBILITY = 16  # times that a table of characters lengthens a text: U+FDFA becomes a sentence
+SPACE = "\u2581"  # how SentencePiece writes a space
 
 MODELS = ("BPE", "WordPiece", "WordLevel", "Unigram")
 COMPONENTS = {
@@ -27,6 +35,7 @@ COMPONENTS = {
     "post_processor": "Sequence BertProcessing RobertaProcessing ByteLevel TemplateProcessing",
     "decoder": "Sequence ByteLevel WordPiece Metaspace BPEDecoder ByteFallback Fuse Strip Replace CTC",
 }
+STEPS = ("normalizers", "pretokenizers", "processors", "decoders")  # keys of a Sequence
 CHARACTER = r"[\s\S]"
 # How GPT-4 and Llama 3 split words, and Qwen 2, which splits numbers into digits.
 LLAMA3 = (
@@ -66,8 +75,7 @@ def call_library(path: Path | str, action: Callable[[], Result]) -> Result:
         raise
     # A panic in the library is not an Exception, only a BaseException.
     except BaseException as error:
-        line = str(error).partition("\n")[0][:200]
-        reason = "".join(character if character.isprintable() else "?" for character in line)
+        reason = printable(str(error).partition("\n")[0][:200])
         message = f"{path}: the tokenizer file cannot be used ({type(error).__name__}: {reason})"
         raise ModelFileError(f"{message}; download it again, or train a new one") from error
 
@@ -96,6 +104,8 @@ def read_text(path: Path) -> str:
 
 def parse_json(path: Path, text: str) -> dict[str, Any]:
     """Parse a JSON object; duplicate keys are refused, since readers differ in which one they use."""
+    if (count := text.count("{")) > MAX_OBJECTS:
+        raise refusal(path, f"must have at most {MAX_OBJECTS:,} JSON objects, but has {count:,}")
     try:
         content = json.loads(text, object_pairs_hook=lambda pairs: _unique(path, pairs))
     except RecursionError as error:
@@ -109,17 +119,25 @@ def parse_json(path: Path, text: str) -> dict[str, Any]:
 
 def check_tokenizer(path: Path, text: str) -> None:
     """Raise ModelFileError for anything in a tokenizer file that is not explicitly allowed."""
+    parse_tokenizer(path, text)
+
+
+def parse_tokenizer(path: Path, text: str) -> dict[str, Any]:
+    """Return the content of a tokenizer file that passes all checks."""
     content = parse_json(path, text)
     model = content.get("model")
     kind = model.get("type") if isinstance(model, dict) else None
     if kind not in MODELS:
         raise refusal(path, f"the model must be one of {', '.join(MODELS)}, but is {kind!r:.80}")
-    check_vocabulary(path, cast(dict[str, object], model).get("vocab"))
+    _check_model(path, cast(dict[str, Any], model))
     _check_added(path, content.get("added_tokens") or [])
     for name, allowed in COMPONENTS.items():
-        _check_component(path, name, content.get(name), allowed.split(), 0)
-        if (growth := _growth(content.get(name))) > MAX_GROWTH:
+        part = content.get(name)
+        _check_size(path, name, part)
+        _check_component(path, name, part, allowed.split(), 0)
+        if (growth := _growth(part)) > MAX_GROWTH:
             raise refusal(path, f"a {name} must lengthen a text at most {MAX_GROWTH} times, not {growth:,} times")
+    return content
 
 
 def refusal(path: Path, rule: str) -> ModelFileError:
@@ -152,17 +170,101 @@ def check_vocabulary(path: Path, vocabulary: object) -> None:
         raise refusal(path, "token ids must be unique, but one occurs twice")
 
 
+def check_fits(folder: Path, size: int, config: Mapping[str, Any]) -> None:
+    """Refuse a tokenizer with more tokens than the network of a config.json has rows."""
+    rows = config.get("vocab_size")
+    if isinstance(rows, int) and size > rows:
+        raise ModelFileError(
+            f"{folder}: the tokenizer must have at most {rows:,} tokens (vocab_size in config.json), "
+            f"but has {size:,}; download both from the same model"
+        )
+
+
 def _is_id(number: object) -> bool:
     return isinstance(number, int) and not isinstance(number, bool) and 0 <= number <= MAX_VOCABULARY
 
 
+def _check_model(path: Path, model: dict[str, Any]) -> None:
+    """Check the vocabulary and the merges of a model."""
+    vocabulary, merges = model.get("vocab"), model.get("merges") or []
+    check_vocabulary(path, vocabulary)
+    unigram = model["type"] == "Unigram"
+    if not isinstance(vocabulary, list if unigram else dict):
+        raise refusal(
+            path, f"the vocabulary of a {model['type']} model must be a {'list' if unigram else 'JSON object'}"
+        )
+    if unigram:
+        wrong = next((piece for piece in vocabulary if not _is_piece(piece)), None)
+        if wrong is not None:
+            raise refusal(path, f"a piece must be a text and its score, but is {str(wrong)[:80]!r}")
+        if (total := sum(len(piece) for piece, _ in vocabulary)) > MAX_UNIGRAM:
+            raise refusal(path, f"all pieces must have at most {MAX_UNIGRAM:,} characters, but have {total:,}")
+    longest = max(map(len, (piece for piece, _ in vocabulary) if unigram else vocabulary))
+    if longest > MAX_TOKEN:
+        raise refusal(path, f"a token must have at most {MAX_TOKEN:,} characters, but one has {longest:,}")
+    if not isinstance(merges, list) or len(merges) > MAX_VOCABULARY:
+        raise refusal(path, f"merges must be a list of at most {MAX_VOCABULARY:,}, but are not")
+    for name in ("unk_token", "continuing_subword_prefix", "end_of_word_suffix"):
+        if model.get(name) is not None:
+            check_short(path, name, model[name], empty=True)
+    prefix = model.get("continuing_subword_prefix")
+    if model["type"] == "BPE" and prefix:
+        wrong = next((merge for merge in merges if not _continues(merge, prefix)), None)
+        if wrong is not None:
+            raise refusal(path, f"the second part of a merge must start with {prefix!r:.40}, but is {wrong!r:.40}")
+
+
+def _continues(merge: object, prefix: str) -> bool:
+    """Whether the second part of a merge has the prefix of tokens inside a word; the library cuts it off."""
+    parts = merge.split(" ") if isinstance(merge, str) else merge
+    return isinstance(parts, list) and len(parts) == 2 and isinstance(parts[1], str) and parts[1].startswith(prefix)
+
+
+def _is_piece(piece: object) -> bool:
+    """Whether an entry of a Unigram model is a text with a finite score."""
+    if not isinstance(piece, list) or len(piece) != 2 or not isinstance(piece[0], str):
+        return False
+    return isinstance(piece[1], int | float) and math.isfinite(piece[1])
+
+
+def check_short(path: Path, name: str, value: object, *, empty: bool = False) -> None:
+    """Refuse a value that is not a short text."""
+    if not isinstance(value, str) or len(value) > MAX_LITERAL or not (value or empty):
+        raise refusal(path, f"{name} must be a short text, but is {str(value)[:80]!r}")
+
+
+def check_added_token(path: Path, token: object) -> None:
+    """Refuse an added token without a content, or with other fields than the library knows."""
+    if not isinstance(token, dict) or "content" not in token:
+        raise refusal(path, f"an added token must have a content, but is {str(token)[:80]}")
+    check_short(path, "the content of an added token", token["content"])
+    flags = {"single_word", "lstrip", "rstrip", "normalized", "special"}
+    for name, value in token.items():
+        if name not in ("content", "id") and (name not in flags or not isinstance(value, bool)):
+            raise refusal(path, f"{name[:80]!r} of an added token must be a flag, but is {str(value)[:80]!r}")
+
+
 def _check_added(path: Path, added: object) -> None:
-    if not isinstance(added, list) or len(added) > 20_000:
-        raise refusal(path, "added_tokens must be a list of at most 20,000 tokens, but is not")
+    if not isinstance(added, list) or len(added) > MAX_ADDED:
+        raise refusal(path, f"added_tokens must be a list of at most {MAX_ADDED:,} tokens, but is not")
     for token in added:
-        content = token.get("content") if isinstance(token, dict) else None
-        if not isinstance(content, str) or not 0 < len(content) <= MAX_LITERAL or not _is_id(token.get("id")):
-            raise refusal(path, f"an added token must have a short content and an id, but is {str(token)[:80]}")
+        check_added_token(path, token)
+        if not _is_id(token.get("id")):
+            raise refusal(path, f"an added token must have an id, but is {str(token)[:80]}")
+    if (total := sum(len(token["content"]) for token in added)) > MAX_ADDED_CHARACTERS:
+        raise refusal(path, f"added tokens must have at most {MAX_ADDED_CHARACTERS:,} characters, but have {total:,}")
+
+
+def _check_size(path: Path, name: str, part: object) -> None:
+    """Refuse a component with so many steps, entries or characters that it would slow down every text."""
+    pending, values = [part], 0
+    while pending:
+        item = pending.pop()
+        inner = list(item.values()) if isinstance(item, dict) else item if isinstance(item, list) else []
+        values += 1 + len(inner)
+        if values > MAX_VALUES:
+            raise refusal(path, f"a {name} must have at most {MAX_VALUES:,} values, but has more")
+        pending += inner
 
 
 def _check_component(path: Path, name: str, part: object, allowed: list[str], depth: int) -> None:
@@ -175,41 +277,53 @@ def _check_component(path: Path, name: str, part: object, allowed: list[str], de
     if depth > MAX_DEPTH:
         raise refusal(path, f"must be at most {MAX_DEPTH} levels deep, but is deeper")
     _check_pattern(path, part.get("pattern"))
-    if kind == "Precompiled":
-        _check_charsmap(path, part.get("precompiled_charsmap"))
-    inner = [step for key in ("normalizers", "pretokenizers", "processors", "decoders") for step in part.get(key) or []]
-    for step in inner:
+    _check_texts(path, name, part)
+    if kind == "Precompiled" and (fault := charsmap_fault(part.get("precompiled_charsmap"))):
+        raise refusal(path, f"a precompiled_charsmap must be a complete table of characters, but {fault}")
+    if name == "decoder" and kind == "Strip" and part.get("stop"):
+        raise refusal(path, f"the stop of a Strip decoder must be 0, but is {part['stop']!r:.80}")
+    steps = _steps(part)
+    if len(steps) > MAX_STEPS:
+        raise refusal(path, f"a {name} must have at most {MAX_STEPS} steps, but has {len(steps):,}")
+    for step in steps:
         _check_component(path, name, step, allowed, depth + 1)
 
 
-def _check_charsmap(path: Path, coded: object) -> None:
-    """Check that a table of characters is complete: the library panics on one that is not."""
-    try:
-        table = base64.b64decode(coded if isinstance(coded, str) else "", validate=True)
-        size = int.from_bytes(table[:4], "little")
-        table[4 + size :].decode()
-        complete = len(table) > 4 and size % 4 == 0 and 0 < size <= len(table) - 4
-    except ValueError:
-        complete = False
-    if not complete:
-        raise refusal(path, "a precompiled_charsmap must be a complete table of characters, but is not")
+def _steps(part: dict[str, Any]) -> list[Any]:
+    """Return the components inside a Sequence."""
+    lists = (part.get(key) for key in STEPS)
+    return [step for steps in lists if isinstance(steps, list) for step in steps]
+
+
+def _check_texts(path: Path, name: str, part: dict[str, Any]) -> None:
+    """Refuse long texts in a component; the steps of a Sequence and a table of characters are checked on their own."""
+    pending: list[Any] = [value for key, value in part.items() if key not in (*STEPS, "precompiled_charsmap")]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, dict):
+            pending += [*item, *item.values()]
+        elif isinstance(item, list):
+            pending += item
+        elif isinstance(item, str) and len(item) > MAX_LITERAL and item not in PATTERNS:
+            raise refusal(path, f"a text of a {name} must have at most {MAX_LITERAL} characters, but has {len(item):,}")
 
 
 def _growth(part: Any) -> int:
     """Return how many times longer a component and those inside it can make a text: replacements multiply."""
     if part is None:
         return 1
-    content = part.get("content")
+    content, prefix = part.get("content"), part.get("prepend")
     own = max(1, len(content)) if isinstance(content, str) else 1
-    inner = [step for key in ("normalizers", "pretokenizers", "processors", "decoders") for step in part.get(key) or []]
-    return own * math.prod(map(_growth, inner))
+    own += len(prefix) if isinstance(prefix, str) else 0
+    own *= COMPATIBILITY if part.get("type") == "Precompiled" else 1
+    return own * math.prod(map(_growth, _steps(part)))
 
 
 def _check_pattern(path: Path, pattern: object) -> None:
     if pattern is None:
         return
     syntax, value = next(iter(pattern.items())) if isinstance(pattern, dict) and len(pattern) == 1 else (None, None)
-    if syntax == "String" and isinstance(value, str) and len(value) <= MAX_LITERAL:
+    if syntax == "String" and isinstance(value, str) and 0 < len(value) <= MAX_LITERAL:
         return
     if syntax == "Regex" and isinstance(value, str) and (value in PATTERNS or LITERAL.fullmatch(value)):
         return

@@ -1,6 +1,7 @@
 """Tokenizers: text to ids and back, by characters, words, byte pairs or word pieces, on the `tokenizers` library."""
 
 import codecs
+import functools
 import hashlib
 import json
 import re
@@ -23,17 +24,17 @@ from saccade.data.text.alphabets import (
     split_at_newlines,
     token_bytes,
 )
-from saccade.data.text.tokenizer_checks import CHARACTER, call_library, read_tokenizer_file
+from saccade.data.text.tokenizer_checks import CHARACTER, SPACE, call_library, read_tokenizer_file
+from saccade.data.text.tokenizer_kinds import is_splittable, kind_of
 from saccade.errors import DataError, UsageError, suggest
 
 BEGIN = "<|begin|>"
 END = "<|endoftext|>"
 BERT = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 BYTE_COUNT = 256
+BYTE_PIECE = re.compile(r"<0x([0-9A-F]{2})>")  # how SentencePiece writes a byte of an unknown character
 GROUP = 16  # parts of a long text encoded at once: the library needs a hundred bytes for each character
-SPACE = "\u2581"  # how SentencePiece writes a space
 KINDS = ("characters", "words", "bpe", "wordpiece")
-MODEL_KINDS = {"BPE": "bpe", "WordPiece": "wordpiece", "Unigram": "unigram", "WordLevel": "words"}
 
 
 class Tokenizer:
@@ -56,14 +57,21 @@ class Tokenizer:
         self.specials: dict[str, int] = {
             token.content: number for number, token in sorted(added.items()) if token.special
         }
-        # RoBERTa's <mask> removes the space before it.
-        self._strips_left = frozenset(token.content for token in added.values() if token.special and token.lstrip)
-        self.kind: str = _kind(inner)
+        self.kind: str = kind_of(inner)
         self.size: int = max(self._tokens) + 1
         self._special_ids = frozenset(self.specials.values())
         self._characters = CharacterTable(self._tokens, self.specials) if self.kind == "characters" else None
         self._byte_level = isinstance(inner.decoder, decoders.ByteLevel)
-        self._splittable = _is_splittable(inner)
+        if self._byte_level and inner.normalizer is not None:  # the text of an added token is what it is normalized to
+            normalized = [number for number, token in added.items() if token.normalized and not token.special]
+            self._tokens |= {number: inner.decode([number]) for number in normalized}
+        self._splittable = is_splittable(inner)
+        self._byte_fallback = "ByteFallback" in str(inner.decoder)
+
+    @functools.cached_property
+    def _parser(self) -> library.Tokenizer:
+        """A copy that finds special tokens in a text."""
+        return library.Tokenizer.from_str(self._saved.decode())
 
     @classmethod
     def load(cls, path: str | Path) -> "Tokenizer":
@@ -76,18 +84,38 @@ class Tokenizer:
         """Write a tokenizer.json; the same tokenizer always produces the same bytes."""
         Path(path).write_bytes(self._saved)
 
+    def same_rules(self, other: "Tokenizer") -> bool:
+        """Whether another tokenizer has the same tokens and splits every text in the same way."""
+        ours, theirs = (json.loads(tokenizer._saved) for tokenizer in (self, other))
+        return all(ours[key] == theirs[key] for key in ("model", "added_tokens", "normalizer", "pre_tokenizer"))
+
     def encode(self, text: str, *, parse_special: bool = False) -> list[int]:
         """Return the ids of a text; `parse_special`: special tokens written in it, such as [MASK], become their ids."""
         if not parse_special or not self.specials:
             return [int(number) for number in self.encode_array(text)]
-        ids: list[int] = []
-        patterns = (
-            rf"\s*{re.escape(name)}" if name in self._strips_left else re.escape(name) for name in self.specials
-        )
-        for piece in re.split(f"({'|'.join(patterns)})", text):
-            name = piece if piece in self.specials else piece.lstrip()
-            ids.extend([self.specials[name]] if name in self.specials else self.encode(piece))
-        return ids
+        if self._characters is None:
+            return self._parse(text, add_special_tokens=False)
+        parts = re.split(f"({'|'.join(map(re.escape, self.specials))})", text)
+        return [
+            number
+            for part in parts
+            for number in ([self.specials[part]] if part in self.specials else self.encode(part))
+        ]
+
+    def encode_prompt(self, text: str) -> list[int]:
+        """Return the ids of a text as transformers does: with the special tokens written in it and those around it.
+
+        Those around it, such as the beginning of a text, are added by the post-processor of the tokenizer.
+        """
+        if self._characters is not None:
+            return self.encode(text, parse_special=True)
+        return self._parse(text, add_special_tokens=True)
+
+    def _parse(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        check_surrogates(text)
+        parser = self._parser if text else self._inner  # the copy is made when it is needed
+        encode = functools.partial(parser.encode, text, add_special_tokens=add_special_tokens)
+        return list(call_library(self._name, encode).ids)
 
     def encode_array(self, text: str) -> Ids:
         """Return the ids of a text as an array, which is fast for long texts."""
@@ -117,6 +145,8 @@ class Tokenizer:
 
     def encode_with_offsets(self, texts: Sequence[str]) -> list[tuple[list[int], list[tuple[int, int]]]]:
         """Return the ids of several texts, and the characters (first, end) of its text that each id covers."""
+        if self._characters is not None:
+            return [(self.encode(text), [(at, at + 1) for at in range(len(text))]) for text in texts]
         for text in texts:
             check_surrogates(text)
         encodings = call_library(self._name, lambda: self._inner.encode_batch(list(texts), add_special_tokens=False))
@@ -124,6 +154,24 @@ class Tokenizer:
             (list(encoding.ids), [(int(first), int(last)) for first, last in encoding.offsets])
             for encoding in encodings
         ]
+
+    def special_layout(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]] | None:
+        """Return the special tokens before, between and after two texts; None: the tokenizer adds none."""
+        encoding = call_library(self._name, lambda: self._inner.encode("a", "b"))
+        owners = encoding.sequence_ids
+        if not {None, 0, 1} <= set(owners):
+            return None
+        ends = (owners.index(0), len(owners) - owners[::-1].index(0), owners.index(1))
+        last = len(owners) - owners[::-1].index(1)
+        ids = tuple(encoding.ids)
+        return ids[: ends[0]], ids[ends[1] : ends[2]], ids[last:]
+
+    def lowercased(self) -> "Tokenizer":
+        """Return this tokenizer with texts lower-cased first."""
+        inner = library.Tokenizer.from_str(self._saved.decode())
+        steps = [normalizers.Lowercase(), *([inner.normalizer] if inner.normalizer else [])]
+        inner.normalizer = normalizers.Sequence(steps)
+        return Tokenizer(inner, self._name)
 
     def _run(self, texts: Sequence[str]) -> list[Ids]:
         for text in texts:
@@ -133,14 +181,16 @@ class Tokenizer:
         return [np.array(encoding.ids, dtype=np.uint32) for encoding in encodings]
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Return the text of some ids; special tokens are skipped, an unknown character becomes U+FFFD."""
+        """Return the text of some ids; an unknown character becomes U+FFFD.
+
+        Special tokens are skipped, and ids without a token: a network may have more rows than its tokenizer.
+        """
         numbers = [int(number) for number in ids]
         if self.kind == "characters" or self._byte_level:
             stream = StreamDecoder(self)
             return "".join([stream.feed(number) for number in numbers]) + stream.finish()
-        for number in numbers:
-            self.token(number)
-        return str(call_library(self._name, lambda: self._inner.decode(numbers, skip_special_tokens=True)))
+        known = [number for number in numbers if number in self._tokens]
+        return str(call_library(self._name, lambda: self._inner.decode(known, skip_special_tokens=True)))
 
     def token(self, number: int) -> str:
         """Return the token with this id, as it is written in the vocabulary."""
@@ -154,19 +204,23 @@ class Tokenizer:
         return token_id
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
-        """Return each id as readable text: byte-level tokens as text, bytes that are part of a character as \\xe9."""
-        names = [self.token(number) for number in ids]
-        if self.kind == "unigram":
-            return [name.replace(SPACE, " ") for name in names]
-        if not self._byte_level:
-            return names
-        return [
-            name if name in self.specials else token_bytes(name).decode("utf-8", "backslashreplace") for name in names
-        ]
+        """Return each id as readable text: byte-level tokens as text, bytes that are part of a character as \\xe9.
+
+        An id without a token is shown as its number.
+        """
+        return [self._piece(self._tokens[number]) if number in self._tokens else f"[{number}]" for number in ids]
+
+    def _piece(self, token: str) -> str:
+        if token in self.specials or self.kind not in ("bpe", "unigram"):
+            return token
+        return token_bytes(token).decode("utf-8", "backslashreplace") if self._byte_level else token.replace(SPACE, " ")
 
     def raw(self, ids: Iterable[int]) -> list[bytes]:
-        """Return the bytes that each id adds to the text: none for a special token, a space before whole words."""
-        return [self._raw(self.token(number)) for number in ids]
+        """Return the bytes that each id adds to the text: none for a special token, a space before whole words.
+
+        An id without a token adds nothing.
+        """
+        return [self._raw(self._tokens[number]) if number in self._tokens else b"" for number in ids]
 
     def _raw(self, token: str) -> bytes:
         if token in self.specials:
@@ -176,30 +230,11 @@ class Tokenizer:
             return token_bytes(token)
         if self.kind == "wordpiece" and token.startswith("##"):
             return token[2:].encode()
-        if self.kind == "unigram":
+        if self._byte_fallback and (byte := BYTE_PIECE.fullmatch(token)):
+            return bytes.fromhex(byte[1])
+        if self.kind in ("bpe", "unigram"):
             return token.replace(SPACE, " ").encode()
         return (b" " if self.kind in ("wordpiece", "words") else b"") + token.encode()
-
-
-def _kind(inner: library.Tokenizer) -> str:
-    name = type(inner.model).__name__
-    if name == "WordLevel" and inner.normalizer is None and CHARACTER in str(inner.pre_tokenizer):
-        return "characters" if inner.model.unk_token == UNKNOWN else MODEL_KINDS[name]
-    return MODEL_KINDS[name]
-
-
-def _is_splittable(inner: library.Tokenizer) -> bool:
-    """Whether a newline between two words always ends a token, so that a long text can be split over threads.
-
-    This is not the case if a space is added before each text, or if a text is treated as one word.
-    """
-    rule = inner.pre_tokenizer
-    return (
-        inner.normalizer is None
-        and isinstance(rule, pre_tokenizers.ByteLevel)
-        and bool(rule.use_regex)
-        and not rule.add_prefix_space
-    )
 
 
 class StreamDecoder:
@@ -214,7 +249,9 @@ class StreamDecoder:
     def feed(self, number: int) -> str:
         """Return the text that this id completes: possibly none, possibly more than one character."""
         tokenizer = self._tokenizer
-        token = tokenizer.token(number)
+        token = tokenizer._tokens.get(number)
+        if token is None:  # a row of the network that the tokenizer has no token for
+            return ""
         if tokenizer.kind == "characters":
             if token == UNKNOWN and self._is_special(number):
                 return "\ufffd"
@@ -224,6 +261,8 @@ class StreamDecoder:
         if tokenizer._byte_level:
             return self._decoder.decode(token_bytes(token))
         self._ids.append(number)
+        if tokenizer._byte_fallback and BYTE_PIECE.fullmatch(token):  # bytes are decoded together
+            return ""
         return self._decode_window(lambda text: not text.endswith("\ufffd"))
 
     def finish(self) -> str:

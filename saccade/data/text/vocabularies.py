@@ -1,16 +1,22 @@
 """Vocabularies: the tokenizer of a pretrained model, from tokenizer.json or from the older vocab.txt and merges.txt."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import tokenizers as library
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
+from saccade.data.text.auto_tokenizer import (
+    CLASSES,
+    TOKENIZER,
+    TokenizerClass,
+    build_tokenizer,
+    read_auto_tokenizer,
+)
 from saccade.data.text.tokenizer_checks import (
     LLAMA3,
-    MAX_LITERAL,
+    MAX_TOKEN,
     MAX_VOCABULARY,
     QWEN2,
     call_library,
@@ -19,14 +25,16 @@ from saccade.data.text.tokenizer_checks import (
     read_text,
     refusal,
 )
-from saccade.data.text.tokenizers import BERT, END, Tokenizer
+from saccade.data.text.tokenizer_settings import BACKEND, ROLES, TokenizerSettings, read_settings
+from saccade.data.text.tokenizers import Tokenizer
 from saccade.errors import ModelFileError
 
-TOKENIZER, CONFIG = "tokenizer.json", "tokenizer_config.json"
 VOCAB_TXT, VOCAB_JSON, MERGES = "vocab.txt", "vocab.json", "merges.txt"
-MAX_TOKEN = 1024  # characters
-ROBERTA = ("<s>", "</s>", "<mask>", "<pad>", "<unk>")
-SPECIAL_ROLES = ("unk_token", "bos_token", "eos_token", "sep_token", "pad_token", "cls_token", "mask_token")
+UNSUPPORTED = ("tokenizer.model", "spiece.model", "sentencepiece.bpe.model", "tekken.json")
+ADDED = "added_tokens.json"
+BYTE_LEVEL_CLASSES = ("GPT2Tokenizer", "Qwen2Tokenizer", "RobertaTokenizer")
+# Special tokens that a class cannot do without: unknown words, and what is put around each text.
+NEEDED = {"WordPiece": ("unk_token", "sep_token", "cls_token"), "BPE": ("sep_token", "cls_token")}
 
 
 def _pattern(pattern: str) -> Any:
@@ -48,42 +56,47 @@ PRE_TOKENIZERS: dict[str, Callable[[bool], Any]] = {
 }
 
 
-@dataclass(frozen=True)
-class TokenizerConfig:
-    """The settings that are used of a tokenizer_config.json, and the tokens of an added_tokens.json."""
-
-    path: Path
-    values: dict[str, Any]
-    added: dict[str, int]
-
-    def flag(self, name: str) -> bool | None:
-        """Return a setting that is true, false or missing."""
-        value = self.values.get(name)
-        if value is not None and not isinstance(value, bool):
-            raise refusal(self.path, f"{name} must be true or false, but is {str(value)[:80]!r}")
-        return value
-
-    def special(self, name: str) -> str | None:
-        """Return the special token with this role, a string or an object with its content."""
-        value = self.values.get(name)
-        text = value.get("content") if isinstance(value, dict) else value
-        if text is not None and (not isinstance(text, str) or not 0 < len(text) <= MAX_LITERAL):
-            raise refusal(self.path, f"{name} must be a short text, but is {str(text)[:80]!r}")
-        return text
-
-
-def read_tokenizer(folder: Path) -> Tokenizer:
-    """Read the tokenizer of a folder in the Hugging Face layout; it is validated before the library parses it."""
+def read_tokenizer(folder: Path, config: Mapping[str, Any]) -> Tokenizer:
+    """Read the tokenizer of a folder whose config.json is `config`; it is validated before the library parses it."""
     if (folder / TOKENIZER).exists():
-        return Tokenizer.load(folder / TOKENIZER)
+        return read_auto_tokenizer(folder, config)
     if (folder / VOCAB_TXT).exists():
-        return _word_pieces(folder / VOCAB_TXT, _config(folder))
+        return _old_tokenizer(folder / VOCAB_TXT, _word_pieces, config, ("BertTokenizer",))
     if (folder / VOCAB_JSON).exists() and (folder / MERGES).exists():
-        return _byte_level(folder, _config(folder))
+        return _old_tokenizer(folder / VOCAB_JSON, _byte_pairs, config, BYTE_LEVEL_CLASSES)
+    other = next((name for name in UNSUPPORTED if (folder / name).exists()), None)
+    step = f"{other} is not supported: convert it to {TOKENIZER}" if other else "download the complete model"
     raise ModelFileError(
-        f"{folder} must hold {TOKENIZER}, {VOCAB_TXT}, or {VOCAB_JSON} with {MERGES}, but does not; "
-        "download the model again"
+        f"{folder} must hold {TOKENIZER}, {VOCAB_TXT}, or {VOCAB_JSON} with {MERGES}, but does not; {step}"
     )
+
+
+def _old_tokenizer(
+    path: Path, read: Callable[[Path], dict[str, Any]], config: Mapping[str, Any], classes: Sequence[str]
+) -> Tokenizer:
+    """Read a vocabulary without rules, to which a class of transformers adds its own."""
+    settings = read_settings(path.parent)
+    name = settings.tokenizer_class(config, "")
+    if name not in classes:
+        shown = config.get("model_type") if name == BACKEND else name
+        rule = f"without {TOKENIZER} the tokenizer must be a {' or '.join(classes)}, but is {shown!r:.80}"
+        raise refusal(path.parent, rule)
+    rules, model = CLASSES[name], read(path)
+    _check_ids(path, settings, model["vocab"])
+    named = [token for role in ROLES if (token := settings.special(role)) is not None]
+    needed = [settings.special(role) or rules.defaults[role] for role in NEEDED[rules.model] if role in rules.defaults]
+    absent = next((token for token in (*needed, *named) if token not in {**model["vocab"], **settings.added}), None)
+    if absent is not None:
+        raise refusal(path, f"the special token must be in the vocabulary, but {absent!r} is not")
+    template = surround(*(_added_at_ends(settings, rules, role) for role in ("bos", "eos")))
+    ids = {**model["vocab"], **settings.added}
+    return call_library(path, lambda: build_tokenizer(path, rules, {"model": model}, settings, template(ids)))
+
+
+def _added_at_ends(settings: TokenizerSettings, rules: TokenizerClass, role: str) -> str | None:
+    """Return the token that is put before (bos) or after (eos) each text, if there is one."""
+    token = settings.special(f"{role}_token") or rules.defaults.get(f"{role}_token")
+    return token if settings.flag(f"add_{role}_token") else None
 
 
 def byte_level_bpe(
@@ -94,11 +107,12 @@ def byte_level_bpe(
     *,
     added: Sequence[str] = (),
     pre_tokenizer: str = "gpt-2",
+    template: Callable[[dict[str, int]], Any] | None = None,
     add_prefix_space: bool = False,
 ) -> Tokenizer:
     """Build a byte-level tokenizer from a vocabulary and merges; `pre_tokenizer` names how words are split.
 
-    `added`: tokens that are never split, anywhere in a text.
+    `added`: tokens that are never split, anywhere in a text; `template`: ids -> the post-processor.
     """
 
     def build() -> Tokenizer:
@@ -109,31 +123,27 @@ def byte_level_bpe(
             inner.normalizer = normalizers.NFC()
         inner.pre_tokenizer = PRE_TOKENIZERS[pre_tokenizer](add_prefix_space)
         inner.decoder = decoders.ByteLevel()
-        if {"<s>", "</s>", "<mask>"} <= set(specials):
-            last, first = (("</s>", vocabulary["</s>"]), ("<s>", vocabulary["<s>"]))
-            inner.post_processor = processors.RobertaProcessing(last, first, True, add_prefix_space)
-        inner.add_special_tokens([_token(name) for name in specials])
+        if template is not None:
+            inner.post_processor = template(vocabulary)
+        inner.add_special_tokens([library.AddedToken(name, special=True) for name in specials])
         inner.add_tokens([library.AddedToken(name, normalized=False) for name in added])
         return Tokenizer(inner, path)
 
     return call_library(path, build)
 
 
-def _token(name: str) -> Any:
-    """Return a special token; RoBERTa's mask includes the space before it."""
-    return library.AddedToken(name, special=True, normalized=False, lstrip=name == "<mask>")
+def surround(first: str | None, last: str | None = None) -> Callable[[dict[str, int]], Any]:
+    """Return the template that puts tokens before and after a text."""
+
+    def template(ids: dict[str, int]) -> Any:
+        names = [name for name in (first, "$A", last) if name is not None]
+        special = [(name, ids[name]) for name in {first, last} if name is not None]
+        return processors.TemplateProcessing(single=names, special_tokens=special)
+
+    return template
 
 
-def _config(folder: Path) -> TokenizerConfig:
-    path, added = folder / CONFIG, folder / "added_tokens.json"
-    values = parse_json(path, read_text(path)) if path.exists() else {}
-    ids = parse_json(added, read_text(added)) if added.exists() else {}
-    if ids:
-        check_vocabulary(added, ids)
-    return TokenizerConfig(path, values, ids)
-
-
-def _word_pieces(path: Path, config: TokenizerConfig) -> Tokenizer:
+def _word_pieces(path: Path) -> dict[str, Any]:
     """Read BERT's word pieces: one token per line, numbered from 0."""
     vocabulary: dict[str, int] = {}
     for number, token in enumerate(_lines(path)):
@@ -145,43 +155,17 @@ def _word_pieces(path: Path, config: TokenizerConfig) -> Tokenizer:
         vocabulary[token] = number
     if not vocabulary:
         raise refusal(path, "must have one token per line, but is empty")
-    unknown = config.special("unk_token") or "[UNK]"
-    separator, first = config.special("sep_token") or "[SEP]", config.special("cls_token") or "[CLS]"
-    vocabulary |= _extra(vocabulary, config)
-    specials = _specials(path, config, vocabulary, BERT, (unknown, separator, first))
-
-    normalizer = normalizers.BertNormalizer(
-        handle_chinese_chars=config.flag("tokenize_chinese_chars") is not False,
-        strip_accents=config.flag("strip_accents"),
-        lowercase=config.flag("do_lower_case") is not False,
-    )
-
-    def build() -> Tokenizer:
-        inner = library.Tokenizer(models.WordPiece(vocabulary, unk_token=unknown))
-        inner.normalizer = normalizer
-        inner.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-        inner.decoder = decoders.WordPiece()
-        inner.post_processor = processors.BertProcessing((separator, vocabulary[separator]), (first, vocabulary[first]))
-        inner.add_special_tokens(specials)
-        return Tokenizer(inner, path)
-
-    return call_library(path, build)
+    return {"type": "WordPiece", "vocab": vocabulary}
 
 
-def _byte_level(folder: Path, config: TokenizerConfig) -> Tokenizer:
-    """Read the byte pairs of GPT-2, or of RoBERTa where its special tokens are in the vocabulary."""
-    path = folder / VOCAB_JSON
+def _byte_pairs(path: Path) -> dict[str, Any]:
+    """Read the byte pairs of GPT-2, Qwen 2 or RoBERTa."""
     vocabulary = parse_json(path, read_text(path))
     check_vocabulary(path, vocabulary)
     long = next((token for token in vocabulary if len(token) > MAX_TOKEN), None)
     if long is not None:
         raise refusal(path, f"a token must have at most {MAX_TOKEN:,} characters, but one has {len(long):,}")
-    merges = _merges(folder / MERGES, vocabulary)
-    roberta = all(name in vocabulary for name in ROBERTA[:3])
-    vocabulary |= _extra(vocabulary, config)
-    usual = ROBERTA if roberta else (END,)
-    specials = _specials(path, config, vocabulary, usual, ())
-    return byte_level_bpe(path, vocabulary, merges, specials, add_prefix_space=bool(config.flag("add_prefix_space")))
+    return {"type": "BPE", "vocab": vocabulary, "merges": _merges(path.with_name(MERGES), vocabulary)}
 
 
 def _merges(path: Path, vocabulary: dict[str, int]) -> list[tuple[str, str]]:
@@ -218,24 +202,10 @@ def _lines(path: Path) -> list[str]:
     return [] if lines == [""] else [line.removesuffix("\r") for line in lines]
 
 
-def _extra(vocabulary: dict[str, int], config: TokenizerConfig) -> dict[str, int]:
-    """Return tokens that were added later, whose ids must follow those of the vocabulary."""
-    added = {token: number for token, number in config.added.items() if token not in vocabulary}
-    expected = list(range(max(vocabulary.values()) + 1, max(vocabulary.values()) + 1 + len(added)))
-    clash = next((token for token, number in config.added.items() if vocabulary.get(token, number) != number), None)
-    if clash is not None or sorted(added.values()) != expected:
-        path = config.path.with_name("added_tokens.json")
-        raise refusal(path, f"ids of added tokens must follow from {expected[0] if expected else 0:,}, but do not")
-    return dict(sorted(added.items(), key=lambda item: item[1]))
-
-
-def _specials(
-    path: Path, config: TokenizerConfig, vocabulary: dict[str, int], usual: Sequence[str], needed: Sequence[str]
-) -> list[str]:
-    """Return the special tokens: the usual ones that are in the vocabulary, and all that the folder names."""
-    named = [name for role in SPECIAL_ROLES if (name := config.special(role)) is not None]
-    absent = next((name for name in (*needed, *named) if name not in vocabulary), None)
-    if absent is not None:
-        raise refusal(path, f"the special token must be in the vocabulary, but {absent!r} is not")
-    specials = {name for name in (*usual, *named, *config.added) if name in vocabulary}
-    return sorted(specials, key=vocabulary.__getitem__)
+def _check_ids(path: Path, settings: TokenizerSettings, vocabulary: dict[str, int]) -> None:
+    """Check that the ids of tokens that were added later follow those of the vocabulary."""
+    added = sorted(number for token, number in settings.added.items() if token not in vocabulary)
+    first = max(vocabulary.values()) + 1
+    clash = any(vocabulary.get(token, number) != number for token, number in settings.added.items())
+    if clash or added != list(range(first, first + len(added))):
+        raise refusal(path.with_name(ADDED), f"ids of added tokens must follow from {first:,}, but do not")

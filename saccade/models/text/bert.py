@@ -87,7 +87,9 @@ class Bert(nn.Module):
         if self.position is not None:
             x = x + self.position(0, ids.shape[1], ids.device)
         if self.segment is not None:
-            x = x + (self.segment.weight[0] if segments is None else self.segment(segments))
+            # With one token type, as in RoBERTa, the two texts of a pair share it.
+            single = segments is None or self.config.segments == 1
+            x = x + (self.segment.weight[0] if single else self.segment(segments))
         x = dropout(patch_embeddings(self.norm(x)), self.config.embedding_dropout, self.training)
         out: Tensor = self.encoder(x, mask=None if keep is None else Padding(keep), states=states)
         return out

@@ -14,9 +14,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from saccade.models.text.bert import Bert, BertConfig, EncoderInputs, pool
+from saccade.models.text.pooling import SentencePooling
 from saccade.nn.kernels import dropout
 
-Pooling = Literal["mean", "first"]
+Pooling = Literal["mean", "first", "tanh", "relu"]
 MASKED_LOGIT = -1e4  # of a position that cannot be in the answer
 
 
@@ -36,7 +37,30 @@ class BertWithHead(nn.Module):
         return out
 
 
-class BertForClassification(BertWithHead):
+class BertWithPooling(BertWithHead):
+    """A head over one vector for each row.
+
+    pooling: the mean of the tokens, the first token, or the first token through a dense layer with tanh (as published
+    for BERT and RoBERTa) or ReLU (DistilBERT).
+    """
+
+    def __init__(self, config: BertConfig, vocabulary: int, outputs: int, pooling: Pooling) -> None:
+        super().__init__(config, vocabulary, outputs)
+        self.pooling = pooling
+        self.dense = nn.Linear(config.dim, config.dim) if pooling in ("tanh", "relu") else None
+        if self.dense is not None:
+            nn.init.normal_(self.dense.weight, std=0.02)
+            nn.init.zeros_(self.dense.bias)
+
+    def pooled_logits(self, features: Tensor, keep: Tensor | None) -> Tensor:
+        """Return the outputs (B, C) for the vectors (B, T, D) of tokens and their padding mask (B, T)."""
+        if self.dense is None:
+            return self.logits(pool(features, keep, "mean" if self.pooling == "mean" else "first"))
+        activation = torch.tanh if self.pooling == "tanh" else F.relu
+        return self.logits(activation(self.dense(features[:, 0])))
+
+
+class BertForClassification(BertWithPooling):
     """One label for each row, or with `multi_label` any number of them."""
 
     def __init__(
@@ -49,12 +73,12 @@ class BertForClassification(BertWithHead):
         multi_label: bool = False,
         class_weights: Sequence[float] = (),
     ) -> None:
-        super().__init__(config, vocabulary, outputs)
-        self.pooling, self.multi_label, self.class_weights = pooling, multi_label, tuple(class_weights)
+        super().__init__(config, vocabulary, outputs, pooling)
+        self.multi_label, self.class_weights = multi_label, tuple(class_weights)
 
     def forward(self, inputs: EncoderInputs, targets: Tensor | None = None) -> Tensor:
         """Return logits (B, C), or the loss for classes (B,) or, with several labels, 0 and 1 (B, C)."""
-        logits = self.logits(pool(self.bert(*inputs), inputs.keep, self.pooling))
+        logits = self.pooled_logits(self.bert(*inputs), inputs.keep)
         return logits if targets is None else self.loss(logits, targets)
 
     def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
@@ -66,16 +90,15 @@ class BertForClassification(BertWithHead):
         return loss / len(targets)  # by rows, not by their weights, so that micro-batches add up to the batch
 
 
-class BertForRegression(BertWithHead):
+class BertForRegression(BertWithPooling):
     """One standardized number for each row."""
 
     def __init__(self, config: BertConfig, vocabulary: int, *, pooling: Pooling = "mean") -> None:
-        super().__init__(config, vocabulary, 1)
-        self.pooling = pooling
+        super().__init__(config, vocabulary, 1, pooling)
 
     def forward(self, inputs: EncoderInputs, targets: Tensor | None = None) -> Tensor:
         """Return the predicted numbers (B,), or their mean squared error."""
-        numbers = self.logits(pool(self.bert(*inputs), inputs.keep, self.pooling))[:, 0]
+        numbers = self.pooled_logits(self.bert(*inputs), inputs.keep)[:, 0]
         return numbers if targets is None else F.mse_loss(numbers, targets)
 
 
@@ -128,7 +151,7 @@ class SentenceEncoder(nn.Module):
         config: BertConfig,
         vocabulary: int,
         *,
-        pooling: Pooling = "mean",
+        pooling: SentencePooling = SentencePooling(),
         loss: SimilarityLoss = SimilarityLoss(),
     ) -> None:
         super().__init__()
@@ -136,7 +159,7 @@ class SentenceEncoder(nn.Module):
         self.pooling, self.loss = pooling, loss
 
     @classmethod
-    def from_bert(cls, bert: Bert, pooling: Pooling = "mean") -> SentenceEncoder:
+    def from_bert(cls, bert: Bert, pooling: SentencePooling) -> SentenceEncoder:
         """Return a sentence encoder that shares the weights of an encoder, without its pooler."""
         with torch.device("meta"):
             encoder = cls(bert.config, bert.embedding.num_embeddings, pooling=pooling)
@@ -166,4 +189,4 @@ class SentenceEncoder(nn.Module):
         return loss
 
     def _vectors(self, inputs: EncoderInputs) -> Tensor:
-        return pool(self.bert(*inputs), inputs.keep, self.pooling)
+        return self.pooling(self.bert(*inputs), inputs.keep)

@@ -162,5 +162,4 @@ FAMILY = Family(
         ("cls.predictions.decoder.weight", "bert.embeddings.word_embeddings.weight"),
         ("cls.predictions.decoder.bias", "cls.predictions.bias"),
     ),
-    task_heads=("head.",),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from torch import nn
@@ -11,6 +12,7 @@ from saccade.models.text.bert import BertConfig
 from saccade.pretrained.families import bert
 from saccade.pretrained.families.family import Names, read_activation, write_activation
 from saccade.pretrained.families.mapping import WeightMapping, weight_and_bias
+from saccade.pretrained.processors import write_text_processor
 
 
 @dataclass(frozen=True)
@@ -94,5 +96,6 @@ FAMILY = replace(
     head=bert.mlm_head("vocab_transform", "vocab_layer_norm", "vocab_projector.bias"),
     prefix="distilbert.",
     architecture=architecture,
+    write_processor=partial(write_text_processor, token_types=False),
     copies=(("vocab_projector.weight", "distilbert.embeddings.word_embeddings.weight"),),
 )

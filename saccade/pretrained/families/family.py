@@ -66,8 +66,6 @@ class Family:
     """where embeddings are tied: tensors with the one that each must equal if both are stored"""
     ignored: tuple[str, ...] = ()
     """suffixes of tensors that hold nothing learned, or a copy of another tensor"""
-    task_heads: tuple[str, ...] = ()
-    """prefixes of our parameters without a counterpart in transformers' classes, which export leaves out"""
 
     def mappings(self, config: Any, *, bare: bool = False) -> list[WeightMapping]:
         """Return all weights with their full names; `bare`: without a prefix, as in a network without a head."""

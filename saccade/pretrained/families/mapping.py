@@ -36,6 +36,8 @@ class WeightMapping:
     """the checkpoint stores a vector as a matrix with one row"""
     skip_rows: int = 0
     """leading rows of the checkpoint's tensor that are never used"""
+    only_rows: int = 0
+    """leading rows of the checkpoint's tensor that are used alone; 0: all"""
 
     def load(self, get: GetTensor) -> Tensor:
         """Compose our parameter from the tensors of the checkpoint."""
@@ -52,6 +54,7 @@ class WeightMapping:
             joined = joined.squeeze(0)
         if self.offset:
             joined = joined + self.offset
+        joined = joined[: self.only_rows] if self.only_rows else joined
         return joined[self.skip_rows :] if self.skip_rows else joined
 
     def store(self, parameter: Tensor) -> dict[str, Tensor]:

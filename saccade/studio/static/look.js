@@ -88,7 +88,8 @@ const showPrediction = () => {
   const { text } = prediction.output;
   at("output").textContent = prediction.continues ? Object.values(prediction.inputs)[0] + text : text || "(no answer)";
   at("scores").replaceChildren(...Object.entries(prediction.scores).slice(0, 12).map(([name, value]) =>
-    make("div", {}, make("dt", {}, name), make("dd", {}, digits(value, 4)))));
+    make("div", {}, make("dt", {}, name), make("dd", {}, digits(value, 4)))),
+    ...(prediction.notes ?? []).map((note) => make("div", {}, make("dt", {}, "note"), make("dd", { dir: "auto" }, note))));
   if (!prediction.maps.length) {
     at("view").replaceChildren(make("p", { className: "soft" }, "This model has no attention to show."));
     at("heads").replaceChildren();

@@ -29,6 +29,7 @@ const card = (prediction, milliseconds) => {
   const parts = [
     make("h2", {}, prediction.model),
     make("p", { className: "output", dir: "auto" }, ...shown),
+    ...(prediction.notes ?? []).map((note) => make("p", { className: "soft", dir: "auto" }, note)),
     ...(prediction.output.png ? [make("img", { className: "preview", alt: text, src: `data:image/png;base64,${prediction.output.png}` })] : []),
     make("div", { className: "strip" }, ...Object.entries(prediction.scores).slice(0, 20).map(([name, value]) => bar(name, value))),
     ...prediction.alternatives.map((alternative) => make("p", { dir: "auto" }, make("small", {}, `${digits(Object.values(alternative.scores).at(-1), 3)}  `), alternative.output)),

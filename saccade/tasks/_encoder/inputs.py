@@ -5,7 +5,7 @@ Shapes: B rows, T tokens, N examples.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple, Self, TypeVar, overload
 
@@ -16,9 +16,12 @@ from torch import Tensor
 
 from saccade.data.text.templates import InputTemplate, pad_rows
 from saccade.data.token_rows import TokenRows
+from saccade.errors import ModelFileError
 from saccade.models.text.bert import EncoderInputs
 
 Value = TypeVar("Value")
+
+NAMED_CHARACTERS = 40  # of a text that is named in a note
 
 
 class EncodedText(NamedTuple):
@@ -27,6 +30,13 @@ class EncodedText(NamedTuple):
     ids: list[int]
     second: int
     """position at which the second text starts; the length if there is none"""
+    note: str = ""
+    """what was truncated; empty: nothing"""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The note, if there is one."""
+        return (self.note,) if self.note else ()
 
 
 class EncodedTexts(Sequence[EncodedText]):
@@ -51,10 +61,50 @@ class EncodedTexts(Sequence[EncodedText]):
     @property
     def lengths(self) -> NDArray[np.int64]:
         """Number of tokens of each text, special tokens included: (N,)."""
-        special, tokens = 2, self._first.lengths
-        if self._second is not None:
-            special, tokens = 2 + len(self._template.separators), tokens + self._second.lengths
-        return np.minimum(tokens + special, self._template.max_length)
+        return np.minimum(self._complete_lengths, self._template.max_length)
+
+    @property
+    def truncated(self) -> int:
+        """Number of rows that are truncated."""
+        return int((self._complete_lengths > self._template.max_length).sum())
+
+    @property
+    def _complete_lengths(self) -> NDArray[np.int64]:
+        if self._second is None:
+            return self._first.lengths + self._template.special_count(1)
+        return self._first.lengths + self._second.lengths + self._template.special_count(2)
+
+
+def encode_texts(template: InputTemplate, texts: Mapping[str, str], ids: Sequence[Sequence[int]]) -> EncodedText:
+    """Encode one text or two, by the names of their inputs, from their token ids; a note says what is truncated."""
+    counts = [len(row) for row in ids]
+    return EncodedText(*template.build(*ids), truncation_note(template, texts, counts, template.truncate(*counts)))
+
+
+def truncation_note(
+    template: InputTemplate, texts: Mapping[str, str], counts: Sequence[int], kept: Sequence[int]
+) -> str:
+    """Return a note on the texts of which fewer tokens are kept than they have; empty: all of them are complete."""
+    named = zip(texts.items(), counts, kept, strict=True)
+    cut = [f"{name} {shorten(text)!r}" for (name, text), count, length in named if length < count]
+    special = template.special_count(len(counts))
+    return f"cut to {sum(kept) + special} of {sum(counts) + special} tokens: {', '.join(cut)}" if cut else ""
+
+
+def shorten(text: str) -> str:
+    """Return the beginning of a text on one line, to name it."""
+    start = " ".join(text[: 4 * NAMED_CHARACTERS].split())
+    return start if len(start) <= NAMED_CHARACTERS else start[:NAMED_CHARACTERS] + "…"
+
+
+def check_outputs(outputs: Tensor) -> Tensor:
+    """Return outputs of a network; those that are not finite are refused, since any answer from them would be wrong."""
+    if not bool(outputs.isfinite().all()):
+        raise ModelFileError(
+            "the outputs of the network must be finite, but are not; its weights are too large or damaged: "
+            "train it again with a lower train.optim.lr, or choose another model"
+        )
+    return outputs
 
 
 @dataclass(frozen=True)

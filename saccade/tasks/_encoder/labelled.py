@@ -28,11 +28,25 @@ from saccade.data.text.tokenizers import Tokenizer
 from saccade.data.tokenization import tokenize
 from saccade.errors import DataError
 from saccade.models.text.bert import BertConfig, EncoderInputs
-from saccade.tasks._encoder.inputs import EncodedText, EncodedTexts, EncoderBatch, Lengths, count_tokens, pad_texts
+from saccade.tasks._encoder.inputs import (
+    EncodedText,
+    EncodedTexts,
+    EncoderBatch,
+    Lengths,
+    count_tokens,
+    encode_texts,
+    pad_texts,
+)
 from saccade.tasks._encoder.task import EncoderConfig, EncoderTask
 
 LABELS = "labels.json"
 QUICK_ROWS = 1000  # of a quick evaluation
+# By whether rows have two texts; None: a pretrained network, which does not say.
+INPUTS: Mapping[bool | None, tuple[Text, ...]] = {
+    False: (Text("text"),),
+    True: (Text("first"), Text("second")),
+    None: (Text("text"), Text("second", optional=True, help="the second text, for a model of pairs")),
+}
 
 
 @dataclass(frozen=True)
@@ -56,8 +70,9 @@ class LabelledConfig(EncoderConfig):
     """Settings of a task with labelled rows."""
 
     data: LabelledSettings = field(default_factory=LabelledSettings)
-    pool: Literal["mean", "first"] = "mean"
-    """pooling of token vectors: the mean over the tokens, or the first token"""
+    pool: Literal["mean", "first", "tanh", "relu"] = "mean"
+    """pooling of token vectors: the mean, the first token, or the first token through a dense layer with tanh (as
+    published for BERT and RoBERTa, whose classes in transformers need it) or with relu (DistilBERT)"""
 
 
 @dataclass(frozen=True)
@@ -79,7 +94,7 @@ class LabelledTask(EncoderTask):
     def __init__(self, config: Any, tokenizer: Tokenizer, shape: BertConfig, label_info: Mapping[str, Any]) -> None:
         super().__init__(config, tokenizer, shape)
         self.label_info = label_info
-        self.inputs = (Text("first"), Text("second")) if label_info["pairs"] else (Text("text"),)
+        self.inputs = INPUTS[label_info["pairs"]]
         self.splits: dict[Split, Labelled] = {}
 
     # Data
@@ -146,12 +161,16 @@ class LabelledTask(EncoderTask):
         else:
             train, valid = rows.split(SplitSettings(fraction=settings.valid_fraction))
         self._set_splits({Split.TRAIN: train, Split.VALID: valid}, data)
-        return [f"rows: {len(train):,} for training, {len(valid):,} for validation"]
+        notes = [f"rows: {len(train):,} for training, {len(valid):,} for validation"]
+        truncated = sum(side.truncated for side in self.encoded(Split.TRAIN))
+        if truncated:
+            notes.append(f"{truncated:,} texts have more than {self.template.max_length} tokens and are truncated")
+        return notes
 
     def _set_splits(self, splits: dict[Split, Labelled], data: Path) -> None:
         """Store the splits, after checking that they can be evaluated."""
         for rows in splits.values():
-            if (len(rows.seconds) > 0) != self.label_info["pairs"]:
+            if self.label_info["pairs"] is not None and (len(rows.seconds) > 0) != self.label_info["pairs"]:
                 names = ("one text", "two texts")
                 actual, expected = names[len(rows.seconds) > 0], names[self.label_info["pairs"]]
                 message = f"{rows.origins.file(0)}: {actual} in a row, expected {expected} as in the training rows"
@@ -184,9 +203,14 @@ class LabelledTask(EncoderTask):
         return (EncodedTexts(self.template, first, second),)
 
     def encode_inputs(self, inputs: Sequence[Mapping[str, Any]]) -> list[EncodedText]:
-        """Encode validated examples, each as one sequence."""
-        columns = (self.tokenizer.encode_batch([row[field.name] for row in inputs]) for field in self.inputs)
-        return [EncodedText(*self.template.build(*ids)) for ids in zip(*columns, strict=True)]
+        """Encode validated examples, each as one sequence; an optional text may be missing."""
+        fields = self.inputs
+        rows = [
+            {field.name: row[field.name] for field in fields if row.get(field.name) or not field.optional}
+            for row in inputs
+        ]
+        ids = iter(self.tokenizer.encode_batch([text for row in rows for text in row.values()]))
+        return [encode_texts(self.template, row, [next(ids) for _ in row]) for row in rows]
 
     def source(self, split: Split, seed: int) -> BucketedBatches:
         rows, encoded = self.splits[split], self.encoded(split)

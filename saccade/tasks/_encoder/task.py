@@ -28,12 +28,14 @@ from saccade.data.batching import length_groups
 from saccade.data.text.axes import token_axis
 from saccade.data.text.templates import InputTemplate
 from saccade.data.text.tokenizers import Tokenizer, train_tokenizer
-from saccade.errors import UsageError
+from saccade.errors import ModelFileError, UsageError
 from saccade.models.text.bert import Bert, BertConfig, BertForPreTraining, EncoderInputs
 from saccade.nn.probe import RecordedRow, watch
 from saccade.pretrained.adapters import add_lora, merge_lora
+from saccade.pretrained.families import FAMILIES
+from saccade.pretrained.families.heads import Head
 from saccade.pretrained.processors import TextProcessor
-from saccade.tasks._encoder.inputs import EncodedText, pad_texts, to_device
+from saccade.tasks._encoder.inputs import EncodedText, check_outputs, encode_texts, pad_texts, to_device
 from saccade.tasks._encoder.layers import combine
 from saccade.tasks._encoder.parallel import parallel_map
 from saccade.tasks._pretrained import cannot_run
@@ -43,6 +45,8 @@ BATCH_POSITIONS = {"cpu": 1 << 10}  # and positions, padding included: fits into
 MANY_POSITIONS = 1 << 15  # on any other device
 PREDICT_ROWS = 512  # examples of `predict` that are sorted by length together
 TOKENIZER, ENCODER, WEIGHTS = "tokenizer.json", "encoder.json", "base.safetensors"
+MIN_LENGTH = 8  # tokens
+POOLER = {f"dense.{part}": f"bert.pooler.{part}" for part in ("weight", "bias")}  # a head starts from a pooler
 
 Result = TypeVar("Result")
 
@@ -71,7 +75,7 @@ class EncoderConfig:
     """micro-batches per step, to save memory (gradient accumulation); the result is the same"""
 
     def __post_init__(self) -> None:
-        least = {"rank": 1, "max_length": 8, "batch_tokens": 1, "micro_batches": 1, "vocabulary_size": 1}
+        least = {"rank": 1, "max_length": MIN_LENGTH, "batch_tokens": 1, "micro_batches": 1, "vocabulary_size": 1}
         for name, minimum in least.items():
             if getattr(self, name) < minimum:
                 raise ValueError(f"{name} must be at least {minimum}, but is {getattr(self, name)}")
@@ -85,7 +89,7 @@ class EncoderTask(Task):
     model: Any
     config: Any
     family: Any = None
-    """family of the pretrained network that the task was opened from"""
+    """family of the pretrained network that the task was opened or trained from"""
 
     def __init__(self, config: Any, tokenizer: Tokenizer, shape: BertConfig) -> None:
         self.config, self.tokenizer, self.shape = config, tokenizer, shape
@@ -116,8 +120,8 @@ class EncoderTask(Task):
         }
         return ["train.epochs=3", *(f"train.optim.{name}={value}" for name, value in overrides.items())]
 
-    @staticmethod
-    def write_encoder(config: Any, texts: Iterable[str], assets: Path, base: Pretrained | None) -> list[str]:
+    @classmethod
+    def write_encoder(cls, config: Any, texts: Iterable[str], assets: Path, base: Pretrained | None) -> list[str]:
         """Write tokenizer and shape of the encoder to the assets, and the weights of a pretrained one."""
         if base is None:
             tokenizer = train_tokenizer("wordpiece", texts, config.vocabulary_size, lowercase=config.lowercase)
@@ -129,8 +133,12 @@ class EncoderTask(Task):
         if not isinstance(bert, Bert):
             raise UsageError(f"base must be an encoder such as BERT, but {config.base} is a {kind}")
         base.processor.tokenizer.save(assets / TOKENIZER)
-        write_json(assets / ENCODER, {"config": to_json(base.config)})
-        save_file(_trimmed_weights(base.network, base.processor.tokenizer.size), assets / WEIGHTS)
+        family = None if base.family is None else base.family.name
+        write_json(assets / ENCODER, {"config": to_json(base.config), "family": family})
+        weights = _trimmed_weights(base.network, base.processor.tokenizer.size)
+        if base.task != cls.task_name():  # the outputs of another task
+            weights = {name: value for name, value in weights.items() if not name.startswith("head.")}
+        save_file(weights, assets / WEIGHTS)
         count = sum(value.numel() for value in bert.parameters())
         return [f"base: {config.base}, {kind}, {count / 1e6:.1f} M parameters"]
 
@@ -143,6 +151,7 @@ class EncoderTask(Task):
     @classmethod
     def open(cls, config: Any, assets: Path) -> Self:
         task = cls(config, *cls.read_encoder(assets), *cls.read_labels(assets))
+        task.family = FAMILIES.get(read_json(assets / ENCODER).get("family") or "")
         task.load_base(assets)
         return task
 
@@ -159,8 +168,9 @@ class EncoderTask(Task):
             weights = load_file(assets / WEIGHTS)
             with torch.no_grad():
                 for name, value in self.model.named_parameters():
-                    if name in weights:
-                        value.copy_(weights[name])
+                    saved = weights.get(name, weights.get(POOLER.get(name, "")))
+                    if saved is not None and (saved.shape == value.shape or not name.startswith("head.")):
+                        value.copy_(saved)
         if self.config.tune == "lora":
             add_lora(self.model.bert, self.config.rank)
         elif self.config.tune == "head":
@@ -170,9 +180,18 @@ class EncoderTask(Task):
 
     def encode(self, first: str, second: str | None = None, *, parse_special: bool = False) -> EncodedText:
         """Encode one text or a pair; `parse_special`: [MASK] in a text is the special token."""
-        ids = self.tokenizer.encode(first, parse_special=parse_special)
-        other = None if second is None else self.tokenizer.encode(second, parse_special=parse_special)
-        return EncodedText(*self.template.build(ids, other))
+        texts = {"text": first} if second is None else {"text": first, "second": second}
+        ids = [self.tokenizer.encode(text, parse_special=parse_special) for text in texts.values()]
+        return encode_texts(self.template, texts, ids)
+
+    def encode_all(self, name: str, texts: Sequence[str]) -> list[EncodedText]:
+        """Encode the texts of one input, whose name is that of a note on a truncated text."""
+        rows = self.tokenizer.encode_batch(texts)
+        return [encode_texts(self.template, {name: text}, [ids]) for text, ids in zip(texts, rows, strict=True)]
+
+    def pool(self, tokens: Tensor) -> Tensor:
+        """Return the vector of a text from the vectors (T, D) of its tokens: (D,)."""
+        return tokens.mean(0)
 
     def run_batched(
         self, encoded: Sequence[EncodedText], compute: Callable[[EncoderInputs, list[int]], Iterable[Result]]
@@ -219,7 +238,7 @@ class EncoderTask(Task):
         def compute(inputs: EncoderInputs, rows: list[int]) -> list[Tensor]:
             states: list[Tensor] = []
             self.model.bert(*inputs, states=states)
-            vectors = torch.cat([combine(states, name) for name in layers], dim=-1)
+            vectors = check_outputs(torch.cat([combine(states, name) for name in layers], dim=-1))
             return [vectors[at, : len(encoded[row].ids)] for at, row in enumerate(rows)]
 
         return self.run_batched(encoded, compute)
@@ -227,7 +246,7 @@ class EncoderTask(Task):
     def predict(self, inputs: Sequence[Mapping[str, Any]], options: Any) -> Iterator[Prediction]:
         """Yield the predictions in order, computed in batches of similar length.
 
-        A text of more than `max_length` tokens is truncated.
+        A text of more than `max_length` tokens is truncated, and a note of the prediction says so.
         """
         for first in range(0, len(inputs), PREDICT_ROWS):
             yield from self.predict_rows(inputs[first : first + PREDICT_ROWS], options)
@@ -271,15 +290,54 @@ class EncoderTask(Task):
     @classmethod
     def check_pretrained(cls, pretrained: Pretrained, *, mlm: bool) -> BertForPreTraining:
         """Return the network if this task can run it without fine-tuning; `mlm`: it needs a masked LM head."""
-        network, name = pretrained.network, cls.__module__.rpartition(".")[2]
+        network = pretrained.network
         if isinstance(network, BertForPreTraining) and not (mlm and network.mlm is None):
             return network
-        raise cannot_run(pretrained, name)
+        raise cannot_run(pretrained, cls.task_name())
+
+    @classmethod
+    def pretrained_head(cls, pretrained: Pretrained) -> Head:
+        """Return the head of a pretrained network if it is one of this task."""
+        if isinstance(pretrained.head, Head) and pretrained.head.task == cls.task_name():
+            return pretrained.head
+        raise cannot_run(pretrained, cls.task_name())
+
+    @classmethod
+    def from_head(cls, pretrained: Pretrained, config: Any, *labels: Any) -> Self:
+        """Return the task of a pretrained network with a head; `labels` as the constructor takes them."""
+        with torch.device("meta"):  # the network exists already
+            task = cls(config, pretrained.processor.tokenizer, pretrained.config, *labels)
+        task.model, task.family = pretrained.network, pretrained.family
+        return task
+
+    @classmethod
+    def task_name(cls) -> str:
+        """Return the name of the task, which is that of its file."""
+        return cls.__module__.rpartition(".")[2]
+
+    def head(self) -> Any:
+        """Return the head of the network for other tools; None: it has none."""
+        return None
 
     def to_pretrained(self) -> Pretrained:
-        name = type(self).__module__.rpartition(".")[2]
-        processor = TextProcessor(self.tokenizer)
-        return Pretrained(merge_lora(self.model), self.model.bert.config, processor, self.family, name)
+        return Pretrained(
+            network=merge_lora(self.model),
+            config=self.model.bert.config,
+            processor=TextProcessor(self.tokenizer, max_length=self.template.max_length),
+            family=self.family,
+            task=self.task_name(),
+            head=self.head(),
+        )
+
+
+def pretrained_length(pretrained: Pretrained) -> int:
+    """Return the maximum number of tokens of a text: that of the tokenizer or of the encoder's positions."""
+    length = min(pretrained.config.max_positions, pretrained.processor.max_length or pretrained.config.max_positions)
+    if length < MIN_LENGTH:
+        raise ModelFileError(
+            f"the model must read at least {MIN_LENGTH} tokens, but reads {length}; such a model is not supported"
+        )
+    return int(length)
 
 
 def _trimmed_weights(network: nn.Module, vocabulary: int) -> dict[str, Tensor]:

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 
 from saccade.core import GeneratedToken
 from saccade.data.text.tokenizers import StreamDecoder, Tokenizer
-from saccade.decode.generate import CausalModel, Generation, Request, generate
+from saccade.decode.generate import CausalModel, Generation, NotFiniteError, Request, generate
 from saccade.decode.sampling import Sampling
 from saccade.decode.stopping import StopStrings
+from saccade.errors import ModelFileError
 from saccade.nn.probe import RecordedRow, Recorder
 
 ROWS = 32  # prompts generated at once
@@ -64,7 +65,7 @@ class TextGenerator:
                         live[id(row.request)] = row
                     else:
                         results[index] = row.result
-                for request, token in generation.step():
+                for request, token in _step(generation):
                     row = live[id(request)]
                     if row.feed(token):
                         generation.remove(row.id)
@@ -85,7 +86,7 @@ class TextGenerator:
             tokens = recorder.iterate(tokens)
         maps = {name: RecordedRow(recorded, 0) for name, recorded in (recorder or {}).items()}
         decoder, prompt_tokens = TextDecoder(self.tokenizer, options.stop), tuple(pieces(prompt))
-        for token in tokens:
+        for token in _finite(tokens):
             text, stopped = decoder.feed(token)
             if stopped:
                 if text:
@@ -121,6 +122,24 @@ class TextDecoder:
         """Return the remaining text, when no more tokens follow."""
         ready, stopped = self._stop.feed(self._decoder.finish())
         return ready if stopped else ready + self._stop.finish()
+
+
+def _step(generation: Generation) -> list[tuple[Request, int]]:
+    try:
+        return generation.step()
+    except NotFiniteError as error:
+        raise _damaged(error) from error
+
+
+def _finite(tokens: Iterator[int]) -> Iterator[int]:
+    try:
+        yield from tokens
+    except NotFiniteError as error:
+        raise _damaged(error) from error
+
+
+def _damaged(error: Exception) -> ModelFileError:
+    return ModelFileError(f"{error}: a weight is not a number or too large; get the model again, or train it again")
 
 
 @dataclass

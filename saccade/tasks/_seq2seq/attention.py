@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from saccade.core import AttentionMap, AttentionMaps, TokenScores
+from saccade.errors import ModelFileError
 from saccade.metrics.alignment import cross_attention, mean_heads, one_head, strip_ends
 from saccade.models.seq2seq.decoder_only import DecoderOnly
 from saccade.models.seq2seq.interface import Seq2Seq
@@ -72,6 +73,14 @@ def alignment_map(maps: AttentionMaps, choice: Mapping[str, Any]) -> AttentionMa
     candidates = cross_attention(maps)
     if not candidates:
         return None
-    chosen = next((attention for attention in candidates if attention.name == choice.get("name")), candidates[-1])
-    head = choice.get("head")
+    if not choice:
+        return strip_ends(mean_heads(candidates[-1]))
+    name, head = (choice.get(key) for key in ("name", "head")) if isinstance(choice, Mapping) else (None, None)
+    chosen = next((attention for attention in candidates if attention.name == name), None)
+    if chosen is None or not (head is None or (type(head) is int and 0 <= head < chosen.shape[0])):
+        names = ", ".join(attention.name for attention in candidates)
+        raise ModelFileError(
+            f"analysis.json: alignment must name one of {names} and one of its heads, but is {str(choice)[:80]}; "
+            "`saccade resume` writes it again"
+        )
     return strip_ends(mean_heads(chosen) if head is None else one_head(chosen, head))
