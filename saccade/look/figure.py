@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import Any
 
 from saccade.core import AttentionMap, Prediction
+from saccade.core.serialize import dump_json
 from saccade.errors import ResourceError, UsageError, suggest
 from saccade.look import draw
 from saccade.look.page import page
@@ -72,19 +72,20 @@ class AttentionFigure:
 
     def write(self, path: Path) -> None:
         """Write the map as .svg or .png, or the prediction as .html or .json, by the suffix of the file."""
+        content = self.render(path.suffix.lower().removeprefix("."))
         try:
-            self._write(path, path.suffix.lower())
+            path.write_bytes(content)
         except OSError as error:
             raise ResourceError(f"cannot write {path}: {error.strerror}; choose another file with --out") from error
 
-    def _write(self, path: Path, suffix: str) -> None:
-        if suffix == ".svg":
-            path.write_text(draw.svg(self.attention, self._title), encoding="utf-8")
-        elif suffix == ".png":
-            path.write_bytes(png(self.attention, self._title))
-        elif suffix == ".html":
-            path.write_text(self.page(), encoding="utf-8")
-        elif suffix == ".json":
-            path.write_text(json.dumps(self.to_json(), ensure_ascii=False), encoding="utf-8")
-        else:
-            raise UsageError(f"--out must end on .html, .svg, .png or .json, but is '{path}'")
+    def render(self, kind: str) -> bytes:
+        """Return the content of a file: the map as svg or png, or the prediction as html or json."""
+        if kind == "svg":
+            return draw.svg(self.attention, self._title).encode()
+        if kind == "png":
+            return png(self.attention, self._title)
+        if kind == "html":
+            return self.page().encode()
+        if kind == "json":
+            return dump_json(self.to_json()).encode()
+        raise UsageError(f"--out must end on .html, .svg, .png or .json, but ends on '{kind and '.'}{kind}'")
