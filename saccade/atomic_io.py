@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -63,8 +64,11 @@ def save_error(target: Path, error: Exception) -> ResourceError:
 def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object from a file that may be damaged or untrusted; raises ModelFileError with what is wrong."""
     try:
-        if path.stat().st_size > LARGEST_JSON:
-            raise ModelFileError(f"{path} must have at most {LARGEST_JSON:,} bytes, but has {path.stat().st_size:,}")
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):  # a pipe would never end
+            raise ModelFileError(f"{path} must be a file, but is none; remove it")
+        if status.st_size > LARGEST_JSON:
+            raise ModelFileError(f"{path} must have at most {LARGEST_JSON:,} bytes, but has {status.st_size:,}")
         value = json.loads(path.read_bytes())
     except OSError as error:
         raise ModelFileError(f"{path} cannot be read: {error.strerror}") from error

@@ -41,6 +41,11 @@ class Interrupted(SaccadeError):
         self.exit_code = 128 + number
 
 
+def printable(text: str) -> str:
+    """Return a text from a file or a file name for a terminal or a page: what cannot be printed is escaped."""
+    return "".join(character if character.isprintable() else ascii(character)[1:-1] for character in text)
+
+
 def suggest(name: str, choices: list[str]) -> str:
     """Return '; did you mean X?' for a misspelt name, or the list of valid names, of which a long one is cut."""
     import difflib

@@ -10,6 +10,7 @@ import os
 import platform
 import re
 import shutil
+import stat
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -61,13 +62,17 @@ class Run:
     def running(self) -> bool:
         """Whether the run is being trained now."""
         path = self.folder / "run.lock"
-        if not path.exists():
-            return False
-        with path.open() as file:
-            try:
+        try:
+            if not stat.S_ISREG(path.stat().st_mode):  # to open a pipe would wait for its other end
+                raise ModelFileError(f"{path} must be a file, but is none; remove it")
+            with path.open("rb") as file:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return True
+        except FileNotFoundError:
+            return False
+        except BlockingIOError:
+            return True
+        except OSError as error:
+            raise ModelFileError(f"{path} cannot be read: {error.strerror}") from error
         return False
 
     def finished(self) -> bool:
@@ -180,7 +185,15 @@ def free_name(root: Path, stem: str) -> str:
 def list_runs(root: Path) -> list[Run]:
     """Return the runs of a folder, newest last."""
     existing = [Run(path.parent) for path in root.glob("[!.]*/run.json")] if root.is_dir() else []
-    return sorted(existing, key=lambda run: ((run.folder / "run.json").stat().st_mtime, run.name))
+    return sorted(existing, key=lambda run: (_changed(run.folder / "run.json"), run.name))
+
+
+def _changed(path: Path) -> float:
+    """Return the time of the last change of a file; 0 for one that was deleted a moment ago."""
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
 
 
 def find(root: Path, ref: str) -> Run:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
+import stat
 import time
 from pathlib import Path
 from typing import Any, TextIO
 
 from saccade import atomic_io
-from saccade.errors import ResourceError
+from saccade.errors import ModelFileError, ResourceError
 
 
 class Journal:
@@ -53,20 +55,41 @@ class Journal:
 
 
 def read_journal(path: Path) -> list[dict[str, Any]]:
-    """Return all complete records, without the line that a kill cut off."""
-    if not path.exists():
+    """Return all complete records, without the line that a kill cut off; any other damage is a ModelFileError."""
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):  # a pipe would never end
+            raise ModelFileError(f"{path} must be a file, but is none; remove it")
+        content = path.read_bytes()
+    except FileNotFoundError:
         return []
-    records: list[dict[str, Any]] = []
+    except OSError as error:
+        raise ModelFileError(f"{path} cannot be read: {error.strerror}") from error
     # Lines end on \n alone: a sample may hold U+2028, at which splitlines() would cut.
-    for line in path.read_text(encoding="utf-8", errors="replace").split("\n"):
-        try:
-            record = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(record, dict) and isinstance(record.get("step"), int):
-            records.append(record)
-    return records
+    *lines, _ = content.split(b"\n")
+    return [_record(path, number, line) for number, line in enumerate(lines, 1)]
+
+
+def _record(path: Path, number: int, line: bytes) -> dict[str, Any]:
+    """Return the record of one line: a JSON object of finite numbers that has a step."""
+    try:
+        record = json.loads(line, parse_constant=_not_finite)
+    except (ValueError, RecursionError) as error:
+        reason = str(error) or type(error).__name__
+        raise ModelFileError(f"{path}:{number} is damaged: {reason}; restore the file from a copy") from error
+    if not isinstance(record, dict) or type(record.get("step")) is not int:
+        raise ModelFileError(f"{path}:{number} must be a JSON object with a step, but is {line[:60]!r}")
+    return record
+
+
+def _not_finite(name: str) -> float:
+    raise ValueError(f"a number must be finite, but is {name}")
 
 
 def _line(record: dict[str, Any]) -> str:
-    return json.dumps(record, ensure_ascii=False) + "\n"
+    """Return a record as a line of JSON, which has no nan or infinity: such a value is null."""
+    finite = {name: None if _is_not_finite(value) else value for name, value in record.items()}
+    return json.dumps(finite, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _is_not_finite(value: Any) -> bool:
+    return isinstance(value, float) and not math.isfinite(value)

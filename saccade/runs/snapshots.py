@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from saccade.atomic_io import write_json
+from saccade.atomic_io import read_json, write_json
 from saccade.core import Prediction
 from saccade.core.serialize import inputs_to_json, map_to_json
+from saccade.errors import ModelFileError
 
 FOLDER = "attention"
 POSITIONS = 48  # of an axis, the first ones
@@ -22,6 +24,26 @@ def write_snapshot(folder: Path, step: int, examples: Sequence[dict[str, Any]]) 
     snapshots = folder / FOLDER
     snapshots.mkdir(exist_ok=True)
     write_json(snapshots / f"step-{step:08d}.json", {"step": step, "examples": list(examples)})
+
+
+def snapshot_steps(folder: Path) -> list[int]:
+    """Return the steps of a run whose attention was kept."""
+    matches = (re.fullmatch(r"step-(\d{8})\.json", path.name) for path in (folder / FOLDER).glob("step-*.json"))
+    return sorted(int(match[1]) for match in matches if match)
+
+
+def read_snapshot(folder: Path, step: int) -> dict[str, Any]:
+    """Return the attention of a step: its examples, each with inputs, output and maps."""
+    path = folder / FOLDER / f"step-{step:08d}.json"
+    content = read_json(path)
+    examples = content.get("examples")
+    kinds = {"inputs": dict, "output": str, "maps": list}
+    if not isinstance(examples, list) or not all(
+        isinstance(example, dict) and all(isinstance(example.get(name), kind) for name, kind in kinds.items())
+        for example in examples
+    ):
+        raise ModelFileError(f"{path} must have a list of examples with inputs, output and maps; delete the file")
+    return content
 
 
 def pack(predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
