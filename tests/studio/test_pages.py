@@ -221,14 +221,14 @@ def test_two_models_answer_side_by_side(visit, shoot):
 
 
 def test_hostile_words_stay_words(visit):
-    tab = visit("/look?model=rows")
+    tab = visit("/look?model=pairs")
     look(tab, f"cat {EVIL}")
     for view in ("lines", "query"):
         tab.click(f"[data-view={view}]")
         tab.wait_for_selector(".lines path, .token.on", state="attached")
     assert tab.evaluate("window.hacked") is None
     assert tab.locator("#results img").count() == 0
-    trial = visit(f"/try?model=rows&text={quote(EVIL)}")
+    trial = visit(f"/try?model=pairs&source={quote(EVIL)}")
     trial.wait_for_selector("#predictions .card")
     assert trial.evaluate("window.hacked") is None
 
