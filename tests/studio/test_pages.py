@@ -233,6 +233,17 @@ def test_hostile_words_stay_words(visit):
     assert trial.evaluate("window.hacked") is None
 
 
+def test_outputs_and_numbers_without_a_text_are_shown(visit):
+    tab = visit("/lessons")
+
+    def shown(expression):
+        return tab.evaluate(f"async () => {{ const studio = await import('/static/studio.js'); return {expression}; }}")
+
+    assert shown("studio.outputText({ vector: Array(9).fill(0.5) })") == "vector of 9: " + "0.500, " * 7 + "0.500\u2026"
+    assert shown("studio.outputText({ text: '' })") == "(no answer)"
+    assert shown("[null, -0.25].map((value) => studio.digits(value, 2))") == ["\u2013", "-0.25"]
+
+
 def test_mistakes_are_told_where_they_happen(visit):
     tab = visit("/look?model=prose")
     until(tab, "document.body.dataset.ready")

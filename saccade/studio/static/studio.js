@@ -51,6 +51,10 @@ export const showError = (error) => {
 export const stateOf = (run) => (run.running ? "training" : run.finished ? "finished" : "stopped");
 // A number that is not finite is null in JSON.
 export const digits = (value, count = 2) => (Number.isFinite(value) ? value.toFixed(count) : value === null ? "\u2013" : String(value));
+// An output as text; of a vector its first numbers.
+export const outputText = ({ text, vector }) => (vector
+  ? `vector of ${vector.length}: ${vector.slice(0, 8).map((value) => digits(value, 3)).join(", ")}${vector.length > 8 ? "\u2026" : ""}`
+  : text || "(no answer)");
 export const thousands = (value) => Math.round(value).toLocaleString("en");
 
 // The address names what is on screen, so that a link restores the same view.
