@@ -23,7 +23,7 @@ from saccade.core.callback import Progress, ignore_progress
 from saccade.core.outputs import TextOutput
 from saccade.core.prediction import Prediction
 from saccade.core.pretrained import Pretrained
-from saccade.core.task import Task
+from saccade.core.task import InputLength, Task
 from saccade.data.batching import length_groups
 from saccade.data.text.axes import token_axis
 from saccade.data.text.templates import InputTemplate
@@ -192,6 +192,16 @@ class EncoderTask(Task):
     def pool(self, tokens: Tensor) -> Tensor:
         """Return the vector of a text from the vectors (T, D) of its tokens: (D,)."""
         return tokens.mean(0)
+
+    def count_tokens(self, text: str) -> int:
+        """Return the number of tokens of a text, without special tokens around it."""
+        return len(self.tokenizer.encode(text))
+
+    def input_lengths(self, inputs: Mapping[str, Any], options: Any) -> list[InputLength]:
+        """Return the length of all texts as one sequence, special tokens included."""
+        texts = {field.name: inputs[field.name] for field in self.inputs if inputs.get(field.name)}
+        tokens = self.template.special_count(len(texts)) + sum(map(self.count_tokens, texts.values()))
+        return [InputLength(" and ".join(texts), tokens, self.template.max_length)]
 
     def run_batched(
         self, encoded: Sequence[EncodedText], compute: Callable[[EncoderInputs, list[int]], Iterable[Result]]
