@@ -30,7 +30,8 @@ from saccade.data.settings import TextSettings
 from saccade.data.shards import Shard, build_shards, separator
 from saccade.data.text.axes import token_axis
 from saccade.data.text.chat import SPECIALS
-from saccade.data.text.tokenizers import END, Tokenizer, train_tokenizer
+from saccade.data.text.tokenizer_training import train_tokenizer
+from saccade.data.text.tokenizers import END, Tokenizer
 from saccade.errors import DataError, ModelFileError, UsageError
 from saccade.models import presets
 from saccade.models.text.gpt import GPT, GPTConfig

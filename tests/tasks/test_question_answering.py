@@ -11,7 +11,7 @@ from saccade.config import override
 from saccade.core import SpanOutput, Split, bind
 from saccade.data.formats.squad import Answer, Question, Questions, read_squad
 from saccade.data.text.templates import InputTemplate
-from saccade.data.text.tokenizers import train_tokenizer
+from saccade.data.text.tokenizer_training import train_tokenizer
 from saccade.data.windows import cut_windows
 from saccade.errors import UsageError
 from saccade.metrics.qa import word_f1

@@ -27,7 +27,8 @@ from saccade.core.task import InputLength, Task
 from saccade.data.batching import length_groups
 from saccade.data.text.axes import token_axis
 from saccade.data.text.templates import InputTemplate
-from saccade.data.text.tokenizers import Tokenizer, train_tokenizer
+from saccade.data.text.tokenizer_training import train_tokenizer
+from saccade.data.text.tokenizers import Tokenizer
 from saccade.errors import ModelFileError, UsageError
 from saccade.models.text.bert import Bert, BertConfig, BertForPreTraining, EncoderInputs
 from saccade.nn.probe import RecordedRow, watch
