@@ -51,7 +51,7 @@ def test_skipped_files_are_reported_by_reason(project: Path) -> None:
     assert sorted(skipped_notes(project)) == [
         "1 file skipped: binary (first: src/noise.h)",
         "1 file skipped: empty (first: src/__init__.py)",
-        "1 file skipped: neither code nor plain text (first: src/logo.png)",
+        "1 file skipped: not code or text by name (first: src/logo.png)",
         "1 file skipped: not utf-8 (first: src/old.c)",
     ]
     assert TextSettings().notes(project) == skipped_notes(project)

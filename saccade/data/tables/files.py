@@ -108,7 +108,7 @@ def _choose_source(folder: Path, paths: list[Path], encoding: str | None) -> _Fo
     files: list[Path] = []
     skipped: dict[str, list[Path]] = {}
     for path in sorted(paths):
-        reason = "neither code nor plain text"
+        reason = "not code or text by name"
         if (is_source(path.name) or _format_by_name(path.name) == "text") and path.is_file():
             reason = unreadable_reason(path, codec)
         if reason:
