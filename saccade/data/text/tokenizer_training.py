@@ -9,7 +9,7 @@ from typing import IO
 import tokenizers as library
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
-from saccade.data.text.alphabets import UNKNOWN
+from saccade.data.text.alphabets import UNKNOWN, split_at_newlines
 from saccade.data.text.tokenizer_checks import CHARACTER
 from saccade.data.text.tokenizers import BERT, BYTE_COUNT, KINDS, Tokenizer
 from saccade.errors import DataError, UsageError, suggest
