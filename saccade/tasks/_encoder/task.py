@@ -239,18 +239,23 @@ class EncoderTask(Task):
         return [results[row] for row in range(len(encoded))]
 
     def features(
-        self, encoded: Sequence[EncodedText], layers: Sequence[str] = ("last",)
+        self,
+        encoded: Sequence[EncodedText],
+        layers: Sequence[str] = ("last",),
+        pool: Callable[[Tensor], Tensor] | None = None,
     ) -> Iterator[tuple[int, Tensor]]:
         """Yield (row, vectors (T, D) of its tokens) in batches of similar length, shortest first.
 
-        `layers` are names of `LAYERS`; the vectors of several are concatenated.
+        `layers` are names of `LAYERS`; the vectors of several are concatenated. `pool` maps the vectors of a text to
+        one; it runs in the worker thread, since the cores are taken.
         """
 
         def compute(inputs: EncoderInputs, rows: list[int]) -> list[Tensor]:
             states: list[Tensor] = []
             self.model.bert(*inputs, states=states)
             vectors = check_outputs(torch.cat([combine(states, name) for name in layers], dim=-1))
-            return [vectors[at, : len(encoded[row].ids)] for at, row in enumerate(rows)]
+            tokens = [vectors[at, : len(encoded[row].ids)] for at, row in enumerate(rows)]
+            return tokens if pool is None else list(map(pool, tokens))
 
         return self.run_batched(encoded, compute)
 
