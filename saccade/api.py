@@ -15,7 +15,7 @@ from typing import Any
 from saccade.atomic_io import sync_folder, sync_tree, write_sealed
 from saccade.config import from_json, override, settings, to_json
 from saccade.core import Callback, Split, Task
-from saccade.errors import ModelFileError, UsageError, suggest
+from saccade.errors import ModelFileError, UsageError, printable, suggest
 from saccade.loading import find_task_class, open_base, open_ref, open_run
 from saccade.model import Model
 from saccade.pretrained import catalogue, opening, pickles
@@ -300,16 +300,20 @@ def _finish(run: runs.Run, trainer: Trainer) -> Run:
 
 
 def _summary(run: runs.Run) -> dict[str, Any]:
+    """Return what a list shows of a run; of a damaged one its name and the reason, so that the others are listed."""
+    name = printable(run.name)
+    if name != run.name:
+        return {"name": name, "error": f"the name of a run must be printable UTF-8, but is '{name}'; rename its folder"}
     try:
-        described, records = run.describe(), read_journal(run.folder / "metrics.jsonl")
+        described, records, running = run.describe(), read_journal(run.folder / "metrics.jsonl"), run.running()
     except ModelFileError as error:
-        return {"name": run.name, "error": str(error)}
+        return {"name": name, "error": printable(str(error))}
     return {
-        "name": run.name,
-        "task": described["task"],
-        "created": described["created"],
+        "name": name,
+        "task": printable(described["task"]),
+        "created": printable(described["created"]),
         "step": max((record["step"] for record in records), default=0),
         "best": next((record["best"] for record in reversed(records) if "best" in record), None),
-        "running": run.running(),
+        "running": running,
         "finished": run.finished(),
     }

@@ -7,6 +7,7 @@ import dataclasses
 import inspect
 import json
 import textwrap
+import threading
 from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
@@ -14,6 +15,14 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 from saccade.errors import UsageError, suggest
 
 C = TypeVar("C")
+_parsing = threading.Lock()
+_parsed: dict[type[Any], dict[str, str]] = {}
+PLAIN_RULES = {  # parts of pydantic's messages, and what they mean
+    "valid integer": "whole number",
+    "Unable to parse input string as an integer": "a whole number",
+    "a valid boolean": "true or false",
+    "valid ": "",
+}
 LARGEST = 1 << 62  # whole numbers beyond it do not fit 64 bits
 
 
@@ -148,7 +157,7 @@ def _read(kind: Any, text: str) -> Any:
         return str(text)
     try:
         return json.loads(text)
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):  # no JSON, or a number of thousands of digits
         return str(text)
 
 
@@ -161,10 +170,12 @@ def _check(kind: Any, value: Any, name: str) -> Any:
     try:
         return _adapter(kind).validate_python(value)
     except pydantic.ValidationError as error:
-        rule = error.errors()[0]["msg"].removeprefix("Input should be ").split(", unable to")[0].split(", got")[0]
-        for phrase, plain in (("valid integer", "whole number"), ("a valid boolean", "true or false"), ("valid ", "")):
+        rule = error.errors()[0]["msg"].removeprefix("Input should be ")
+        for addition in (", unable to", ", got", ", exceeded"):
+            rule = rule.split(addition)[0]
+        for phrase, plain in PLAIN_RULES.items():
             rule = rule.replace(phrase, plain)
-        raise UsageError(f"{name} must be {rule}, but is {value!r}") from error
+        raise UsageError(f"{name} must be {rule}, but is {value!r:.200}") from error
 
 
 @cache
@@ -180,7 +191,15 @@ def _types(cls: type[Any]) -> dict[str, Any]:
     return {field.name: hints[field.name] for field in dataclasses.fields(cls)}
 
 
-def _helps(cls: type[Any]) -> dict[str, str]:
+def _helps(cls: type[Any]) -> Mapping[str, str]:
+    """Return the string under each field; the source is parsed once, and by one thread: `ast` fails with several."""
+    with _parsing:
+        if cls not in _parsed:
+            _parsed[cls] = _parse_helps(cls)
+        return _parsed[cls]
+
+
+def _parse_helps(cls: type[Any]) -> dict[str, str]:
     """Return the string under each field, read from the source; a subclass adds to its parents."""
     helps: dict[str, str] = {}
     for parent in reversed(cls.__mro__):

@@ -18,7 +18,7 @@ from saccade.core.evaluation import Evaluation
 from saccade.core.fields import Field, Graph, Vector, bind
 from saccade.core.prediction import GeneratedToken, Prediction
 from saccade.core.source import Split
-from saccade.core.task import Task
+from saccade.core.task import InputLength, Task
 from saccade.errors import ModelFileError, UsageError, suggest
 from saccade.look.explain import Explanation
 from saccade.look.figure import AttentionFigure
@@ -122,6 +122,11 @@ class Model:
         bound = [bind(self.inputs, (), example) for example in examples]
         self._check_options(options)
         return self._predict(bound, options, attention=False)
+
+    def input_lengths(self, example: Mapping[str, Any], **options: Any) -> list[InputLength]:
+        """Return how many tokens the texts of an example have and how many the model reads; nothing is computed."""
+        self._check_options(options)
+        return self.task.input_lengths(bind(self.inputs, (), example), from_json(self.task.Options, options))
 
     def stream(self, *inputs: Any, **inputs_and_options: Any) -> Iterator[GeneratedToken]:
         """Yield the answer token by token; `str(token)` is the text it adds."""

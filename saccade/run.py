@@ -107,4 +107,5 @@ def curve(title: str, points: Sequence[tuple[float, float]]) -> str:
 
 
 def _points(records: Sequence[Mapping[str, Any]], name: str) -> list[tuple[float, float]]:
-    return [(record["step"], record[name]) for record in records if name in record]
+    """Return the values of a metric by step; one that was not finite is null in the journal."""
+    return [(record["step"], record[name]) for record in records if record.get(name) is not None]

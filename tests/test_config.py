@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+from concurrent.futures import ThreadPoolExecutor
 from typing import Literal
 
 import pytest
@@ -221,3 +222,18 @@ def test_wrong_json_is_named(values: dict[str, object], message: str) -> None:
 def test_configs_are_frozen() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         Outer().rate = 3.0  # type: ignore[misc]
+
+
+def test_settings_are_read_by_several_threads_at_once():
+    """Parsing source in several threads fails in CPython 3.11."""
+    classes = [load_task(name).Config for name in task_names()] * 4
+    with ThreadPoolExecutor(8) as threads:
+        read = list(threads.map(settings, classes))
+    assert read == [settings(cls) for cls in classes]
+    assert all(entry.help for entries in read for entry in entries)
+
+
+@pytest.mark.parametrize("text", ["9" * 5000, "[" * 99999])
+def test_a_text_that_no_json_reader_takes_is_an_ordinary_mistake(text):
+    with pytest.raises(UsageError, match=r"^train\.steps must be a whole number, but is '[9\[]{199}$"):
+        override(TrainConfig(), [f"train.steps={text}"], "train.")

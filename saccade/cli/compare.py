@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import sys
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 import click
 
-from saccade.cli.group import echo, json_option, log, main, progress_bar, runs_option
+from saccade.cli.group import echo, json_option, log, main, print_json, progress_bar, runs_option
 from saccade.comparison import MODELS
 
 TRIAL = ("minutes", "probe_minutes", "sentence")
@@ -72,7 +71,7 @@ def compare(data: Path, overrides: tuple[str, ...], models: str, quiet: bool, as
             data, trial, overrides=[*overrides, *given], name=name, root=root, callback=bar, command=command
         )
     if as_json:
-        click.echo(json.dumps(comparison.result))
+        print_json(comparison.result)
     else:
         for line in summary.text_table(comparison.result):
             echo(line)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 import click
 
-from saccade.cli.group import json_option, main, progress_bar, read_lines, runs_option
+from saccade.cli.group import json_option, main, print_json, progress_bar, read_lines, runs_option
 from saccade.errors import UsageError
 
 PER, POOL = click.Choice(["text", "token"]), click.Choice(["mean", "first"])
@@ -61,7 +60,10 @@ def features(ref: str, texts: tuple[str, ...], root: str, as_json: bool, **how: 
             if len(texts) != 2:
                 raise UsageError(f"--word needs two texts, but there are {len(texts)}")
             cosine = features.word_similarity(encoder, (texts[0], texts[1]), how["word"], how["layers"])
-            click.echo(json.dumps({"word": how["word"], "cosine": cosine}) if as_json else f"{cosine:.4f}")
+            if as_json:
+                print_json({"word": how["word"], "cosine": cosine})
+            else:
+                click.echo(f"{cosine:.4f}")
         else:
             lines = [*texts, *(line for _, line in read_lines(how["file"] or ()))]
             if not lines:
@@ -84,7 +86,7 @@ def _with_progress(vectors: Iterable[Any], total: int, bar: Any) -> Iterator[Any
 def _show_layers(results: list[Any], as_json: bool) -> None:
     """Print the score of each choice of layers, and the narrowest within half a point of the best."""
     if as_json:
-        click.echo(json.dumps([vars(result) for result in results]))
+        print_json([vars(result) for result in results])
         return
     for result in results:
         click.echo(f"{result.layers:16} {result.score:7.2f}   {result.width} wide")

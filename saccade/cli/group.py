@@ -89,6 +89,13 @@ def log(message: str) -> None:
     click.echo(printable(message), err=True)
 
 
+def print_json(value: Any) -> None:
+    """Print strict JSON to stdout."""
+    from saccade.core.serialize import dump_json
+
+    click.echo(dump_json(value))
+
+
 def progress_bar(*, quiet: bool = False) -> ProgressBar:
     """Return the progress display, imported only when it is needed."""
     from saccade.progress import ProgressBar

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import click
 
-from saccade.cli.group import echo, json_option, log, main, runs_option
+from saccade.cli.group import echo, json_option, log, main, print_json, runs_option
 
 
 @main.command()
@@ -26,14 +25,14 @@ def tasks(name: str, as_json: bool) -> None:
     if not name:
         summaries = api.list_tasks()
         if as_json:
-            click.echo(json.dumps(summaries))
+            print_json(summaries)
             return
         for row in summaries:
             click.echo(f"{row['name']:24}{row['summary']}")
         return
     description = api.describe_task(name)
     if as_json:
-        click.echo(json.dumps(description))
+        print_json(description)
         return
     click.echo(f"{description['name']}: {description['summary']}")
     click.echo(f"presets: {', '.join(description['presets']) or 'none'}")
@@ -65,13 +64,13 @@ def runs(root: str, as_json: bool) -> None:
 
     summaries = api.list_runs(root)
     if as_json:
-        click.echo(json.dumps(summaries))
+        print_json(summaries)
         return
     if not summaries:
         log(f"no runs in {root}; train one with `saccade train FILE`")
     for run in summaries:
         if "error" in run:
-            echo(f"{run['name']:24}{run['error']}")
+            echo(f"{run['name']:24}damaged: {run['error']}")
             continue
         best = f"{run['best']:.4f}" if isinstance(run["best"], float) else ""
         state = "training now" if run["running"] else "" if run["finished"] else "stopped"

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import click
 
-from saccade.cli.group import checkpoint_option, echo, json_option, log, main, runs_option, task_option
+from saccade.cli.group import checkpoint_option, echo, json_option, log, main, print_json, runs_option, task_option
 
 
 @main.group()
@@ -36,7 +35,7 @@ def list_command(as_json: bool) -> None:
 
     rows = api.list_models()
     if as_json:
-        click.echo(json.dumps(rows))
+        print_json(rows)
         return
     for row in rows:
         state = "cached" if row["cached"] else ""
@@ -59,7 +58,10 @@ def get(name: str, as_json: bool) -> None:
     from saccade import api
 
     path = api.get_model(name)
-    click.echo(json.dumps({"name": name, "path": str(path)}) if as_json else str(path))
+    if as_json:
+        print_json({"name": name, "path": str(path)})
+    else:
+        click.echo(str(path))
 
 
 @models.command()
@@ -79,7 +81,7 @@ def show(ref: str, as_json: bool) -> None:
 
     description = api.describe_model(ref)
     if as_json:
-        click.echo(json.dumps(description))
+        print_json(description)
         return
     for name in ("path", "family", "task", "parameters", "vocabulary_size", "tokenizer"):
         value = description[name]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import sys
@@ -17,6 +16,7 @@ from saccade.cli.group import (
     log,
     main,
     option_option,
+    print_json,
     progress_bar,
     runs_option,
     task_option,
@@ -143,7 +143,7 @@ def look(ref: str, inputs: tuple[str, ...], options: tuple[str, ...], out: Path 
         figure.write(out)
         log(f"wrote {out}")
     if as_json:
-        click.echo(json.dumps(figure.to_json()))
+        print_json(figure.to_json())
         return
     show_text(f"{_prefix(model, figure.prediction.inputs)}{figure.prediction.text}\n")
     if figure.alignment:

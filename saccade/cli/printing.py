@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import TYPE_CHECKING
 
 import click
 
-from saccade.cli.group import echo, log
+from saccade.cli.group import echo, log, print_json
 from saccade.errors import printable
 
 if TYPE_CHECKING:
@@ -22,7 +21,7 @@ def show_prediction(prediction: ModelPrediction, as_json: bool, prefix: str = ""
     for note in prediction.notes:
         log(note)
     if as_json:
-        click.echo(json.dumps(prediction.to_json()))
+        print_json(prediction.to_json())
     elif prediction.alternatives:
         for candidate in (prediction, *prediction.alternatives):
             show_text(f"{candidate.scores['score']:.4f}\t{prefix}{candidate.text}\n")
@@ -38,7 +37,7 @@ def show_text(text: str) -> None:
 def show_run(run: Run, as_json: bool) -> None:
     """Print the metrics of a run that was just trained."""
     if as_json:
-        click.echo(json.dumps({"run": str(run.path), **_metrics(run.evaluation)}))
+        print_json({"run": str(run.path), **_metrics(run.evaluation)})
         return
     log(f"run {run.path}; best checkpoint on all validation data:")
     _show_metrics(run.evaluation)
@@ -47,7 +46,7 @@ def show_run(run: Run, as_json: bool) -> None:
 def show_evaluation(evaluation: Evaluation, as_json: bool) -> None:
     """Print metrics with their signatures, then tables and notes."""
     if as_json:
-        click.echo(json.dumps(_metrics(evaluation)))
+        print_json(_metrics(evaluation))
         return
     _show_metrics(evaluation)
     for table in evaluation.tables:

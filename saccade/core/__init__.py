@@ -20,7 +20,7 @@ from saccade.core.outputs import (
 from saccade.core.prediction import ForwardTrace, GeneratedToken, Prediction, TokenScores
 from saccade.core.pretrained import Base, Pretrained
 from saccade.core.source import Batch, Source, Split
-from saccade.core.task import Task
+from saccade.core.task import InputLength, Task
 
 __all__ = [
     "ActionsOutput",
@@ -40,6 +40,7 @@ __all__ = [
     "GridAxis",
     "Image",
     "ImageOutput",
+    "InputLength",
     "LabelOutput",
     "Metric",
     "NodeAxis",

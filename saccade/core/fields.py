@@ -19,6 +19,7 @@ from torch import Tensor
 
 from saccade.errors import UsageError
 
+SURROGATE = re.compile("[\ud800-\udfff]")  # half of a pair, which no encoding can write
 DATA_URL = re.compile(r"data:[\w.+/-]*(?:;[\w=.-]+)*?(;base64)?,", re.ASCII)
 
 
@@ -48,13 +49,23 @@ class Field(abc.ABC):
 
 @dataclass(frozen=True)
 class Text(Field):
-    """A text, as a `str`."""
+    """A text, as a `str` of valid Unicode."""
+
+    may_be_empty: bool = False
+    """whether a text of whitespace alone is accepted, such as a prompt to start from nothing"""
 
     kind: ClassVar[str] = "text"
 
     def read(self, value: Any) -> str:
         if not isinstance(value, str):
             raise self._refuse(value, "a text")
+        if not value.strip() and not (self.may_be_empty or self.optional):
+            raise UsageError(f"{self.name} must hold text, but is {value[:20]!r}; write something in it")
+        surrogate = SURROGATE.search(value)
+        if surrogate is not None:
+            code = f"U+{ord(surrogate[0]):04X}"
+            rule = f"{self.name} must be valid Unicode, but character {surrogate.start() + 1:,} is"
+            raise UsageError(f"{rule} the lone surrogate {code}; remove it")
         return value
 
 
@@ -116,7 +127,7 @@ class Graph(Field):
             content: Any = value if literal else _file_bytes(self, value)
             try:
                 value = json.loads(content)
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise UsageError(f"{self.name} must be {rule}, but cannot be parsed: {error}") from error
         if not isinstance(value, Mapping) or not {"nodes", "edges"} <= value.keys():
             raise self._refuse(value, rule)
@@ -133,12 +144,15 @@ class Vector(Field):
         if isinstance(value, str):
             try:
                 value = json.loads(value)
-            except ValueError:
+            except (ValueError, RecursionError):
                 raise self._refuse(value, "a list of numbers") from None
         vector = _tensor(self, value, "a list of numbers")
         if vector.dim() != 1:
             raise UsageError(f"{self.name} must be a vector (D,), but has shape {tuple(vector.shape)}")
-        return vector.float()
+        vector = vector.float()
+        if not bool(vector.isfinite().all()):
+            raise UsageError(f"{self.name} must hold finite numbers, but one is {vector[~vector.isfinite()][0].item()}")
+        return vector
 
 
 def bind(fields: Sequence[Field], values: Sequence[Any] = (), named: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -187,5 +201,5 @@ def _file_bytes(field: Field, value: str | bytes | os.PathLike[str]) -> bytes:
 def _tensor(field: Field, value: Any, rule: str) -> Tensor:
     try:
         return torch.as_tensor(value)
-    except (TypeError, ValueError, RuntimeError):
+    except (TypeError, ValueError, RuntimeError, RecursionError):
         raise field._refuse(value, rule) from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
@@ -90,6 +91,22 @@ def input_to_json(value: Any) -> Any:
 def image_url(image: Tensor) -> str:
     """Return a uint8 image (C, H, W) as a PNG data URL."""
     return f"data:image/png;base64,{base64.b64encode(png(image[:3] if len(image) != 2 else image[:1])).decode()}"
+
+
+def dump_json(value: Any) -> str:
+    """Return strict JSON in ASCII: nan and infinities, which JSON does not have, become null."""
+    try:
+        return json.dumps(value, allow_nan=False)
+    except ValueError:
+        return json.dumps(_without_nan(value), allow_nan=False)
+
+
+def _without_nan(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: _without_nan(entry) for key, entry in value.items()}
+    return [_without_nan(entry) for entry in value] if isinstance(value, list | tuple) else value
 
 
 def finite(value: float) -> float | None:

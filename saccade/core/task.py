@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar
@@ -19,6 +20,17 @@ from saccade.core.prediction import ForwardTrace, GeneratedToken, Prediction
 from saccade.core.pretrained import Base, Pretrained
 from saccade.core.source import Source, Split
 from saccade.errors import DataError, UsageError
+
+
+@dataclass(frozen=True)
+class InputLength:
+    """The tokens of one input of an example, and how many of them the model reads."""
+
+    name: str
+    """of the input, of an option that is a text, or of several that are read together"""
+    tokens: int
+    limit: int | None = None
+    """maximum number of tokens; None: any number"""
 
 
 class Task(abc.ABC):
@@ -124,6 +136,10 @@ class Task(abc.ABC):
     @abc.abstractmethod
     def predict(self, inputs: Sequence[Mapping[str, Any]], options: Any) -> Iterator[Prediction]:
         """Yield the predictions for examples (validated values by field name) in order, computed in batches."""
+
+    def input_lengths(self, inputs: Mapping[str, Any], options: Any) -> list[InputLength]:
+        """Return the lengths of the texts of one example, before anything is truncated or computed."""
+        return []
 
     def stream(self, inputs: Mapping[str, Any], options: Any) -> Iterator[GeneratedToken]:
         """Yield the output for one example token by token, with attention if `options.attention` is set."""

@@ -82,13 +82,11 @@ def vectors(
         encoder = copy.copy(encoder)  # the caller's encoder keeps its network
         encoder.model = model
     encoded = encoder.encode_all("text", texts)
+    to_vector = encoder.pool if pool is None else lambda tokens: pooled(tokens[None], None, pool)[0]
     ready: dict[int, Tensor] = {}
     following = 0
-    for row, tokens in encoder.features(encoded, (layers,)):
-        if per == "token":
-            ready[row] = tokens
-        else:
-            ready[row] = encoder.pool(tokens) if pool is None else pooled(tokens[None], None, pool)[0]
+    for row, values in encoder.features(encoded, (layers,), to_vector if per == "text" else None):
+        ready[row] = values
         while following in ready:
             pieces = tuple(encoder.tokenizer.pieces(encoded[following].ids))
             yield Vectors(texts[following], pieces, ready.pop(following).cpu(), encoded[following].notes)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 from saccade.atomic_io import new_file
 from saccade.core import AttentionMap, Prediction
+from saccade.core.serialize import dump_json
 from saccade.errors import ResourceError, UsageError, suggest
 from saccade.look import draw
 from saccade.look.page import page
@@ -73,22 +73,21 @@ class AttentionFigure:
 
     def write(self, path: Path) -> None:
         """Write the map as .svg or .png, or the prediction as .html or .json, by the suffix of the file."""
-        data = self._render(path)
+        content = self.render(path.suffix.lower().removeprefix("."))
         try:
             with new_file(path) as file:
-                file.write(data)
+                file.write(content)
         except OSError as error:
             raise ResourceError(f"cannot write {path}: {error.strerror}; choose another file with --out") from error
 
-    def _render(self, path: Path) -> bytes:
-        """Return the content of a file, by its suffix."""
-        suffix = path.suffix.lower()
-        if suffix == ".svg":
+    def render(self, kind: str) -> bytes:
+        """Return the content of a file: the map as svg or png, or the prediction as html or json."""
+        if kind == "svg":
             return draw.svg(self.attention, self._title).encode()
-        if suffix == ".png":
+        if kind == "png":
             return png(self.attention, self._title)
-        if suffix == ".html":
+        if kind == "html":
             return self.page().encode()
-        if suffix == ".json":
-            return json.dumps(self.to_json(), ensure_ascii=False).encode()
-        raise UsageError(f"--out must end on .html, .svg, .png or .json, but is '{path}'")
+        if kind == "json":
+            return dump_json(self.to_json()).encode()
+        raise UsageError(f"--out must end on .html, .svg, .png or .json, but ends on '{kind and '.'}{kind}'")

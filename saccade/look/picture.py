@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
 
 CELL, FONT, EDGE, LABEL = 44, 24, 28, 20  # pixels, and cells of the longest label
+TITLE = 200  # cells of the longest title
 SMALLEST, WIDEST = 4, 8000  # pixels of a cell and of the cells together
 PAPER, INK, SHADE, HEAT = (255, 255, 255), (27, 31, 36), (26, 86, 196), (208, 42, 30)
 ACROSS = 6  # panels side by side
@@ -59,7 +60,7 @@ def _matrix(attention: AttentionMap, title: str) -> "Image.Image":
     columns = [
         _text(truncate(visible(label), LABEL)).rotate(60, expand=True) for label in attention.keys.labels[::step]
     ]
-    head = [_text(visible(title))] if title else []
+    head = [_text(truncate(visible(title), TITLE))] if title else []
     left = EDGE + max((row.width for row in rows), default=0) + 12
     above = EDGE + sum(text.height + 12 for text in head) + max((column.height for column in columns), default=0) + 4
     down, across = (size * count for count in weights.shape)
@@ -88,7 +89,7 @@ def _panels(attention: AttentionMap, title: str) -> "Image.Image":
     columns = max(1, min(ACROSS, len(figures)))
     lines = [[figure.label, *(f"{name} {weight:.2f}" for name, weight in figure.extra)] for figure in figures]
     high = size[1] + 2 * FONT * (len(keys.extra) + 1) + EDGE
-    head = [_text(visible(title))] if title else []
+    head = [_text(truncate(visible(title), TITLE))] if title else []
     above = EDGE + sum(text.height + 12 for text in head)
     wide = max(EDGE + columns * (size[0] + EDGE), *(2 * EDGE + text.width for text in head), 0)
     canvas = Image.new("RGB", (wide, above + -(-len(figures) // columns) * high + EDGE), PAPER)

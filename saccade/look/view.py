@@ -18,6 +18,7 @@ from saccade.metrics.alignment import word_axis
 
 SAMPLED = 96  # queries that represent a longer text
 TOGETHER = 2**20  # weights computed at once, which stay in the cache of a processor
+MOST_AT_ONCE = 2**24  # weights of all heads that are in memory at once
 TINY = 1e-12
 
 
@@ -52,7 +53,7 @@ class MapView:
         self._check(rows, columns, head)
         weights = self._rows(rows, head)[:, columns.start : columns.stop]
         padding = -weights.shape[1] % columns.step
-        if columns.step == 1:
+        if columns.step == 1 or not weights.shape[1]:
             return weights
         thinned: Tensor = F.pad(weights, (0, padding)).unflatten(1, (-1, columns.step)).amax(-1)
         return thinned
@@ -61,7 +62,12 @@ class MapView:
         """Return the weights (R, K) of some queries, over the keys of the view."""
         groups, columns = self._queries[1], self._keys[1]
         if groups is None:
-            weights = self.attention.rows(rows.start, rows.stop, step=rows.step, head=head).mean(0)
+            heads, _, keys = self.attention.shape
+            several = rows.step * (1 + MOST_AT_ONCE // (1 + keys * (heads if head is None else 1)))
+            starts = range(rows.start, rows.stop, several) or (rows.start,)
+            stops = (min(start + several, rows.stop) for start in starts)
+            parts = zip(starts, stops, strict=True)
+            weights = torch.cat([self.attention.rows(*part, step=rows.step, head=head).mean(0) for part in parts])
         else:
             weights = self._word_rows(groups, rows, head)
         if columns is None:

@@ -197,7 +197,15 @@ def free_name(root: Path, stem: str) -> str:
 def list_runs(root: Path) -> list[Run]:
     """Return the runs of a folder, newest last."""
     existing = [Run(path.parent) for path in root.glob("[!.]*/run.json")] if root.is_dir() else []
-    return sorted(existing, key=lambda run: ((run.folder / "run.json").stat().st_mtime, run.name))
+    return sorted(existing, key=lambda run: (_changed(run.folder / "run.json"), run.name))
+
+
+def _changed(path: Path) -> float:
+    """Return the time of the last change of a file; 0 for one that was deleted a moment ago."""
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
 
 
 def find(root: Path, ref: str) -> Run:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
 import os
 import stat
 import time
@@ -47,7 +48,7 @@ class Journal:
         self._flushed = time.monotonic()
 
     def write(self, record: dict[str, Any]) -> None:
-        line = (json.dumps(record, ensure_ascii=False) + "\n").encode(errors="replace")
+        line = _line(record).encode(errors="replace")
         self._digest.update(line)
         self._bytes += len(line)
         with self._reported():
@@ -103,18 +104,37 @@ def check_written(path: Path, written: Written) -> Any:
 
 
 def read_journal(path: Path) -> list[dict[str, Any]]:
-    """Return all complete records, without the line that a kill cut off."""
+    """Return all complete records, without the line that a kill cut off; any other damage is a ModelFileError."""
     if not path.exists():
         return []
-    records: list[dict[str, Any]] = []
     with open_file(path) as file:
-        text = file.read().decode(errors="replace")
+        content = file.read()
     # Lines end on \n alone: a sample may hold U+2028, at which splitlines() would cut.
-    for line in text.split("\n"):
-        try:
-            record = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(record, dict) and isinstance(record.get("step"), int):
-            records.append(record)
-    return records
+    *lines, _ = content.split(b"\n")
+    return [_record(path, number, line) for number, line in enumerate(lines, 1)]
+
+
+def _record(path: Path, number: int, line: bytes) -> dict[str, Any]:
+    """Return the record of one line: a JSON object of finite numbers that has a step."""
+    try:
+        record = json.loads(line, parse_constant=_not_finite)
+    except (ValueError, RecursionError) as error:
+        reason = str(error) or type(error).__name__
+        raise ModelFileError(f"{path}:{number} is damaged: {reason}; restore the file from a copy") from error
+    if not isinstance(record, dict) or type(record.get("step")) is not int:
+        raise ModelFileError(f"{path}:{number} must be a JSON object with a step, but is {line[:60]!r}")
+    return record
+
+
+def _not_finite(name: str) -> float:
+    raise ValueError(f"a number must be finite, but is {name}")
+
+
+def _line(record: dict[str, Any]) -> str:
+    """Return a record as a line of JSON, which has no nan or infinity: such a value is null."""
+    finite = {name: None if _is_not_finite(value) else value for name, value in record.items()}
+    return json.dumps(finite, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _is_not_finite(value: Any) -> bool:
+    return isinstance(value, float) and not math.isfinite(value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,12 @@ def read_snapshot(folder: Path, step: int) -> dict[str, Any]:
     if snapshot.get("step") != step:
         raise ModelFileError(f"{path} must be of step {step}, but is of step {snapshot.get('step')}")
     return snapshot
+
+
+def snapshot_steps(folder: Path) -> list[int]:
+    """Return the steps of a run whose attention was kept."""
+    matches = (re.fullmatch(r"step-(\d{8})\.json", path.name) for path in (folder / FOLDER).glob("step-*.json"))
+    return sorted(int(match[1]) for match in matches if match)
 
 
 def pack(predictions: Sequence[Prediction]) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response, StreamingResponse
+from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
@@ -18,11 +18,12 @@ from saccade.core import Task
 from saccade.errors import SaccadeError, UsageError
 from saccade.studio import inspection, live
 from saccade.studio.export import export
-from saccade.studio.forms import checked_inputs, parsed_options, read_form, read_json
-from saccade.studio.generation import generate
-from saccade.studio.pages import STATIC, Page, escape_text
+from saccade.studio.forms import checked_form, read_form, read_json
+from saccade.studio.generation import Generation
+from saccade.studio.pages import STATIC, JsonResponse, Page, escape_text
 from saccade.studio.security import Guard
 from saccade.studio.sessions import Inspection, Sessions
+from saccade.studio.work import Slots
 
 T = TypeVar("T")
 RUN_ACTIONS: dict[str, Callable[[Path, str], None]] = {"stop": live.stop, "resume": live.resume}
@@ -41,7 +42,7 @@ def make_app(sessions: Sessions, key: str, port: int) -> Guard:
         *_page_routes("/steps", studio.steps),
         *_page_routes("/lessons", studio.lessons),
         Route("/api/runs/{name}", studio.curves),
-        Route("/api/runs/{name}/attention/{step:int}", studio.snapshot),
+        Route("/api/runs/{name}/attention/{step}", studio.snapshot),
         Route("/api/runs/{name}/{action}", studio.act, methods=["POST"]),
         Route("/api/models/{name:path}/form", studio.form),
         Route("/api/look", studio.predict, methods=["POST"]),
@@ -53,7 +54,9 @@ def make_app(sessions: Sessions, key: str, port: int) -> Guard:
         Route("/api/look/{id}/{part}", studio.part),
     ]
     handlers: Any = {SaccadeError: _user_error, HTTPException: _http_error}
-    return Guard(Starlette(routes=routes, exception_handlers=handlers), key, port)
+    app = Starlette(routes=routes, exception_handlers=handlers)
+    app.router.redirect_slashes = False  # no address leads to another
+    return Guard(app, key, port)
 
 
 def _page_routes(path: str, make: Callable[[Request], Awaitable[Page]]) -> list[Route]:
@@ -63,28 +66,32 @@ def _page_routes(path: str, make: Callable[[Request], Awaitable[Page]]) -> list[
         return HTMLResponse((await make(request)).html())
 
     async def twin(request: Request) -> Response:
-        return JSONResponse((await make(request)).data)
+        return JsonResponse((await make(request)).data)
 
     return [Route(path + ".json", twin), Route(path, html)]
 
 
 def _is_api(request: Request) -> bool:
-    return request.url.path.startswith("/api/") or request.url.path.endswith(".json")
+    path: str = request.scope["path"]
+    return path.startswith("/api/") or path.endswith(".json")
 
 
 async def _user_error(request: Request, error: Exception) -> Response:
     """Return a user's mistake, as JSON to a page and as a page to a person."""
     if _is_api(request):
-        return JSONResponse({"error": str(error)}, 400)
+        return JsonResponse({"error": str(error)}, 400)
     return HTMLResponse(_message_page("This did not work", str(error)), 400)
 
 
 async def _http_error(request: Request, error: Exception) -> Response:
-    code = error.status_code if isinstance(error, HTTPException) else 404
-    missing = "there is no such address" if code == 404 else str(getattr(error, "detail", error))
+    assert isinstance(error, HTTPException)
+    missing, headers = error.status_code == 404, error.headers
     if _is_api(request):
-        return JSONResponse({"error": missing}, code)
-    return HTMLResponse(_message_page("Not found", f"There is no page {request.url.path}."), code)
+        message = "there is no such address" if missing else error.detail
+        return JsonResponse({"error": message}, error.status_code, headers)
+    title = "Not found" if missing else "This did not work"
+    text = f"There is no page {request.scope['path'][:200]}." if missing else error.detail
+    return HTMLResponse(_message_page(title, text), error.status_code, headers)
 
 
 def _message_page(title: str, text: str) -> str:
@@ -93,10 +100,11 @@ def _message_page(title: str, text: str) -> str:
 
 
 class Studio:
-    """The response of each address; what takes long runs in a thread."""
+    """The response of each address; what takes long runs in a thread, what a model computes apart from the rest."""
 
     def __init__(self, sessions: Sessions) -> None:
         self.sessions, self.root = sessions, Path(sessions.root)
+        self.computations, self.generations = Slots(), Slots()
 
     async def runs(self, request: Request) -> Page:
         return Page("runs", "Runs", {"runs": await run_in_threadpool(live.list_runs, self.root)})
@@ -123,25 +131,25 @@ class Studio:
         return {"models": names, "parameters": dict(request.query_params)}
 
     async def curves(self, request: Request) -> Response:
-        return JSONResponse(await run_in_threadpool(live.curves, self.root, request.path_params["name"]))
+        return JsonResponse(await run_in_threadpool(live.curves, self.root, request.path_params["name"]))
 
     async def snapshot(self, request: Request) -> Response:
-        name, step = request.path_params["name"], request.path_params["step"]
-        return JSONResponse(await run_in_threadpool(live.snapshot, self.root, name, step))
+        name, step = request.path_params["name"], _number(request.path_params, "step")
+        return JsonResponse(await run_in_threadpool(live.snapshot, self.root, name, step))
 
     async def act(self, request: Request) -> Response:
         action = RUN_ACTIONS.get(request.path_params["action"])
         if action is None:
             raise UsageError("a run can be stopped and resumed, nothing else")
         await run_in_threadpool(action, self.root, request.path_params["name"])
-        return JSONResponse({})
+        return JsonResponse({})
 
     async def form(self, request: Request) -> Response:
         """Describe the form of a model: its inputs, options and examples."""
         name = request.path_params["name"]
-        model = await run_in_threadpool(self.sessions.model, name)
+        model = await self.computations.run(lambda: self.sessions.model(name))
         examples = await run_in_threadpool(live.examples, self.root, name, model.inputs)
-        return JSONResponse(
+        return JsonResponse(
             {
                 "summary": model.task.summary,
                 "generates": type(model.task).stream is not Task.stream,
@@ -155,34 +163,32 @@ class Studio:
         form = await read_form(request)
 
         def work() -> dict[str, Any]:
-            model = self.sessions.model(form.model)
-            inputs, options = checked_inputs(model, form.inputs), parsed_options(model, form.options)
+            inputs, options = checked_form(self.sessions.model(form.model), form)
             return inspection.describe(self.sessions.predict(form.model, inputs, options))
 
-        return JSONResponse(await run_in_threadpool(work))
+        return JsonResponse(await self.computations.run(work))
 
     async def generate(self, request: Request) -> Response:
         form = await read_form(request)
-        model = await run_in_threadpool(self.sessions.model, form.model)
-        inputs, options = checked_inputs(model, form.inputs), parsed_options(model, form.options)
+        model = await self.computations.run(lambda: self.sessions.model(form.model))
+        inputs, options = await self.computations.run(lambda: checked_form(model, form))
         if any(setting.name == "attention" for setting in model.options):
             options["attention"] = True
-        return StreamingResponse(generate(model, inputs, options, form.attention), media_type="application/x-ndjson")
+        return Generation(model, inputs, options, form.attention, self.generations)
 
     async def describe(self, request: Request) -> Response:
-        return JSONResponse(inspection.describe(self.sessions.inspection(request.path_params["id"])))
+        return JsonResponse(await self._inspect(request, inspection.describe))
 
     async def cells(self, request: Request) -> Response:
         params = request.query_params
-        rows = range(_number(params, "top"), _number(params, "bottom"), _number(params, "down", 1))
-        columns = range(_number(params, "left"), _number(params, "right"), _number(params, "across", 1))
+        rows, columns = _span(params, "top", "bottom", "down"), _span(params, "left", "right", "across")
         name, head, words = params.get("map", ""), _head(params), params.get("words") == "1"
         data = await self._inspect(request, lambda item: inspection.cells(item, name, head, rows, columns, words=words))
         return Response(data, media_type="application/octet-stream")
 
     async def effect(self, request: Request) -> Response:
         body = await read_json(request)
-        return JSONResponse(await self._inspect(request, lambda item: inspection.effect(item, body.get("ablations"))))
+        return JsonResponse(await self._explain(request, lambda item: inspection.effect(item, body.get("ablations"))))
 
     async def export(self, request: Request) -> Response:
         params, kind = request.query_params, request.path_params["kind"]
@@ -209,15 +215,26 @@ class Studio:
         }
         if part not in parts:
             raise UsageError(f"no part '{part}' of a prediction; there are: {', '.join(parts)}")
-        return JSONResponse(await self._inspect(request, parts[part]))
+        return JsonResponse(await self._explain(request, parts[part]))
 
     async def _inspect(self, request: Request, work: Callable[[Inspection], T]) -> T:
-        """Work on a prediction in a thread."""
+        """Read a prediction in a thread; several parts of a page do so at once."""
         return await run_in_threadpool(lambda: work(self.sessions.inspection(request.path_params["id"])))
+
+    async def _explain(self, request: Request, work: Callable[[Inspection], T]) -> T:
+        """Run the model on a prediction again."""
+        return await self.computations.run(lambda: work(self.sessions.inspection(request.path_params["id"])))
 
 
 def _head(params: Any) -> int | None:
     return None if params.get("head", "mean") == "mean" else _number(params, "head")
+
+
+def _span(params: Any, first: str, last: str, step: str) -> range:
+    every = _number(params, step, 1)
+    if not every:
+        raise UsageError(f"{step} must be at least 1, but is 0")
+    return range(_number(params, first), _number(params, last), every)
 
 
 def _number(params: Any, name: str, default: int | None = None) -> int:

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
+import math
 
 from saccade.core import Prediction
 from saccade.errors import UsageError
 from saccade.look.figure import AttentionFigure
 
 MEDIA_TYPES = {"svg": "image/svg+xml", "png": "image/png", "html": "text/html", "json": "application/json"}
+MOST = {"svg": 1 << 18, "png": 1 << 22, "html": 1 << 25, "json": 1 << 22}
+"""weights in a file of each kind: more take minutes to write, and nothing opens them"""
 
 
 def export(prediction: Prediction, kind: str, name: str, head: int | None, *, pieces: bool) -> tuple[bytes, str]:
-    """Return a map as .svg or .png, or the prediction with all maps as .html or .json, with its media type."""
+    """Return a map as svg or png, or the prediction with all maps as html or json, with its media type."""
     if kind not in MEDIA_TYPES:
         raise UsageError(f"a file must be {', '.join(MEDIA_TYPES)}, but is '{kind}'")
-    figure = AttentionFigure.of(prediction, "" if name == "alignment" else name, head, pieces=pieces)
-    with tempfile.TemporaryDirectory(prefix="saccade-") as folder:
-        path = Path(folder) / f"attention.{kind}"
-        figure.write(path)
-        return path.read_bytes(), MEDIA_TYPES[kind]
+    layer, count = "" if name == "alignment" else name, 0
+    for attention in prediction.attention.values():
+        heads, queries, keys = attention.shape
+        count = max(count, queries * keys) if kind in ("svg", "png") else count + math.prod((heads, queries, keys))
+    if count > MOST[kind]:
+        message = f"a file of {kind} must hold at most {MOST[kind]:,} weights, but there are {count:,}"
+        raise UsageError(f"{message}; predict for a shorter text")
+    return AttentionFigure.of(prediction, layer, head, pieces=pieces).render(kind), MEDIA_TYPES[kind]

@@ -1,4 +1,4 @@
-"""Forms: inputs and options as pages send them, checked before a model sees them."""
+"""Forms: inputs and options as pages send them, checked and bounded before a model sees them."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from saccade.model import Model
 
 TEXT_BYTES = 1 << 20  # of all texts of a request
 FILE_BYTES = 8 << 20  # of an uploaded file, in its base64 form a third more
+TOKENS = 1 << 14  # of a text, for a model that reads more or any number
+MOST = {"max_new_tokens": 1 << 12, "beam": 64}  # of options that multiply the work
 
 
 @dataclass(frozen=True)
@@ -31,12 +33,16 @@ class Form:
 async def read_json(request: Request) -> dict[str, Any]:
     """Return the JSON object of a request."""
     try:
-        body = json.loads(await request.body())
+        body = json.loads(await request.body(), parse_constant=_not_json)
     except (ValueError, RecursionError) as error:
         raise UsageError(f"the request must be JSON, but is not ({error})") from error
     if not isinstance(body, dict):
         raise UsageError("the request must be a JSON object")
     return body
+
+
+def _not_json(name: str) -> float:
+    raise ValueError(f"JSON has no {name}")
 
 
 async def read_form(request: Request) -> Form:
@@ -45,11 +51,29 @@ async def read_form(request: Request) -> Form:
     model, inputs, options = body.get("model"), body.get("inputs", {}), body.get("options", {})
     if not isinstance(model, str) or not isinstance(inputs, dict) or not isinstance(options, dict):
         raise UsageError("a request must have a model, inputs and options")
-    texts = sum(len(value) for value in inputs.values() if isinstance(value, str) and not value.startswith("data:"))
-    if texts > TEXT_BYTES:
-        raise HTTPException(413, f"Send at most {TEXT_BYTES:,} characters of text.")
+    _check_size(*(value for value in inputs.values() if not _is_upload(value)), *options.values())
     name = body.get("map", "")
     return Form(model, inputs, options, name if isinstance(name, str) else "")
+
+
+def _is_upload(value: object) -> bool:
+    return isinstance(value, str) and value.startswith("data:")
+
+
+def _check_size(*values: object) -> None:
+    size = sum(len(value) for value in values if isinstance(value, str))
+    if size > TEXT_BYTES:
+        raise HTTPException(413, f"Send at most {TEXT_BYTES:,} characters of text, not {size:,}.")
+
+
+def checked_form(model: Model, form: Form) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return inputs and options of a form, if they are such as the model can compute in a bounded time."""
+    inputs, options = checked_inputs(model, form.inputs), parsed_options(model, form.options)
+    for length in model.input_lengths(inputs, **options):
+        limit = TOKENS if length.limit is None else min(length.limit, TOKENS)
+        if length.tokens > limit:
+            raise UsageError(f"{length.name} must have at most {limit:,} tokens, but has {length.tokens:,}; shorten it")
+    return inputs, options
 
 
 def checked_inputs(model: Model, inputs: Mapping[str, Any]) -> dict[str, Any]:
@@ -58,17 +82,27 @@ def checked_inputs(model: Model, inputs: Mapping[str, Any]) -> dict[str, Any]:
     optional = {field.name for field in model.inputs if field.optional}
     for name, value in inputs.items():
         kind = kinds.get(name, "text")
-        uploaded = isinstance(value, str) and value.startswith("data:")
-        if kind in ("image", "audio") and not uploaded:
+        if kind in ("image", "audio") and not _is_upload(value):
             raise UsageError(f"{name} must be an uploaded file, but is none; choose a file")
-        if kind == "graph" and not (uploaded or isinstance(value, dict) or str(value).lstrip().startswith("{")):
+        literal = isinstance(value, dict) or str(value).lstrip().startswith("{")
+        if kind == "graph" and not (literal or _is_upload(value)):
             raise UsageError(f"{name} must be a JSON object with nodes and edges")
-        if uploaded and len(value) > FILE_BYTES * 4 / 3 + 100:
+        if kind == "text":  # also one that looks like an uploaded file
+            _check_size(value)
+        elif _is_upload(value) and len(value) > FILE_BYTES * 4 / 3 + 100:
             raise HTTPException(413, f"Send a file of at most {FILE_BYTES >> 20} MB.")
     return {name: value for name, value in inputs.items() if value != "" or name not in optional}
 
 
 def parsed_options(model: Model, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options as values of their types; an empty field is the default."""
-    texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in options.items()}
-    return model.parse_options([f"{name}={text}" for name, text in texts.items() if text != ""])
+    try:
+        texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in options.items()}
+    except RecursionError as error:
+        raise UsageError("an option must be a number or a text, but one is a list of lists") from error
+    parsed = model.parse_options([f"{name}={text}" for name, text in texts.items() if text not in ("", "null")])
+    for name, most in MOST.items():
+        if parsed.get(name, 0) > most:
+            message = f"{name} must be at most {most:,} in the studio, but is {parsed[name]:,}"
+            raise UsageError(f"{message}; for more use `saccade predict`")
+    return parsed

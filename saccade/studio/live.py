@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import signal
@@ -14,10 +13,10 @@ from typing import Any
 
 from saccade import api
 from saccade.core import Field
-from saccade.errors import UsageError
+from saccade.errors import ModelFileError, ResourceError, UsageError
 from saccade.runs import folder as runs
 from saccade.runs.journal import read_journal
-from saccade.runs.snapshots import FOLDER, read_snapshot
+from saccade.runs.snapshots import read_snapshot, snapshot_steps
 
 POINTS = 600  # of a curve
 NOT_PLOTTED = {"step", "elapsed", "best", "pairs", "rows", "tokens", "questions", "sentences", "masked_tokens"}
@@ -32,8 +31,9 @@ def list_runs(root: Path) -> list[dict[str, Any]]:
 def curves(root: Path, name: str) -> dict[str, Any]:
     """Return the records of a run: losses of its steps, thinned out, and all its evaluations."""
     run = get_run(root, name)
-    records = read_journal(run.folder / "metrics.jsonl")
-    steps = [record for record in records if "lr_scale" in record]
+    path = run.folder / "metrics.jsonl"
+    records = read_journal(path)
+    steps = _steps(path, records)
     thinned = steps[:: max(1, len(steps) // POINTS)]
     if steps and thinned[-1] is not steps[-1]:
         thinned.append(steps[-1])
@@ -52,8 +52,22 @@ def curves(root: Path, name: str) -> dict[str, Any]:
         "metrics": list(dict.fromkeys(key for record in evaluations for key in record if key not in NOT_PLOTTED)),
         "evaluations": evaluations,
         "samples": read_journal(run.folder / "samples.jsonl")[-20:],
-        "snapshots": snapshots(root, name),
+        "snapshots": snapshot_steps(run.folder),
     }
+
+
+def _steps(path: Path, records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the records of training steps, each with the time and the count that the throughput needs."""
+    steps = [record for record in records if "lr_scale" in record]
+    for record in steps:
+        unit = record.get("unit")
+        numbers = (record.get("seconds"), record.get(unit) if isinstance(unit, str) else None)
+        if not all(isinstance(number, int | float) for number in numbers):
+            raise ModelFileError(
+                f"{path}: the record of step {record['step']} must have seconds, a unit and its count; "
+                "restore the file from a copy"
+            )
+    return steps
 
 
 def _throughput(steps: list[dict[str, Any]]) -> list[list[float]]:
@@ -68,24 +82,18 @@ def _throughput(steps: list[dict[str, Any]]) -> list[list[float]]:
     return points
 
 
-def snapshots(root: Path, name: str) -> list[int]:
-    """Return the steps whose attention was kept."""
-    folder = get_run(root, name).folder / FOLDER
-    matches = (re.fullmatch(r"step-(\d{8})\.json", path.name) for path in folder.glob("step-*.json"))
-    return sorted(int(match[1]) for match in matches if match)
-
-
 def snapshot(root: Path, name: str, step: int) -> dict[str, Any]:
     """Return the attention of a step."""
-    if step not in snapshots(root, name):
+    run = get_run(root, name)
+    if step not in snapshot_steps(run.folder):
         raise UsageError(f"run '{name}' has no attention snapshot of step {step}")
-    return read_snapshot(get_run(root, name).folder, step)
+    return read_snapshot(run.folder, step)
 
 
 def examples(root: Path, name: str, inputs: Sequence[Field]) -> list[dict[str, Any]]:
     """Return inputs to start with: validation examples of a run; two well-known sentences for a pretrained model."""
     if name in {run.name for run in runs.list_runs(root)}:
-        steps = snapshots(root, name)
+        steps = snapshot_steps(root / name)
         return [example["inputs"] for example in snapshot(root, name, steps[-1])["examples"]] if steps else []
     if inputs[0].kind != "text" or not all(field.optional for field in inputs[1:]):
         return []
@@ -96,11 +104,15 @@ def examples(root: Path, name: str, inputs: Sequence[Field]) -> list[dict[str, A
 def stop(root: Path, name: str) -> None:
     """Ask the process that trains a run to save and end."""
     run = get_run(root, name)
-    owner = (run.folder / "run.lock").read_text().strip() if run.running() else ""
-    if not owner.isdecimal():
+    owner = (run.folder / "run.lock").read_bytes()[:20].strip() if run.running() else b""
+    if not re.fullmatch(rb"[1-9][0-9]{0,8}", owner):
         raise UsageError(f"run '{name}' is not being trained")
-    with contextlib.suppress(ProcessLookupError):  # it ended a moment ago
+    try:
         os.kill(int(owner), signal.SIGTERM)
+    except ProcessLookupError:
+        return  # it ended a moment ago
+    except PermissionError as error:
+        raise UsageError(f"run '{name}' is trained by process {int(owner)} of another user; stop it there") from error
 
 
 def resume(root: Path, name: str) -> None:
@@ -108,14 +120,18 @@ def resume(root: Path, name: str) -> None:
     run = get_run(root, name)
     if run.running():
         raise UsageError(f"run '{name}' is being trained already")
-    with (run.folder / "studio.log").open("ab") as log:
-        subprocess.Popen(
-            [sys.executable, "-m", "saccade", "resume", str(run.folder.resolve())],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
+    path = run.folder / "studio.log"
+    try:
+        with path.open("ab") as log:
+            subprocess.Popen(
+                [sys.executable, "-m", "saccade", "resume", str(run.folder.resolve())],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+    except OSError as error:
+        raise ResourceError(f"cannot resume run '{name}', whose log is {path}: {error.strerror}") from error
 
 
 def get_run(root: Path, name: str) -> runs.Run:

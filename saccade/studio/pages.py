@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
 from string import Template
 from typing import Any
+
+from starlette.responses import Response
+
+from saccade.core.serialize import dump_json
 
 HERE = Path(__file__).parent
 STATIC = HERE / "static"
@@ -43,6 +46,15 @@ class Page:
         return {"watch": "runs", "steps": "look"}.get(self.name, self.name)
 
 
+class JsonResponse(Response):
+    """A value as strict JSON, whatever texts and numbers are in it."""
+
+    media_type = "application/json"
+
+    def render(self, content: Any) -> bytes:
+        return dump_json(content).encode()
+
+
 def escape_text(text: str) -> str:
     """Escape a text, whatever is in it."""
     return escape(re.sub("[\ud800-\udfff\u202a-\u202e\u2066-\u2069]", "\ufffd", text))
@@ -50,4 +62,4 @@ def escape_text(text: str) -> str:
 
 def embed_json(data: dict[str, Any]) -> str:
     """Return JSON that no text in it can end: without '<' it cannot leave its script element."""
-    return json.dumps(data).replace("<", "\\u003c")
+    return dump_json(data).replace("<", "\\u003c")

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections.abc import Mapping
+from urllib.parse import parse_qsl, quote, urlencode
 
 from starlette.datastructures import MutableHeaders
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 COOKIE = "saccade"
 LARGEST = 12 << 20  # bytes of a request's body: an uploaded file in base64
+STALL = 10.0  # seconds after which a reader that takes nothing is given up
 POLICY = (
     "default-src 'self'; img-src 'self' blob: data:; object-src 'none'; base-uri 'none'; form-action 'self'; "
     "frame-ancestors 'none'"
@@ -24,10 +27,16 @@ HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "cache-control": "no-store",
 }
+# Nothing is cached, so a file is always sent whole.
+IGNORED = {b"range", b"if-range", b"if-none-match", b"if-modified-since"}
+
+
+class Stalled(Exception):
+    """A client does not read its response."""
 
 
 class Guard:
-    """Refuse requests for another host name, from another site, or without the key."""
+    """Refuse requests for another host name, from another site, or without the key; give up clients that stall."""
 
     def __init__(self, app: ASGIApp, key: str, port: int) -> None:
         self.app, self.key = app, key
@@ -44,13 +53,21 @@ class Guard:
         async def guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
                 MutableHeaders(scope=message).update(HEADERS)
-            await send(message)
+            try:
+                async with asyncio.timeout(STALL):
+                    await send(message)
+            except TimeoutError as error:
+                raise Stalled from error
 
+        scope["headers"] = [(name, value) for name, value in scope["headers"] if name.lower() not in IGNORED]
         request = Request(scope, receive)
-        response = self._refusal(request.method, request.headers) or self._key(request)
-        await (response or self.app)(scope, receive, guarded)
+        response = self._refusal(scope["path"], request.method, request.headers) or self._key(request)
+        try:
+            await (response or self.app)(scope, receive, guarded)
+        except (Stalled, ClientDisconnect):
+            return  # the server closes the connection
 
-    def _refusal(self, method: str, headers: Mapping[str, str]) -> Response | None:
+    def _refusal(self, path: str, method: str, headers: Mapping[str, str]) -> Response | None:
         """Return why a request is refused; None: it is not."""
         host, site = headers.get("host", ""), headers.get("sec-fetch-site", "")
         if host not in self.hosts:  # DNS rebinding: a name of another site that resolves to this machine
@@ -59,21 +76,26 @@ class Guard:
             )
         if site not in ("", "same-origin", "none"):
             return PlainTextResponse("Requests from another site are refused.", 403)
+        if not path.startswith("/"):  # the address of another server, as for a proxy
+            return PlainTextResponse("The address must be a path of the studio.", 400)
         if method in ("GET", "HEAD"):
             return None
         if site != "same-origin" and headers.get("origin") != f"http://{host}":
             return PlainTextResponse("Only the studio's own pages may change things.", 403)
         if headers.get("content-type", "").partition(";")[0] != "application/json":
             return PlainTextResponse("Send JSON.", 415)
-        if not headers.get("content-length", "").isdecimal() or int(headers["content-length"]) > LARGEST:
-            return PlainTextResponse(f"Send at most {LARGEST:,} bytes.", 413)
+        length = headers.get("content-length", "")
+        if not length.isdecimal():
+            return PlainTextResponse("Send the length of the request.", 411)
+        if len(length) > len(str(LARGEST)) or int(length) > LARGEST:
+            return PlainTextResponse(f"Send at most {LARGEST:,} bytes, not {length[:20]}.", 413)
         return None
 
     def _key(self, request: Request) -> Response | None:
         """Turn the key in the address into a cookie that pages of other sites never send."""
         given = request.query_params.get("key")
         if given is not None and request.method == "GET" and self._matches(given):
-            redirect = RedirectResponse(str(request.url.remove_query_params("key").replace(scheme="", netloc="")), 303)
+            redirect = RedirectResponse(own_address(request.scope["path"], request.scope["query_string"]), 303)
             redirect.set_cookie(self.cookie, self.key, httponly=True, samesite="strict")
             return redirect
         if self._matches(request.cookies.get(self.cookie, "")):
@@ -81,4 +103,14 @@ class Guard:
         return PlainTextResponse("The key is missing. Open the address that `saccade studio` printed.", 403)
 
     def _matches(self, given: str) -> bool:
-        return secrets.compare_digest(given.encode(), self.key.encode())
+        return secrets.compare_digest(given.encode(errors="replace"), self.key.encode())
+
+
+def own_address(path: str, query: bytes) -> str:
+    """Return a path and a query without the key as an address that no browser takes for one of another server.
+
+    A second slash or a backslash at the start would begin the name of a host.
+    """
+    pairs = [pair for pair in parse_qsl(query.decode("latin-1"), keep_blank_values=True) if pair[0] != "key"]
+    address = "/" + quote(path.lstrip("/\\"), errors="replace")
+    return f"{address}?{urlencode(pairs, errors='replace')}" if pairs else address

@@ -30,7 +30,7 @@ def serve(root: Path, refs: Sequence[str], port: int, ready: Callable[[str], Non
     with _listen(port) as listening:
         port, key = listening.getsockname()[1], secrets.token_urlsafe(24)
         app = make_app(Sessions(root, refs, task), key, port)
-        config = uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=2)
+        config = uvicorn.Config(app, ws="none", log_level="warning", access_log=False, timeout_graceful_shutdown=2)
         ready(f"http://{HOST}:{port}/?key={key}")  # requests before the server runs wait in the queue
         uvicorn.Server(config).run(sockets=[listening])
 

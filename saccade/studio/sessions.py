@@ -13,11 +13,12 @@ from typing import Any, Generic, TypeVar
 
 from saccade import api
 from saccade.core import AttentionMap, Prediction
-from saccade.errors import UsageError, suggest
+from saccade.errors import ModelFileError, UsageError, suggest
 from saccade.look.explain import Explanation
 from saccade.look.maps import is_self_attention, rollout, same_axis
 from saccade.look.view import MapView
 from saccade.model import Model
+from saccade.runs import folder as runs
 
 MODELS, INSPECTIONS = 3, 12  # that stay open
 T = TypeVar("T")
@@ -85,6 +86,15 @@ class Inspection:
         return self._views[name, words]
 
 
+def _is_readable(run: runs.Run) -> bool:
+    """Whether a run can be named and described; if not, the list of runs says why."""
+    try:
+        run.describe()
+    except ModelFileError:
+        return False
+    return run.name.isprintable()
+
+
 class Sessions:
     """Open models and inspections, for all pages together."""
 
@@ -92,19 +102,20 @@ class Sessions:
         """Serve the runs of a folder and some more models; `task` allows runs of a task that is not built in."""
         self.root, self.refs, self.task = root, tuple(refs), task
         self._models, self._inspections = RecentlyUsed[Model](MODELS), RecentlyUsed[Inspection](INSPECTIONS)
-        self._opening = threading.Lock()
+        self._opening = dict[str, threading.Lock]()
 
     def names(self) -> list[str]:
         """Return the names of all models: those given at the start, runs, and cached models of the catalogue."""
-        runs = [run["name"] for run in api.list_runs(self.root) if "error" not in run]
+        readable = [run.name for run in runs.list_runs(self.root) if _is_readable(run)]
         cached = [str(model["name"]) for model in api.list_models() if model["cached"]]
-        return list(dict.fromkeys([*self.refs, *reversed(runs), *cached]))
+        return list(dict.fromkeys([*self.refs, *reversed(readable), *cached]))
 
     def model(self, name: str) -> Model:
-        """Return a model by one of the names; a page can open nothing else."""
-        if name not in self.names():
-            raise UsageError(f"no model '{name}'{suggest(name, self.names())}")
-        with self._opening:
+        """Return a model by one of the names; a page can open nothing else. Only requests for the same model wait."""
+        names = self.names()
+        if name not in names:
+            raise UsageError(f"no model '{name[:200]}'{suggest(name[:200], names)}")
+        with self._opening.setdefault(name, threading.Lock()):
             model = self._models.get(name)
             if model is None:
                 model = self._models.put(name, api.load(name, root=self.root, task=self.task))

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from saccade.core import InputLength
 from saccade.core import Task as CoreTask
 from saccade.core.attention import AttentionMap, AttentionMaps
 from saccade.core.axes import Role
@@ -29,7 +30,8 @@ from saccade.data.settings import TextSettings
 from saccade.data.shards import Shard, build_shards, separator
 from saccade.data.text.axes import token_axis
 from saccade.data.text.chat import SPECIALS
-from saccade.data.text.tokenizers import END, Tokenizer, train_tokenizer
+from saccade.data.text.tokenizer_training import train_tokenizer
+from saccade.data.text.tokenizers import END, Tokenizer
 from saccade.errors import DataError, ModelFileError, UsageError
 from saccade.models import presets
 from saccade.models.text.gpt import GPT, GPTConfig
@@ -153,7 +155,7 @@ class Task(CoreTask):
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {name: {"model": shape} for name, shape in presets.GPT.items()}
     summary: ClassVar[str] = "predict the next token, from any text"
     continues: bool = True
-    inputs: tuple[Field, ...] = (Text("prompt", help="text to continue"),)
+    inputs: tuple[Field, ...] = (Text("prompt", help="text to continue", may_be_empty=True),)
     metric = METRICS["loss"]
 
     def __init__(
@@ -287,6 +289,9 @@ class Task(CoreTask):
         if options.attention and options.max_new_tokens:
             maps = self._attention(ids[trace.start : trace.end])
         return Prediction(example, TextOutput(continuation.text), {"tokens": float(count)}, maps, trace=trace)
+
+    def input_lengths(self, inputs: Mapping[str, Any], options: TextOptions) -> list[InputLength]:
+        return [InputLength("prompt", len(self._encode(inputs["prompt"], options)), self.config.model.max_positions)]
 
     def stream(self, inputs: Mapping[str, Any], options: TextOptions) -> Iterator[GeneratedToken]:
         ids = self._encode(inputs["prompt"], options)

@@ -285,6 +285,9 @@ class Task(EncoderTask):
             output = TextOutput(self.tokenizer.decode(filled))
             yield Prediction(example, output, scores, attention, trace=text, notes=text.notes)
 
+    def count_tokens(self, text: str) -> int:
+        return len(self.tokenizer.encode(text, parse_special=True))
+
     def _check_input(self, text: EncodedText, has_second: bool) -> None:
         if has_second and self.model.next_sentence is None:
             raise UsageError("second must be left out, but was given: this model does not predict next sentences")

@@ -20,6 +20,7 @@ from saccade.core.outputs import SpanOutput
 from saccade.core.prediction import ForwardTrace, Prediction
 from saccade.core.pretrained import Base, Pretrained
 from saccade.core.source import Split
+from saccade.core.task import InputLength
 from saccade.data.batching import BucketedBatches
 from saccade.data.fingerprints import fingerprint
 from saccade.data.formats.squad import Question, Questions, Squad, read_squad
@@ -43,6 +44,7 @@ from saccade.tasks._encoder.inputs import (
     shorten,
 )
 from saccade.tasks._encoder.task import EncoderConfig, EncoderTask, pretrained_length
+from saccade.tasks._texts import require_tokens
 
 QUICK_QUESTIONS = 300  # number of questions of a quick evaluation
 MAX_ANSWER_TOKENS = 30
@@ -244,6 +246,10 @@ class Task(EncoderTask):
         """Return the span of each context that answers the question; an empty one if there is no answer."""
         questions = Questions.of(Question("", "", example["context"], example["question"], (), 1) for example in inputs)
         windows = self.windows(questions)
+        for row in windows:
+            example, end = inputs[row.question], row.second - len(self.template.separators)
+            require_tokens("question", example["question"], row.ids[1:end])
+            require_tokens("context", example["context"], row.ids[row.second : -1])
         lengths = {window.question: window.question_tokens for window in windows}
         for number, (example, span) in enumerate(zip(inputs, self.best_spans(questions, windows), strict=True)):
             window = windows[span.window] if span.window >= 0 else None
@@ -260,6 +266,11 @@ class Task(EncoderTask):
         """Return a note on a truncated question; a long context is read in windows instead."""
         room = question_room(self.template)
         return (f"cut to {room} of {tokens} tokens: question {shorten(question)!r}",) if tokens > room else ()
+
+    def input_lengths(self, inputs: Mapping[str, Any], options: QuestionAnsweringOptions) -> list[InputLength]:
+        """Return the lengths of question and context; a context of any length is read in windows."""
+        question, context = (self.count_tokens(inputs[name]) for name in ("question", "context"))
+        return [InputLength("question", question, question_room(self.template)), InputLength("context", context)]
 
     def rerun(self, prediction: Prediction, *, layers: bool = False) -> ForwardTrace:
         window: Window | None = prediction.trace

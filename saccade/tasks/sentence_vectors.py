@@ -20,6 +20,7 @@ from saccade.core.outputs import NumberOutput, Output, VectorOutput
 from saccade.core.prediction import ForwardTrace, Prediction
 from saccade.core.pretrained import Pretrained
 from saccade.core.source import Split
+from saccade.core.task import InputLength
 from saccade.data.formats.labelled import Labelled, LabelSet
 from saccade.data.formats.pair_files import PairFiles, find_pairs
 from saccade.data.formats.pairs import empty_note, read_pairs
@@ -174,6 +175,12 @@ class Task(LabelledTask):
     def pool(self, tokens: Tensor) -> Tensor:
         """Return the vector of a text from the vectors (T, D) of its tokens, as the model is configured."""
         return self.model.pooling(tokens[None], None)[0]
+
+    def input_lengths(self, inputs: Mapping[str, Any], options: SentenceVectorsOptions) -> list[InputLength]:
+        """Return the length of each text, which is a sequence of its own."""
+        special, limit = self.template.special_count(1), self.template.max_length
+        texts = {name: self.prompt + text for name, text in inputs.items() if text}
+        return [InputLength(name, self.count_tokens(text) + special, limit) for name, text in texts.items()]
 
     def evaluate(self, split: Split, *, quick: bool = False, progress: Progress = ignore_progress) -> Evaluation:
         rows, indices = self.splits[split], self.evaluated_rows(split, quick)

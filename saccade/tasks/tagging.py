@@ -283,6 +283,10 @@ class Task(EncoderTask):
         cut = f"cut to {len(encoded.ids)} of {encoded.tokens} tokens: text {shorten(text)!r}"
         return (cut if len(encoded.positions) == len(words) else f"{cut}; {words_note}",)
 
+    def count_tokens(self, text: str) -> int:
+        words = self.tokenizer.encode_batch([f" {word}" if self._spaced else word for word in text.split()])
+        return sum(max(1, len(pieces)) for pieces in words)
+
     def rerun(self, prediction: Prediction, *, layers: bool = False) -> ForwardTrace:
         words: EncodedWords = prediction.trace
         logits, axis, by_layer = self.trace(words.text, lambda x: self.model.logits(x[words.positions]), layers=layers)

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from saccade.core import InputLength
 from saccade.core import Task as CoreTask
 from saccade.core.attention import AttentionMaps
 from saccade.core.callback import Progress, ignore_progress
@@ -40,6 +41,7 @@ from saccade.tasks._seq2seq.attention import alignment_map, attention_maps, sour
 from saccade.tasks._seq2seq.searching import POSITIONS, ROWS, search_targets, stream_target
 from saccade.tasks._seq2seq.settings import METRICS, TranslationConfig, TranslationOptions
 from saccade.tasks._seq2seq.tokenizers import PairTokenizers, SpecialIds
+from saccade.tasks._texts import require_tokens
 
 QUICK_PAIRS = 500  # of a quick evaluation
 ALIGNMENT_PAIRS = 100  # that determine which head aligns words
@@ -174,7 +176,7 @@ class Task(CoreTask):
         prefix = self.tokenizers.target.encode(options.prefix) if options.prefix else []
         notes = unknown_note(self.tokenizers.target, options.target or options.prefix)
         for examples in (inputs[first : first + CHUNK] for first in range(0, len(inputs), CHUNK)):
-            sources = self.tokenizers.encode_sources([example[name] for example in examples])
+            sources = self._sources([example[name] for example in examples])
             if options.target:
                 target = self.tokenizers.target.encode(options.target)
                 for example, source in zip(examples, sources, strict=True):
@@ -186,8 +188,22 @@ class Task(CoreTask):
                 best, *others = [self._prediction(example, source, target, options.attention) for target in group]
                 yield replace(best, alternatives=tuple(others), notes=best.notes + notes)
 
+    def _sources(self, texts: Sequence[str]) -> list[list[int]]:
+        sources = self.tokenizers.encode_sources(texts)
+        for text, source in zip(texts, sources, strict=True):
+            require_tokens(self.inputs[0].name, text, source)
+        return sources
+
+    def input_lengths(self, inputs: Mapping[str, Any], options: Any) -> list[InputLength]:
+        """Return the lengths with end tokens; a pair with a longer side was not in the training data."""
+        limit = self.config.model.transformer.max_positions if self.reader is None else self.config.data.max_length + 1
+        name, tokenizers = self.inputs[0].name, self.tokenizers
+        tokens = {name: tokenizers.source.encode(inputs[name])}
+        tokens |= {side: tokenizers.target.encode(getattr(options, side)) for side in ("prefix", "target")}
+        return [InputLength(side, len(ids) + 1, limit) for side, ids in tokens.items()]
+
     def stream(self, inputs: Mapping[str, Any], options: Any) -> Iterator[GeneratedToken]:
-        (source,) = self.tokenizers.encode_sources([inputs[self.inputs[0].name]])
+        (source,) = self._sources([inputs[self.inputs[0].name]])
         prefix = self.tokenizers.target.encode(options.prefix) if options.prefix else []
         return stream_target(
             self.model,

@@ -50,6 +50,34 @@ def test_inputs_that_do_not_fit_are_refused(values, named, message):
         bind([QUESTION, CONTEXT], values, named)
 
 
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("", "question must hold text, but is ''; write something in it"),
+        (" \n\u3000", r"question must hold text, but is ' \n\u3000'; write something in it"),
+        ("a\ud800b", "question must be valid Unicode, but character 2 is the lone surrogate U+D800; remove it"),
+        ("\udcff", "question must be valid Unicode, but character 1 is the lone surrogate U+DCFF; remove it"),
+    ],
+)
+def test_a_text_must_hold_text_of_valid_unicode(value, message):
+    with pytest.raises(UsageError, match=f"^{re.escape(message)}$"):
+        bind([QUESTION], [value])
+    if not value.strip():
+        assert bind([Text("prompt", may_be_empty=True)], [value]) == {"prompt": value}
+
+
+@pytest.mark.parametrize("value", ["[1, NaN]", [float("inf")], "[1e39]"])
+def test_a_vector_must_hold_finite_numbers(value):
+    with pytest.raises(UsageError, match=r"state must hold finite numbers, but one is (nan|inf)"):
+        bind([Vector("state")], [value])
+
+
+@pytest.mark.parametrize("field", [Vector("state"), Graph("graph")])
+def test_json_that_is_nested_too_deep_is_refused(field):
+    with pytest.raises(UsageError, match=f"{field.name} must be a"):
+        field.read('{"nodes": ' + "[" * 99999)
+
+
 def test_an_image_is_a_path_bytes_a_data_url_an_array_or_a_pil_image(tmp_path):
     field, pixels = Image("image"), np.arange(24, dtype=np.uint8).reshape(2, 4, 3)
     path = tmp_path / "dots.png"

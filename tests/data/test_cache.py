@@ -16,7 +16,7 @@ from saccade.data import cache as cache_module
 from saccade.data.cache import EntryWriter, Record, cached, hash_file
 from saccade.data.formats.pair_files import find_pairs
 from saccade.data.formats.pairs import read_pairs
-from saccade.data.text.tokenizers import train_tokenizer
+from saccade.data.text.tokenizer_training import train_tokenizer
 from saccade.data.texts import Texts, TextWriter
 from saccade.data.tokenization import tokenize, tokenize_with_offsets
 from saccade.errors import DataError

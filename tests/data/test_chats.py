@@ -9,7 +9,7 @@ from saccade.data.formats.chats import chat_layout, conversations, is_chat_log
 from saccade.data.tables.problems import BadRows
 from saccade.data.tables.sniffing import sniff
 from saccade.data.text.chat import SPECIALS, TURN_END, TURN_START, Message, encode_chat, encode_question, from_json
-from saccade.data.text.tokenizers import train_tokenizer
+from saccade.data.text.tokenizer_training import train_tokenizer
 from saccade.tasks import guess_task
 
 HELLO = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi there."}]

@@ -18,7 +18,8 @@ from saccade.data.shards import Shard, build_shards, separator
 from saccade.data.splitting import SplitSettings
 from saccade.data.tables.problems import BadRows
 from saccade.data.tables.sniffing import sniff
-from saccade.data.text.tokenizers import END, Tokenizer, train_tokenizer
+from saccade.data.text.tokenizer_training import train_tokenizer
+from saccade.data.text.tokenizers import END, Tokenizer
 from saccade.errors import DataError, ResourceError
 
 TEXT = "".join(f"line {number} of the text, with some words\n" for number in range(400))

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from saccade.data.text import tokenizer_checks
 from saccade.data.text.alphabets import split_at_newlines
-from saccade.data.text.tokenizers import BEGIN, BERT, END, StreamDecoder, Tokenizer, train_tokenizer
+from saccade.data.text.tokenizer_training import train_tokenizer
+from saccade.data.text.tokenizers import BEGIN, BERT, END, StreamDecoder, Tokenizer
 from saccade.errors import DataError, ModelFileError, UsageError
 
 TEXT = "The quick brown fox jumps over the lazy dog.\n\tIt was — naïvely — 3 times, wasn't it?  \n\n日本語 ok!\n" * 20

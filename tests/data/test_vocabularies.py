@@ -9,7 +9,8 @@ import pytest
 
 from saccade.data.text import tokenizer_checks, vocabularies
 from saccade.data.text.alphabets import BYTES
-from saccade.data.text.tokenizers import BERT, END, Tokenizer, train_tokenizer
+from saccade.data.text.tokenizer_training import train_tokenizer
+from saccade.data.text.tokenizers import BERT, END, Tokenizer
 from saccade.data.text.vocabularies import PRE_TOKENIZERS, byte_level_bpe, read_tokenizer
 from saccade.errors import ModelFileError
 

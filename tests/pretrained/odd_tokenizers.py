@@ -19,7 +19,7 @@ from typing import Any
 import tokenizers as library
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-from saccade.data.text.tokenizer_checks import LLAMA3, QWEN2
+from saccade.data.text.tokenizer_checks import GPT4, GPT4O, LLAMA3, NANOCHAT, NEMO, QWEN2
 from saccade.data.text.tokenizers import StreamDecoder
 from saccade.errors import ModelFileError
 from saccade.pretrained.processors import TextProcessor, read_text_processor
@@ -93,6 +93,22 @@ def llama3() -> dict[str, Any]:
     byte = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": False, "use_regex": True}
     content["post_processor"] = {"type": "Sequence", "processors": [byte, template]}
     return content
+
+
+def gpt4() -> dict[str, Any]:
+    return byte_pattern(GPT4, SPECIALS)
+
+
+def gpt4o() -> dict[str, Any]:
+    return byte_pattern(GPT4O, SPECIALS)
+
+
+def nanochat() -> dict[str, Any]:
+    return byte_pattern(NANOCHAT, SPECIALS)
+
+
+def nemo() -> dict[str, Any]:
+    return byte_pattern(NEMO, SPECIALS)
 
 
 def qwen2() -> dict[str, Any]:
@@ -289,6 +305,8 @@ class Case:
     settings: dict[str, Any] | None = None
     files: dict[str, Any] = field(default_factory=dict)
     """other files by name: text, or JSON; "old" in place of tokenizer.json: the older vocabulary files"""
+    config: dict[str, Any] = field(default_factory=dict)
+    """other values of config.json"""
     refused: str = ""
 
 
@@ -397,6 +415,18 @@ CASES: dict[str, Case] = {
         {"eos_token": "<|im_end|>", "additional_special_tokens": ["<tool>"]},
     ),
     "qwen2 with the class of llama": Case(qwen2, "qwen2", settings=LLAMA),
+    "qwen3 without settings": Case(qwen2, "qwen3"),
+    "qwen3, as it is": Case(byte_level, "qwen3", settings=FAST),
+    "smollm3": Case(llama3, "smollm3", settings=FAST),
+    "nanochat": Case(nanochat, "nanochat", (first_token("<|endoftext|>", 0),)),
+    "gpt-4": Case(gpt4),
+    "gpt-4o": Case(gpt4o),
+    "mistral nemo": Case(nemo, "mistral", settings=FAST),
+    "gpt2 with the class of llama": Case(byte_level, "gpt2", (set_(pre_tokenizer=DIGITS),), LLAMA),
+    "bert with the class of gpt2": Case(byte_level, "bert", settings={"tokenizer_class": "GPT2Tokenizer"}),
+    "a class of config.json": Case(
+        byte_level, changes=(set_(pre_tokenizer=DIGITS),), config={"tokenizer_class": "GPT2Tokenizer"}
+    ),
     # SentencePiece
     "llama 2": Case(sentencepiece, settings=LLAMA),
     "llama 2, legacy": Case(sentencepiece, settings={**LLAMA, "legacy": True}),
@@ -452,6 +482,9 @@ CASES: dict[str, Case] = {
         byte_level, settings={**FAST, "chat_template": "settings"}, files={"chat_template.jinja": TEMPLATE}
     ),
     # refused by name
+    "another pattern": Case(
+        byte_level, settings={**FAST, "fix_mistral_regex": True}, refused="fix_mistral_regex must be false"
+    ),
     "custom code": Case(byte_level, settings={"auto_map": {"AutoTokenizer": ["a.B", None]}}, refused="custom code"),
     "an unknown class": Case(byte_level, settings={"tokenizer_class": "T5Tokenizer"}, refused="but is 'T5Tokenizer'"),
     "a class for another model": Case(wordpiece, "gpt2", refused="the model of a GPT2Tokenizer must be BPE"),
@@ -477,7 +510,7 @@ def write(case: Case, folder: Path) -> dict[str, Any]:
         if name != "old":
             text = value if isinstance(value, str) else json.dumps(value)
             (folder / name).write_text(text, encoding="utf-8")
-    config = {"model_type": case.model_type, "vocab_size": VOCABULARY}
+    config = {"model_type": case.model_type, "vocab_size": VOCABULARY, **case.config}
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
     return config
 

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from saccade import api
-from saccade.data.text.tokenizers import train_tokenizer
+from saccade.data.text.tokenizer_training import train_tokenizer
 from saccade.errors import ModelFileError, ResourceError, UsageError
 from saccade.pretrained import catalogue, hub
 from saccade.pretrained.catalogue import CATALOGUE, File, Model

@@ -11,7 +11,7 @@ import torch
 from safetensors import SafetensorError
 
 import saccade
-from saccade.data.text.tokenizers import train_tokenizer
+from saccade.data.text.tokenizer_training import train_tokenizer
 from saccade.errors import ResourceError, UsageError
 from saccade.models import presets
 from saccade.models.text.bert import BertConfig, BertForPreTraining

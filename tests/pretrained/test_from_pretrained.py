@@ -10,7 +10,7 @@ import saccade
 from saccade import api
 from saccade.config import override
 from saccade.core import Pretrained
-from saccade.data.text.tokenizers import train_tokenizer
+from saccade.data.text.tokenizer_training import train_tokenizer
 from saccade.errors import ModelFileError, UsageError
 from saccade.pretrained.opening import open_pretrained
 from saccade.runs import checkpoint

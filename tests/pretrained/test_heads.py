@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save_file
 
 import saccade
 from saccade.data.formats.squad import Question, Questions
-from saccade.data.text.tokenizers import train_tokenizer
+from saccade.data.text.tokenizer_training import train_tokenizer
 from saccade.errors import ModelFileError, UsageError
 from saccade.pretrained.config_json import read_config
 from saccade.pretrained.export import export

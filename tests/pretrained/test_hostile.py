@@ -16,7 +16,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from saccade.data.text.alphabets import BYTES
-from saccade.data.text.tokenizers import train_tokenizer
+from saccade.data.text.tokenizer_training import train_tokenizer
 from saccade.pretrained.export import write_network
 from saccade.pretrained.families import FAMILIES
 

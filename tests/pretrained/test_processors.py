@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from saccade.data.text.tokenizers import train_tokenizer
+from saccade.data.text.tokenizer_training import train_tokenizer
 from saccade.errors import ModelFileError, UsageError
 from saccade.pretrained.processors import (
     TextProcessor,

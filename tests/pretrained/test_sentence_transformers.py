@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import saccade
-from saccade.data.text.tokenizers import train_tokenizer
+from saccade.data.text.tokenizer_training import train_tokenizer
 from saccade.errors import ModelFileError
 from saccade.look import features
 from saccade.pretrained.opening import open_pretrained

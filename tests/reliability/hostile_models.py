@@ -21,7 +21,8 @@ from typing import Any
 
 from safetensors.torch import load_file, save_file
 
-from saccade.data.text.tokenizers import END, train_tokenizer
+from saccade.data.text.tokenizer_training import train_tokenizer
+from saccade.data.text.tokenizers import END
 from saccade.pretrained.export import write_network
 from saccade.pretrained.families import FAMILIES
 

@@ -43,6 +43,13 @@ def test_damage_to_any_file_of_a_run_is_noticed_or_harmless() -> None:
 
 
 @pytest.mark.slow
+def test_nobody_waits_for_a_reader_that_stalls_or_a_huge_text() -> None:
+    result = re.fullmatch(r"longest delay of others: (\d+\.\d+) s", figure("studio_delay.py"))
+    assert result is not None
+    assert float(result[1]) < 1
+
+
+@pytest.mark.slow
 def test_trouble_ends_with_one_message() -> None:
     result = re.match(r"(\d)/(\d) troubles ended with one message and lost nothing", figure("disk.py"))
     assert result is not None

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,28 @@ def test_an_incomplete_line_is_left_out(tmp_path: Path, torn: bytes) -> None:
     written(path, {"step": 1}, {"step": 2})
     path.write_bytes(path.read_bytes() + torn)
     assert [record["step"] for record in read_journal(path)] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (b"{", "a.jsonl:2 is damaged: Expecting"),
+        (b"", "a.jsonl:2 is damaged: Expecting value"),
+        (b'{"step": 2, "loss": NaN}', "a.jsonl:2 is damaged: a number must be finite, but is NaN"),
+        (b'{"loss": 2}', "a.jsonl:2 must be a JSON object with a step, but is b"),
+        (b'{"step": true}', "a.jsonl:2 must be a JSON object with a step, but is b"),
+    ],
+)
+def test_any_other_damaged_line_is_named(tmp_path: Path, line: bytes, reason: str) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b'{"step": 1}\n' + line + b'\n{"step": 3}\n')
+    with pytest.raises(ModelFileError, match=re.escape(reason)):
+        read_journal(path)
+
+
+def test_a_number_that_is_not_finite_is_written_as_null(tmp_path: Path) -> None:
+    written(tmp_path / "a.jsonl", {"step": 1, "loss": float("nan"), "norm": float("inf"), "text": "NaN"})
+    assert (tmp_path / "a.jsonl").read_text() == '{"step": 1, "loss": null, "norm": null, "text": "NaN"}\n'
 
 
 @pytest.mark.parametrize(

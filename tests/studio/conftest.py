@@ -10,8 +10,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from starlette.testclient import TestClient
 
 from saccade import api
+from saccade.studio.app import make_app
+from saccade.studio.sessions import Sessions
 from tests.tasks.battery import Trial
 
 SHOTS = Path(os.environ.get("SACCADE_SHOTS", Path(__file__).parents[2] / ".shots"))
@@ -20,6 +23,8 @@ PAIRS = [f"model.transformer.{one}" for one in ("dim=32", "depth=1", "decoder_de
 ENCODER = [*SMALL, "vocabulary_size=80", "batch_tokens=400", "max_length=32"]
 LOOP = ["train.device=cpu", "train.steps=30", "train.evaluate_every=10"]
 IMAGES = "tests.examples.toy_images"
+HOME = "http://127.0.0.1:8000"
+MINE = {"origin": HOME}
 SERVE = """
 import sys
 from pathlib import Path
@@ -76,6 +81,21 @@ def gpt2_folder(tmp_path_factory):
             value.normal_(std=0.3)
     model.save_pretrained(folder)
     return folder
+
+
+@pytest.fixture
+def app(place, bert_folder, gpt2_folder, marian_folder):
+    """The studio with all runs and three models of transformers."""
+    refs = [str(bert_folder), str(gpt2_folder), str(marian_folder)]
+    return make_app(Sessions(place / "runs", refs), "secret", 8000)
+
+
+@pytest.fixture
+def client(app):
+    """A client of the studio that has the key."""
+    result = TestClient(app, base_url=HOME)
+    assert result.get("/runs?key=secret").status_code == 200
+    return result
 
 
 @contextmanager

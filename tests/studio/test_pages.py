@@ -221,16 +221,27 @@ def test_two_models_answer_side_by_side(visit, shoot):
 
 
 def test_hostile_words_stay_words(visit):
-    tab = visit("/look?model=rows")
+    tab = visit("/look?model=pairs")
     look(tab, f"cat {EVIL}")
     for view in ("lines", "query"):
         tab.click(f"[data-view={view}]")
         tab.wait_for_selector(".lines path, .token.on", state="attached")
     assert tab.evaluate("window.hacked") is None
     assert tab.locator("#results img").count() == 0
-    trial = visit(f"/try?model=rows&text={quote(EVIL)}")
+    trial = visit(f"/try?model=pairs&source={quote(EVIL)}")
     trial.wait_for_selector("#predictions .card")
     assert trial.evaluate("window.hacked") is None
+
+
+def test_outputs_and_numbers_without_a_text_are_shown(visit):
+    tab = visit("/lessons")
+
+    def shown(expression):
+        return tab.evaluate(f"async () => {{ const studio = await import('/static/studio.js'); return {expression}; }}")
+
+    assert shown("studio.outputText({ vector: Array(9).fill(0.5) })") == "vector of 9: " + "0.500, " * 7 + "0.500\u2026"
+    assert shown("studio.outputText({ text: '' })") == "(no answer)"
+    assert shown("[null, -0.25].map((value) => studio.digits(value, 2))") == ["\u2013", "-0.25"]
 
 
 def test_mistakes_are_told_where_they_happen(visit):

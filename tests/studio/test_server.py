@@ -10,24 +10,7 @@ from starlette.testclient import TestClient
 from saccade import api
 from saccade.studio.app import make_app
 from saccade.studio.sessions import Sessions
-from tests.studio.conftest import IMAGES
-
-HOME = "http://127.0.0.1:8000"
-MINE = {"origin": HOME}
-
-
-@pytest.fixture
-def app(place, bert_folder, gpt2_folder, marian_folder):
-    refs = [str(bert_folder), str(gpt2_folder), str(marian_folder)]
-    return make_app(Sessions(place / "runs", refs), "secret", 8000)
-
-
-@pytest.fixture
-def client(app):
-    result = TestClient(app, base_url=HOME)
-    assert result.get("/runs?key=secret").status_code == 200
-    return result
-
+from tests.studio.conftest import HOME, IMAGES, MINE
 
 FIELDS = {"prose": "prompt", "pairs": "source", "rows": "text"}
 

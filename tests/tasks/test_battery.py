@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 
 import saccade
 from saccade.config import from_json, override, to_json
-from saccade.core import Evaluation, Field, Metric, Output, Split, Task, bind
+from saccade.core import Evaluation, Field, Metric, Output, Split, Task, Text, bind
 from saccade.errors import UsageError
 from saccade.look.explain import mean_token
 from saccade.nn.ablation import patched_embeddings
@@ -166,6 +166,34 @@ def _variants(inputs: dict[str, Any]) -> list[dict[str, Any]]:
     if not all(isinstance(value, str) for value in inputs.values()):
         return [inputs, inputs]
     return [{name: f"{value} ran" for name, value in inputs.items()}, {n: f"red {v} a dog" for n, v in inputs.items()}]
+
+
+def test_a_text_that_says_nothing_is_refused_by_name(trained: TrainedRun) -> None:
+    """Whitespace, and control characters of which a BERT tokenizer leaves nothing."""
+    model = trained.load()
+    nothing = ["\x01\x02"] if getattr(getattr(model.task, "tokenizer", None), "kind", "") == "wordpiece" else []
+    for field in model.inputs:
+        if not isinstance(field, Text) or field.may_be_empty:
+            continue
+        for text in nothing if field.optional else ["", " \n\u3000", *nothing]:
+            example = {**trained.trial.inputs, field.name: text}
+            if trained.name == "tagging" and text.strip():
+                assert len(model(**example).output.tags) == 1  # a word of which nothing is known is still a word
+                continue
+            with pytest.raises(UsageError, match=f"^{field.name} must (hold|have at least one token|be left out)"):
+                model(**example, **trained.trial.options)
+
+
+def test_the_length_of_a_text_is_known_before_anything_is_computed(trained: TrainedRun) -> None:
+    model, inputs = trained.load(), trained.trial.inputs
+    texts = [field.name for field in model.inputs if isinstance(field, Text)]
+    assert bool(texts) == bool(model.input_lengths(inputs))
+    for name in texts:
+        example = {**inputs, name: " ".join([inputs.get(name, "cat")] * 700)}
+        before, after = (max(length.tokens for length in model.input_lengths(one)) for one in (inputs, example))
+        assert after > before + 699
+        limited = [length for length in model.input_lengths(example) if name in length.name.split(" and ")]
+        assert all(length.limit is None or length.limit < length.tokens for length in limited) and limited
 
 
 def test_evaluation_is_deterministic_and_has_the_metric(trained: TrainedRun) -> None:

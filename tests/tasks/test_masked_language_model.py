@@ -9,7 +9,8 @@ import torch
 
 from saccade.config import override
 from saccade.core import Split
-from saccade.data.text.tokenizers import Tokenizer, train_tokenizer
+from saccade.data.text.tokenizer_training import train_tokenizer
+from saccade.data.text.tokenizers import Tokenizer
 from saccade.errors import DataError, UsageError
 from saccade.models.text.bert import BertConfig
 from saccade.tasks.masked_language_model import (

@@ -11,7 +11,7 @@ from saccade.config import override
 from saccade.core import SpanOutput, Split, bind
 from saccade.data.formats.squad import Answer, Question, Questions, read_squad
 from saccade.data.text.templates import InputTemplate
-from saccade.data.text.tokenizers import train_tokenizer
+from saccade.data.text.tokenizer_training import train_tokenizer
 from saccade.data.windows import cut_windows
 from saccade.errors import UsageError
 from saccade.metrics.qa import word_f1
@@ -234,12 +234,12 @@ def test_maps_are_of_the_window_with_the_answer(ready, predict, tower):
         assert list(one.queries.labels) == list(one.keys.labels) == task.tokenizer.pieces(row)
 
 
-def test_a_context_without_a_token_has_no_answer(ready, predict, tower):
+@pytest.mark.parametrize("name", ["question", "context"])
+def test_a_question_or_a_context_without_a_token_is_refused(ready, predict, tower, name):
     task = ready("question_answering", tower, *SMALL)
-    found = predict(task, {"question": "How high?", "context": " \u200b "}, attention=True)
-    assert (found.text, found.scores, dict(found.attention)) == ("", {"answerable": 0.0}, {})
-    with pytest.raises(UsageError, match=r"^context must have tokens to be explained, but has none$"):
-        task.rerun(found)
+    rule = rf"^{name} must have at least one token, but ' \\u200b ' has none; write words in it$"
+    with pytest.raises(UsageError, match=rule):
+        predict(task, {"question": "How high?", "context": CONTEXT, name: " \u200b "}, attention=True)
 
 
 def test_invalid_inputs_are_refused(ready, tower):

@@ -21,7 +21,8 @@ from saccade.data.formats.pairs import Pairs, Skipped, empty_note, read_pairs
 from saccade.data.settings import HEADERS, Header
 from saccade.data.tables.counterparts import swap_rule
 from saccade.data.text.alphabets import UNKNOWN
-from saccade.data.text.tokenizers import BEGIN, END, Tokenizer, train_tokenizer
+from saccade.data.text.tokenizer_training import train_tokenizer
+from saccade.data.text.tokenizers import BEGIN, END, Tokenizer
 from saccade.data.text.unknown_words import list_words, unit, unknown_id, unknown_words
 from saccade.data.texts import Texts
 from saccade.data.token_rows import TokenRows

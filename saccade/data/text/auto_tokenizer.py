@@ -30,6 +30,7 @@ from saccade.data.text.tokenizer_settings import (
     tokens_to_add,
 )
 from saccade.data.text.tokenizers import Tokenizer
+from saccade.errors import ModelFileError
 
 TOKENIZER = "tokenizer.json"
 
@@ -62,7 +63,10 @@ def read_auto_tokenizer(folder: Path, config: Mapping[str, Any]) -> Tokenizer:
     name = settings.tokenizer_class(config, text)
     if name != BACKEND and name not in CLASSES:
         supported = ", ".join((*BACKENDS[-1:], *CLASSES))
-        raise refusal(settings.path, f"tokenizer_class must be one of {supported}, but is {name!r:.80}")
+        raise ModelFileError(
+            f"{settings.path}: tokenizer_class must be one of {supported}, but is {name!r:.80}; "
+            "choose another model, or write PreTrainedTokenizerFast there to use tokenizer.json as it is"
+        )
     if name in CLASSES and (kind := content["model"]["type"]) != CLASSES[name].model:
         raise refusal(path, f"the model of a {name} must be {CLASSES[name].model}, but is {kind}")
 

@@ -43,6 +43,19 @@ LLAMA3 = (
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 QWEN2 = LLAMA3.replace("{1,3}", "")
+# GPT-4 and nanochat, with possessive quantifiers; Mistral NeMo; GPT-4o, which keeps endings such as 's with the word.
+GPT4 = (
+    r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]++[\r\n]*"
+    r"|\s*[\r\n]|\s+(?!\S)|\s+"
+)
+NANOCHAT = GPT4.replace("{1,3}", "{1,2}")
+_UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+_ENDING, _OTHER = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?", r" ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+NEMO, GPT4O = (
+    rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+{ending}|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*{ending}"
+    rf"|{number}|{_OTHER}"
+    for ending, number in (("", r"\p{N}"), (_ENDING, r"\p{N}{1,3}"))
+)
 # A regular expression can take forever; only those of well-known tokenizers are allowed.
 PATTERNS = frozenset(
     (
@@ -58,8 +71,7 @@ PATTERNS = frozenset(
         # CLIP
         r"'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+",
         r"<\|startoftext\|>|<\|endoftext\|>|'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+",
-        LLAMA3,
-        QWEN2,
+        *(LLAMA3, QWEN2, GPT4, NANOCHAT, NEMO, GPT4O),
     )
 )
 LITERAL = re.compile(r"[^\\^$.|?*+()\[\]{}]{1,32}")

@@ -137,8 +137,9 @@ def read_settings(folder: Path) -> TokenizerSettings:
     if "added_tokens_decoder" not in values:
         special_map = _read(folder / SPECIAL_MAP)
         values = {**values, **{name: _as_special(value) for name, value in special_map.items()}}
-    if values.get("split_special_tokens"):
-        raise refusal(path, "split_special_tokens must be false, but is true")
+    for name in ("split_special_tokens", "fix_mistral_regex"):
+        if values.get(name):
+            raise refusal(path, f"{name} must be false, but is {values[name]!r:.80}")
     added = _read(folder / ADDED)
     if added:
         check_vocabulary(folder / ADDED, added)

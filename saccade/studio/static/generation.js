@@ -1,5 +1,5 @@
 // Generate token by token; the tokens before each one are shaded by the attention that led to it.
-import { at } from "./studio.js";
+import { at, failure } from "./studio.js";
 import { token } from "./views/tokens.js";
 
 const shade = (strip, row, promptLength) => {
@@ -19,7 +19,7 @@ export const generate = async (body) => {
     strip.append(node);
   };
   const response = await fetch("/api/generate", { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) });
-  if (!response.ok) throw new Error((await response.json()).error);
+  if (!response.ok) throw await failure(response);
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let [unfinished, text, promptLength] = ["", "", 0];
   for (;;) {

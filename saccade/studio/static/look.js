@@ -1,5 +1,5 @@
 // The Look page: predict, then show the attention of every layer and head.
-import { at, data, decodeBytes, decodeWeights, digits, drawPixels, make, query, request, showError, updateAddress, wordsOf } from "./studio.js";
+import { at, data, decodeBytes, decodeWeights, digits, drawPixels, make, outputText, query, request, showError, updateAddress, wordsOf } from "./studio.js";
 import { explanations } from "./explanations.js";
 import { buildInputs, exampleName, isEmpty, optionControls, optionText, parseOptionText, readInputs, readOptions, textInputs, writeInputs, writeOptions } from "./form.js";
 import { generate } from "./generation.js";
@@ -86,7 +86,7 @@ const showPrediction = () => {
   at("empty").hidden = true;
   at("results").hidden = false;
   const { text } = prediction.output;
-  at("output").textContent = prediction.continues ? Object.values(prediction.inputs)[0] + text : text || "(no answer)";
+  at("output").textContent = prediction.continues ? Object.values(prediction.inputs)[0] + text : outputText(prediction.output);
   at("scores").replaceChildren(...Object.entries(prediction.scores).slice(0, 12).map(([name, value]) =>
     make("div", {}, make("dt", {}, name), make("dd", {}, digits(value, 4)))),
     ...(prediction.notes ?? []).map((note) => make("div", {}, make("dt", {}, "note"), make("dd", { dir: "auto" }, note))));

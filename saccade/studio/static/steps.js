@@ -7,7 +7,7 @@ let prediction = null;
 let values = null; // of the calculation
 
 const field = (value, onChange, name) => {
-  const input = make("input", { type: "number", step: "any", value: Number(value.toPrecision(6)) });
+  const input = make("input", { type: "number", step: "any", value: Number(value.toPrecision(4)) });
   input.setAttribute("aria-label", name);
   input.onchange = () => onChange(Number(input.value));
   return input;

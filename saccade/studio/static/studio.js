@@ -29,10 +29,11 @@ export const request = async (path, body) => {
   } catch {
     throw new Error("The studio does not respond. Is `saccade studio` still running?");
   }
-  const kind = response.headers.get("content-type") ?? "";
-  if (!response.ok) throw new Error(kind.includes("json") ? (await response.json()).error : await response.text());
-  return kind.includes("json") ? response.json() : response.arrayBuffer();
+  if (!response.ok) throw await failure(response);
+  return isJson(response) ? response.json() : response.arrayBuffer();
 };
+const isJson = (response) => (response.headers.get("content-type") ?? "").includes("json");
+export const failure = async (response) => new Error(isJson(response) ? (await response.json()).error : await response.text());
 
 // Weights are unsigned 16-bit integers, little-endian: 65535 is 1.
 export const decodeWeights = (buffer) => {
@@ -48,7 +49,12 @@ export const showError = (error) => {
   at("message").replaceChildren(...(error ? [make("p", { className: "error", role: "alert" }, error.message ?? error)] : []));
 };
 export const stateOf = (run) => (run.running ? "training" : run.finished ? "finished" : "stopped");
-export const digits = (value, count = 2) => (Number.isFinite(value) ? value.toFixed(count) : String(value));
+// A number that is not finite is null in JSON.
+export const digits = (value, count = 2) => (Number.isFinite(value) ? value.toFixed(count) : value === null ? "\u2013" : String(value));
+// An output as text; of a vector its first numbers.
+export const outputText = ({ text, vector }) => (vector
+  ? `vector of ${vector.length}: ${vector.slice(0, 8).map((value) => digits(value, 3)).join(", ")}${vector.length > 8 ? "\u2026" : ""}`
+  : text || "(no answer)");
 export const thousands = (value) => Math.round(value).toLocaleString("en");
 
 // The address names what is on screen, so that a link restores the same view.

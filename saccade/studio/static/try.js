@@ -1,5 +1,5 @@
 // The Try page: the form of a model, and the predictions of one or two models for the same inputs.
-import { at, data, digits, make, query, request, showError, updateAddress, wordsOf } from "./studio.js";
+import { at, data, digits, make, outputText, query, request, showError, updateAddress, wordsOf } from "./studio.js";
 import { buildInputs, convertInputs, isEmpty, optionControls, optionText, readInputs, readOptions, textInputs, writeInputs } from "./form.js";
 import { token } from "./views/tokens.js";
 
@@ -24,7 +24,7 @@ const bar = (name, value) => token(name, { value: value >= 0 && value <= 1 ? val
 const card = (prediction, milliseconds) => {
   const { text } = prediction.output;
   const [prompt] = Object.values(prediction.inputs);
-  const shown = prediction.continues ? [make("span", { className: "soft" }, prompt), text] : [text || "(no answer)"];
+  const shown = prediction.continues ? [make("span", { className: "soft" }, prompt), text] : [outputText(prediction.output)];
   const aligned = prediction.maps.find((map) => map.name === "alignment");
   const parts = [
     make("h2", {}, prediction.model),

@@ -18,6 +18,7 @@ from saccade.data.text.templates import InputTemplate, pad_rows
 from saccade.data.token_rows import TokenRows
 from saccade.errors import ModelFileError
 from saccade.models.text.bert import EncoderInputs
+from saccade.tasks._texts import require_tokens
 
 Value = TypeVar("Value")
 
@@ -77,6 +78,8 @@ class EncodedTexts(Sequence[EncodedText]):
 
 def encode_texts(template: InputTemplate, texts: Mapping[str, str], ids: Sequence[Sequence[int]]) -> EncodedText:
     """Encode one text or two, by the names of their inputs, from their token ids; a note says what is truncated."""
+    for (name, text), row in zip(texts.items(), ids, strict=True):
+        require_tokens(name, text, row)
     counts = [len(row) for row in ids]
     return EncodedText(*template.build(*ids), truncation_note(template, texts, counts, template.truncate(*counts)))
 

@@ -23,11 +23,12 @@ from saccade.core.callback import Progress, ignore_progress
 from saccade.core.outputs import TextOutput
 from saccade.core.prediction import Prediction
 from saccade.core.pretrained import Pretrained
-from saccade.core.task import Task
+from saccade.core.task import InputLength, Task
 from saccade.data.batching import length_groups
 from saccade.data.text.axes import token_axis
 from saccade.data.text.templates import InputTemplate
-from saccade.data.text.tokenizers import Tokenizer, train_tokenizer
+from saccade.data.text.tokenizer_training import train_tokenizer
+from saccade.data.text.tokenizers import Tokenizer
 from saccade.errors import ModelFileError, UsageError
 from saccade.models.text.bert import Bert, BertConfig, BertForPreTraining, EncoderInputs
 from saccade.nn.probe import RecordedRow, watch
@@ -193,6 +194,16 @@ class EncoderTask(Task):
         """Return the vector of a text from the vectors (T, D) of its tokens: (D,)."""
         return tokens.mean(0)
 
+    def count_tokens(self, text: str) -> int:
+        """Return the number of tokens of a text, without special tokens around it."""
+        return len(self.tokenizer.encode(text))
+
+    def input_lengths(self, inputs: Mapping[str, Any], options: Any) -> list[InputLength]:
+        """Return the length of all texts as one sequence, special tokens included."""
+        texts = {field.name: inputs[field.name] for field in self.inputs if inputs.get(field.name)}
+        tokens = self.template.special_count(len(texts)) + sum(map(self.count_tokens, texts.values()))
+        return [InputLength(" and ".join(texts), tokens, self.template.max_length)]
+
     def run_batched(
         self, encoded: Sequence[EncodedText], compute: Callable[[EncoderInputs, list[int]], Iterable[Result]]
     ) -> Iterator[tuple[int, Result]]:
@@ -228,18 +239,23 @@ class EncoderTask(Task):
         return [results[row] for row in range(len(encoded))]
 
     def features(
-        self, encoded: Sequence[EncodedText], layers: Sequence[str] = ("last",)
+        self,
+        encoded: Sequence[EncodedText],
+        layers: Sequence[str] = ("last",),
+        pool: Callable[[Tensor], Tensor] | None = None,
     ) -> Iterator[tuple[int, Tensor]]:
         """Yield (row, vectors (T, D) of its tokens) in batches of similar length, shortest first.
 
-        `layers` are names of `LAYERS`; the vectors of several are concatenated.
+        `layers` are names of `LAYERS`; the vectors of several are concatenated. `pool` maps the vectors of a text to
+        one; it runs in the worker thread, since the cores are taken.
         """
 
         def compute(inputs: EncoderInputs, rows: list[int]) -> list[Tensor]:
             states: list[Tensor] = []
             self.model.bert(*inputs, states=states)
             vectors = check_outputs(torch.cat([combine(states, name) for name in layers], dim=-1))
-            return [vectors[at, : len(encoded[row].ids)] for at, row in enumerate(rows)]
+            tokens = [vectors[at, : len(encoded[row].ids)] for at, row in enumerate(rows)]
+            return tokens if pool is None else list(map(pool, tokens))
 
         return self.run_batched(encoded, compute)
 
