@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import click
@@ -40,9 +41,13 @@ def tasks(name: str, as_json: bool) -> None:
     _show_settings("options for predict and look, as -o KEY=VALUE", description["options"])
 
 
+def _written(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
 def _show_settings(title: str, settings: list[dict[str, Any]]) -> None:
-    """Print settings with default, help and type, aligned in two columns."""
-    names = [f"{setting['name']}={setting['default']}" for setting in settings]
+    """Print settings with default, as it is written on a command line, help and type, aligned in two columns."""
+    names = [f"{setting['name']}={_written(setting['default'])}" for setting in settings]
     width = max(map(len, names), default=0) + 2
     click.echo(f"\n{title}:")
     for name, setting in zip(names, settings, strict=True):

@@ -208,7 +208,8 @@ def test_tasks_show_every_setting_with_its_help(workspace: Path) -> None:
     described = json.loads(call("tasks", "language_model", "--json").stdout)
     for row in [*described["settings"], *described["options"]]:
         assert row["help"]
-        assert f"{row['name']}={row['default']}" in shown
+        default = row["default"] if isinstance(row["default"], str) else json.dumps(row["default"])
+        assert f"{row['name']}={default}" in shown
     assert "train.optim.kind" in shown
     assert "language_model" in call("tasks").stdout
 
