@@ -315,7 +315,7 @@ def test_saved_and_loaded_is_the_same(tmp_path: Path, tokenizer: Tokenizer) -> N
 
 def test_training_gives_the_same_bytes_in_every_process() -> None:
     script = (
-        "from saccade.data.text.tokenizers import train_tokenizer as t;"
+        "from saccade.data.text.tokenizer_training import train_tokenizer as t;"
         "x = ['the cat and the hat sat on a mat with a bat at ten'] * 3;"
         "print(*(t(k, iter(x), 270).sha256 for k in ('characters', 'words', 'bpe', 'wordpiece')))"
     )
