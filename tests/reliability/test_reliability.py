@@ -28,17 +28,17 @@ def figure(script: str, *arguments: str) -> str:
 @pytest.mark.slow
 def test_killed_runs_end_with_the_same_folder() -> None:
     trials = ["language_model", "masked_language_model", "translation", "lora", "head", "toy_corridor", "minutes"]
-    line = figure("kill.py", "--kills", "2", "--trials", *trials)
+    line = figure("kill.py", "--kills", "1", "--trials", *trials)
     result = re.fullmatch(r"(\d+)/(\d+) kills of 7 trials survived, every file of the run folder identical", line)
     assert result is not None
     assert result[1] == result[2]
-    assert int(result[1]) >= 2 * len(trials)
+    assert int(result[1]) >= len(trials)
 
 
 @pytest.mark.slow
 def test_damage_to_any_file_of_a_run_is_noticed_or_harmless() -> None:
-    line = figure("damage.py", "--count", "40")
-    assert line.startswith("40/40 damaged files noticed"), line
+    line = figure("damage.py", "--count", "24")
+    assert line.startswith("24/24 damaged files noticed"), line
     assert line.endswith("0 silent, 0 tracebacks, 0 hangs"), line
 
 
