@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from urllib.parse import quote
 
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import Browser, sync_playwright
 
 DATE = "Donnerstag, 12. August 2014"
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
@@ -42,23 +42,30 @@ def main() -> None:
     options.to.mkdir(exist_ok=True)
     command = [sys.executable, "-m", "saccade", "studio", "--no-browser", "--runs", options.runs]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process, sync_playwright() as driver:
-        address = re.search(r"http://\S+", process.stderr.readline())[0]
-        origin = re.match(r"http://[^/]+", address)[0]
-        opened = driver.chromium.launch(executable_path=browser, args=ARGUMENTS)
-        for name, (path, selector, scheme) in PAGES.items():
-            tab = opened.new_page(viewport={"width": 1280, "height": 860}, color_scheme=scheme)
-            tab.goto(address)
-            models = tab.evaluate("fetch('/look.json').then(answer => answer.json())")["models"]
-            if "model=minilm" in path and "minilm" not in models:
-                continue
-            tab.goto(origin + path.format(**values))
-            tab.wait_for_selector(selector, timeout=60_000)
-            tab.wait_for_timeout(500)
-            tab.screenshot(path=options.to / f"{name}.png")
-            print(options.to / f"{name}.png")
-            tab.close()
-        opened.close()
-        process.terminate()
+        try:
+            address = re.search(r"http://\S+", process.stderr.readline())[0]
+            shoot(driver.chromium.launch(executable_path=browser, args=ARGUMENTS), address, values, options.to)
+        finally:  # else a page that fails would wait for the studio
+            process.terminate()
+
+
+def shoot(browser: Browser, address: str, values: dict[str, str], folder: Path) -> None:
+    """Write a picture of every page."""
+    origin = re.match(r"http://[^/]+", address)[0]
+    for name, (path, selector, scheme) in PAGES.items():
+        tab = browser.new_page(viewport={"width": 1280, "height": 860}, color_scheme=scheme)
+        tab.goto(address)
+        models = tab.evaluate("fetch('/look.json').then(answer => answer.json())")["models"]
+        if "model=minilm" in path and "minilm" not in models:
+            continue
+        tab.goto(origin + path.format(**values))
+        tab.wait_for_selector(f"{selector}, .error", timeout=60_000)
+        if tab.locator(".error").count():
+            raise SystemExit(f"{path}: {tab.text_content('.error')}")
+        tab.wait_for_timeout(500)
+        tab.screenshot(path=folder / f"{name}.png")
+        print(folder / f"{name}.png")
+        tab.close()
 
 
 if __name__ == "__main__":

@@ -46,7 +46,7 @@ def replaced(name: str, make: Callable[[Path], Any]) -> Callable[[Run], Any]:
 
 
 ODD: dict[str, tuple[Callable[[Run], Any], str]] = {
-    "a folder for the journal": (replaced("metrics.jsonl", Path.mkdir), "metrics.jsonl must be"),
+    "a folder for the journal": (replaced("metrics.jsonl", Path.mkdir), "metrics.jsonl cannot be read: Is a directory"),
     "a folder for run.json": (replaced("run.json", Path.mkdir), "run.json"),
     "a pipe for the journal": (replaced("metrics.jsonl", os.mkfifo), "metrics.jsonl must be"),
     "a pipe for run.json": (replaced("run.json", os.mkfifo), "run.json must be"),
