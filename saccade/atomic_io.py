@@ -193,8 +193,11 @@ def sync_folder(path: Path) -> None:
 
 
 def sync_tree(folder: Path) -> None:
-    """Wait until every file of a folder is on disk."""
+    """Wait until every file of a folder and of those inside it is on disk."""
     for path in folder.iterdir():
-        with path.open("rb") as file:
-            os.fsync(file.fileno())
+        if path.is_dir():
+            sync_tree(path)
+        else:
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
     sync_folder(folder)

@@ -199,7 +199,7 @@ def test_what_a_killed_builder_left_and_unused_entries_are_removed(
 def test_builders_at_the_same_time_agree(source: Path, cache: Path) -> None:
     script = (
         "import sys; from pathlib import Path; from saccade.data.tables.sniffing import *;"
-        "from saccade.data.shards import *; from saccade.data.text.tokenizers import *;"
+        "from saccade.data.shards import *; from saccade.data.text.tokenizer_training import *;"
         "from saccade.data.formats.corpus import *;"
         "p = Path(sys.argv[1]); t = train_tokenizer('characters', [p.read_text()], 500);"
         "print(build_shards(read_corpus([sniff(p)], None, SplitSettings()), t)[0].path)"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from saccade.models.text.gpt import GPT, GPTConfig
-from saccade.nn.attention import Additive, Attention, Cosine, Dot, Heads
+from saccade.nn.attention import Additive, Attention, Cosine, Dot, Heads, QKNorm
 from saccade.nn.cache import KVCache
 from saccade.nn.masks import Causal, Padding, Window
 from saccade.nn.probe import record, watch
@@ -19,6 +19,7 @@ from saccade.nn.transformer import Transformer, TransformerConfig
 DIM, HEADS, TOKENS, VOCABULARY = 16, 4, 7, 11
 SHAPES = {
     "default": {},
+    "cosine": {"score": "cosine"},
     "scaled_dot": {"score": "scaled_dot", "position": "learned", "bias": True, "norm": "layer"},
     "one_key_head": {"kv_heads": 1},
     "two_key_heads": {"kv_heads": 2, "score": "scaled_dot"},
@@ -51,7 +52,7 @@ def eager_weights(attention, x, memory, rule):
     else:
         q, k = attention.q(x), attention.kv(memory).chunk(2, dim=-1)[0]
     q, k = q.unflatten(-1, (-1, width)), k.unflatten(-1, (-1, width))  # (B, T, H, E)
-    if isinstance(attention.score, Cosine):
+    if isinstance(attention.score, Cosine | QKNorm):
         q, k = (z / (z.square().mean(-1, keepdim=True) + 1e-6).sqrt() for z in (q, k))
     if attention.rotate is not None:
         speed = torch.tensor([10000 ** (-2 * i / width) for i in range(width // 2)])

@@ -262,7 +262,7 @@ def test_models_of_the_catalogue_open_and_look_as_transformers_says(place, get_m
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # its own, about itself
         if name == "minilm":
-            look, (ids, _) = asked(client, name, text), opened.task.encode(text)
+            look, ids = asked(client, name, text), opened.task.encode(text).ids
             model = transformers.BertModel.from_pretrained(path, **how)
         else:
             look = asked(client, name, text, max_new_tokens=4, temperature=0)

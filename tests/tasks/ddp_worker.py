@@ -1,5 +1,6 @@
 """One of two processes that compute the gradients of a task together; argument RANK, a JSON line per job on stdin."""
 
+import gc
 import json
 import sys
 from pathlib import Path
@@ -36,7 +37,6 @@ def gradients(task: Contract, networks: dict[str, torch.nn.Module], step: int) -
 
 def compute(folder: str, name: str, run: str, data: str, rank: int) -> None:
     """Write the gradients of both processes to FOLDER/gradients.safetensors, in the process of rank 0."""
-    distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
     task = saccade.load(run, device="cpu", task=name if "." in name else "").task
     task.load_data(Path(data))
     wrapped = {
@@ -46,13 +46,18 @@ def compute(folder: str, name: str, run: str, data: str, rank: int) -> None:
     result = gradients(task, wrapped, rank)
     if rank == 0:
         save_file({name: value.contiguous() for name, value in result.items()}, Path(folder) / "gradients.safetensors")
-    distributed.destroy_process_group()
 
 
 def main() -> None:
     torch.set_num_threads(1)
+    rank = int(sys.argv[1])
     for line in sys.stdin:
-        compute(*json.loads(line), rank=int(sys.argv[1]))
+        folder, *job = json.loads(line)
+        distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
+        compute(folder, *job, rank=rank)
+        gc.collect()  # the wrapped networks must go before the group they belong to
+        distributed.barrier()
+        distributed.destroy_process_group()
         print("done", flush=True)
 
 
