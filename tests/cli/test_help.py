@@ -1,5 +1,6 @@
 """Help pages: complete summaries and aligned columns."""
 
+import json
 import re
 
 import pytest
@@ -19,5 +20,6 @@ def test_names_and_help_of_settings_are_aligned(name: str) -> None:
     lines = CliRunner().invoke(main, ["tasks", name]).stdout.splitlines()
     description = describe_task(name)
     for setting in [*description["settings"], *description["options"]]:
-        start = re.escape(f"  {setting['name']}={setting['default']}")
+        default = setting["default"] if isinstance(setting["default"], str) else json.dumps(setting["default"])
+        start = re.escape(f"  {setting['name']}={default}")
         assert any(re.fullmatch(rf"{start} {{2,}}{re.escape(setting['help'])} \(.*\)", line) for line in lines)

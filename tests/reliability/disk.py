@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from folders import differences
+from processes import Child
 from tiny import Workspace, log, temporary
 
 STEPS = 60
@@ -40,7 +41,7 @@ def newest(run: Path) -> int:
     return max((int(name[5:]) for name in names if re.fullmatch(r"step-\d+", name)), default=0)
 
 
-def start(workspace: Workspace, name: str, step: int, *settings: str) -> subprocess.Popen[str]:
+def start(workspace: Workspace, name: str, step: int, *settings: str) -> Child:
     """A training process that has passed a step."""
     process = workspace.start(*workspace.train(name, *SETTINGS, *settings))
     while process.poll() is None and newest(workspace.runs / name) < step:
@@ -62,8 +63,8 @@ def whole_and_same(workspace: Workspace, name: str) -> list[str]:
 def limited(workspace: Workspace, name: str, limit: Callable[[Path], int], expected: str) -> list[str]:
     """Kill a run, resume it with a limit on the size of files, then without."""
     process = start(workspace, name, 20)
-    process.kill()
-    process.communicate()
+    process.send(signal.SIGKILL)
+    process.wait()
     size = limit(workspace.runs / name)
     preexec = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))  # noqa: E731
     code, _, err = workspace.run(*workspace.resume(name), preexec=preexec)
@@ -113,9 +114,9 @@ def full_disk_for_real(workspace: Workspace) -> list[str] | None:
         with contextlib.suppress(OSError), filler.open("wb", buffering=0) as stream:
             while True:
                 stream.write(bytes(4096))
-        _, err = process.communicate()
-        right = process.returncode == 5 and clear(err) and ("no space left to save" in err or "cannot write" in err)
-        failures = expect("a full disk", right, (process.returncode, err))
+        code, _, err = process.wait()
+        right = code == 5 and clear(err) and ("no space left to save" in err or "cannot write" in err)
+        failures = expect("a full disk", right, (code, err))
         code, _, err = workspace.run(*workspace.resume("full"))
         refused = re.search(r"must have ([\d.]+) MB free for \d checkpoints, but has ([\d.]+) MB", err)
         right = code == 5 and clear(err) and refused is not None and float(refused[1]) > float(refused[2])
@@ -167,9 +168,9 @@ def second_trainer(workspace: Workspace) -> list[str]:
     failures += expect("a taken name is refused", code == 2 and clear(err) and "'held' exists" in err, (code, err))
     code, out, _ = workspace.run("runs", "--json")
     failures += expect("runs shows that it is being trained", '"running": true' in out, out)
-    failures += expect("the first one goes on", process.poll() is None, process.returncode)
-    process.kill()
-    process.communicate()
+    failures += expect("the first one goes on", process.poll() is None, process.code)
+    process.send(signal.SIGKILL)
+    process.wait()
     return failures
 
 
@@ -178,11 +179,11 @@ def stopped(workspace: Workspace, number: signal.Signals) -> list[str]:
     name, rng = f"stopped-{number.name}", random.Random(number)
     process = start(workspace, name, rng.randint(5, 40))
     time.sleep(rng.uniform(0, 0.1))
-    process.send_signal(number)
-    _, err = process.communicate()
+    process.send(number)
+    code, _, err = process.wait()
     run, message = workspace.runs / name, re.search(r"stopped at step (\d+); the checkpoint is saved", err)
-    right = process.returncode == 128 + number and clear(err) and message is not None
-    failures = expect(f"{number.name}: exit {128 + number} and a message", right, (process.returncode, err))
+    right = code == 128 + number and clear(err) and message is not None
+    failures = expect(f"{number.name}: exit {128 + number} and a message", right, (code, err))
     steps = {newest(run), log(run)[-1]["step"], int(message[1]) if message else -1}
     failures += expect("the checkpoint of that very step", len(steps) == 1, steps)
     return failures + whole_and_same(workspace, name)

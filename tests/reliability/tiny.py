@@ -1,13 +1,14 @@
 """A tiny run for the reliability scripts: generated text and the real command in a process."""
 
 import json
-import os
 import random
-import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import processes
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
@@ -30,31 +31,14 @@ class Workspace:
         pairs = [line.split()[: 2 + number % 7] for number, line in enumerate(lines)]
         rows = (f"{' '.join(words)}\t{' '.join(reversed(words)).upper()}\n" for words in pairs)
         (folder / "pairs.tsv").write_text("".join(rows))
-        self.environment = {
-            **os.environ,
-            "OMP_NUM_THREADS": "1",
-            "PYTHONDONTWRITEBYTECODE": "1",
-            "SACCADE_CACHE": str(folder / "cache"),
-            "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")])),
-        }
 
-    def start(self, *arguments: str, preexec: Any = None) -> subprocess.Popen[str]:
+    def start(self, *arguments: str, preexec: Callable[[], None] | None = None) -> processes.Child:
         """Start the command `saccade ARGUMENTS` as a process."""
-        return subprocess.Popen(
-            [sys.executable, "-m", "saccade", *arguments],
-            cwd=self.folder,
-            env=self.environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            preexec_fn=preexec,
-        )
+        return processes.start(arguments, self.folder, preexec)
 
-    def run(self, *arguments: str, preexec: Any = None) -> tuple[int, str, str]:
-        """Return exit code, stdout and stderr of `saccade ARGUMENTS`."""
-        process = self.start(*arguments, preexec=preexec)
-        out, err = process.communicate(timeout=300)
-        return process.returncode, out, err
+    def run(self, *arguments: str, preexec: Callable[[], None] | None = None) -> tuple[int | None, str, str]:
+        """Return exit code, stdout and stderr of `saccade ARGUMENTS`; the code is None if it does not end."""
+        return self.start(*arguments, preexec=preexec).wait(300)
 
     def train(self, name: str, *settings: str) -> list[str]:
         """Return the arguments that train a tiny run."""

@@ -5,6 +5,7 @@ import json
 import re
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from click.testing import CliRunner
@@ -25,6 +26,12 @@ INPUTS = {
     "rows": {"text": "the cat"},
     "questions": {"question": "the what?", "context": "the cat sat."},
 }
+
+
+def run_alone(coroutine):
+    """Run a coroutine in a thread: that of the tests may have an event loop, of the browser."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, coroutine).result()
 
 
 def post(client, path, body):
@@ -189,7 +196,7 @@ def test_no_other_address_is_answered_or_redirected_to(app, path):
         **{"http_version": "1.1", "scheme": "http", "server": ("127.0.0.1", 8000), "root_path": ""},
         "headers": [(b"host", b"127.0.0.1:8000"), (b"cookie", cookie)],
     }
-    asyncio.run(app(scope, None, send))
+    run_alone(app(scope, None, send))
     assert sent[0]["status"] in (400, 404)
     assert b"location" not in dict(sent[0]["headers"])
 
@@ -296,7 +303,7 @@ def test_a_reader_that_stalls_or_leaves_ends_its_generation(app, leaves, monkeyp
             reader.left.set()
         await asyncio.wait_for(task, 10)
 
-    asyncio.run(main())
+    run_alone(main())
     for thread in generating():
         thread.join(10)
         assert not thread.is_alive()
@@ -325,4 +332,4 @@ def test_while_a_reader_stalls_the_same_model_answers_others(app):
         await asyncio.wait_for(task, 10)
         return elapsed
 
-    assert asyncio.run(main()) < 1
+    assert run_alone(main()) < 1
