@@ -23,9 +23,9 @@ BATCH, MIN_LENGTH, MAX_LENGTH = 32, 16, 128
 
 def vocabulary_words(folder):
     """Return words that are one token each."""
-    from saccade.data.text.vocabularies import read_tokenizer
+    from saccade.data.text.tokenizers import Tokenizer
 
-    tokenizer = read_tokenizer(folder)
+    tokenizer = Tokenizer.load(folder / "tokenizer.json")
     tokens = [tokenizer.token(token_id) for token_id in range(2000, 12000)]
     return [
         word for word in tokens if word.isascii() and word.isalpha() and tokenizer.encode(word) == [tokenizer.id(word)]
