@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -132,12 +132,14 @@ class BucketedBatches(Source):
         budget: int,
         seed: int,
         micro_batches: int = 1,
+        augment: Callable[[Any, int], Batch] | None = None,
     ) -> None:
-        """`collate` turns the numbers of some examples into a batch."""
+        """`collate` turns the numbers of some examples into a batch, `augment` changes it at random, by a seed."""
         lengths = np.asarray(dataset.lengths, dtype=np.int64)
         source, target = (lengths, np.zeros_like(lengths)) if lengths.ndim == 1 else (lengths[:, 0], lengths[:, 1])
         self._buckets = Buckets(source, target, budget, seed)
         self._collate, self._micro_batches = collate, micro_batches
+        self._augment, self._seed = augment, seed
 
     @property
     def per_epoch(self) -> int:
@@ -146,7 +148,10 @@ class BucketedBatches(Source):
     def at(self, step: int) -> list[Batch]:
         rows = self._buckets.rows(step)
         parts = np.array_split(rows, min(self._micro_batches, len(rows)))
-        return [self._collate(part.tolist()) for part in parts]
+        batches = [self._collate(part.tolist()) for part in parts]
+        if self._augment is None:
+            return batches
+        return [self._augment(batch, key(self._seed, step, number)) for number, batch in enumerate(batches)]
 
 
 @dataclass(frozen=True)

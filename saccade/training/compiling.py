@@ -31,3 +31,15 @@ def unchanged(task: Task, networks: Mapping[str, nn.Module]) -> Iterator[None]:
             network.zero_grad(set_to_none=True)
         if state:
             task.load_state(state)
+
+
+@contextlib.contextmanager
+def training_mode(networks: Mapping[str, nn.Module]) -> Iterator[None]:
+    """Put the networks in train mode for a block; everywhere else they are in eval mode."""
+    for network in networks.values():
+        network.train()
+    try:
+        yield
+    finally:
+        for network in networks.values():
+            network.eval()

@@ -54,13 +54,6 @@ def advise_threads(device: torch.device) -> str:
     return f"other programs keep this machine busy (load {load:.1f}, {cores} cores): OMP_NUM_THREADS=1 may be faster"
 
 
-def choose_precision(name: str, device: torch.device) -> str:
-    """Return float32 on a CPU, where bfloat16 is often ten times slower; bfloat16 on a GPU that supports it."""
-    if name != "auto":
-        return name
-    return "bfloat16" if device.type == "cuda" and torch.cuda.is_bf16_supported() else "float32"
-
-
 def environment(device: torch.device, precision: str) -> dict[str, Any]:
     """Return what the last digits of every number depend on, apart from the seed."""
     threads = torch.get_num_threads()

@@ -33,9 +33,10 @@ from saccade.runs.weights import (
     weights,
 )
 from saccade.training import device as devices
+from saccade.training import precision as precisions
 from saccade.training.averaging import WeightAverage
 from saccade.training.budget import Budget
-from saccade.training.compiling import compile_networks, unchanged
+from saccade.training.compiling import compile_networks, training_mode, unchanged
 from saccade.training.finite import is_finite, not_finite
 from saccade.training.optim import build_optimizers, lr_scale, state_shapes
 from saccade.training.prefetch import Prefetcher
@@ -57,15 +58,16 @@ class Trainer:
     ) -> None:
         self.task, self.config, self.folder, self.callback = task, config, folder, callback
         self.device = devices.choose_device(config.device)
-        self.precision = devices.choose_precision(config.precision, self.device)
-        callback.log(f"device: {devices.describe_device(self.device)}, {self.precision}")
-        if advice := devices.advise_threads(self.device):
-            callback.log(advice)
         self.networks = {name: network.to(self.device).eval() for name, network in task.networks().items()}
         self.optim = {name: override(config.optim, task.optimizer_overrides(name)) for name in self.networks}
         self.optimizers = {name: build_optimizers(self.optim[name], self.networks[name]) for name in self.networks}
         self.source = task.source(Split.TRAIN, config.seed)
         self.batches = Prefetcher(self.source, self.device)
+        file = folder / "precision.json"
+        self.precision = precisions.choose_precision(config.precision, self.device, file, self._step_seconds)
+        callback.log(f"device: {devices.describe_device(self.device)}, {self.precision}")
+        if advice := devices.advise_threads(self.device):
+            callback.log(advice)
         self.average = WeightAverage(self.networks, config.average) if config.average else None
         self.step, self.elapsed = 0, 0.0
         self.best: dict[str, Any] = {}
@@ -144,7 +146,7 @@ class Trainer:
         torch.manual_seed(_seed(self.config.seed, self.step))
         scale = lr_scale(self.config.optim, self.step, self.budget.total_at(self.step))
         record: dict[str, Any] = {"step": self.step + 1, "lr_scale": scale}
-        with self._training_mode():
+        with training_mode(self.networks):
             for name, loss in self._gradients(batches):
                 suffix = "" if len(self.networks) == 1 else f"_{name}"
                 record[f"loss{suffix}"] = loss
@@ -352,7 +354,7 @@ class Trainer:
         self._compile_next = False
         try:
             compiled = compile_networks(self.wrapped, self.config.compile_backend)
-            with unchanged(self.task, self.networks), self._training_mode(), self._autocast():
+            with unchanged(self.task, self.networks), training_mode(self.networks), self._autocast():
                 for loss in loss_of(self.task, batch, compiled).values():
                     loss.backward()
         except Exception as error:  # noqa: BLE001 - the compiler may fail in any way; the plain form always works
@@ -360,21 +362,20 @@ class Trainer:
         else:
             self.wrapped = compiled
 
-    @contextlib.contextmanager
-    def _training_mode(self) -> Iterator[None]:
-        """Put the networks in train mode for a block; everywhere else they are in eval mode."""
-        for network in self.networks.values():
-            network.train()
-        try:
-            yield
-        finally:
-            for network in self.networks.values():
-                network.eval()
-
     def _autocast(self) -> contextlib.AbstractContextManager[Any]:
-        if self.precision == "float32":
-            return contextlib.nullcontext()
-        return torch.autocast(self.device.type, dtype=torch.bfloat16)
+        return precisions.autocast(self.precision, self.device)
+
+    def _step_seconds(self, precision: str) -> float:
+        """Return how long losses and gradients of the first batch take with a precision."""
+        batch = self.source.at(0)[0].to(self.device)
+
+        def step() -> None:
+            with precisions.autocast(precision, self.device):
+                losses = loss_of(self.task, batch, self.networks)
+            sum(losses.values()).backward()  # type: ignore[union-attr]
+
+        with unchanged(self.task, self.networks), training_mode(self.networks):
+            return precisions.fastest(step)
 
     def _bytes(self) -> int:
         """Return the size of a checkpoint: the weights, two moments and the average."""

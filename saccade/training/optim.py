@@ -16,7 +16,7 @@ class OptimConfig:
     """Optimizer and learning-rate schedule."""
 
     kind: Literal["muon", "adamw"] = "muon"
-    """muon: orthogonalised momentum for matrices of linear layers, AdamW for all others; adamw: AdamW alone"""
+    """muon: orthogonalised momentum for matrices of linear layers and convolutions, AdamW for all others; adamw: AdamW alone"""
     matrix_lr: float = 0.03
     """peak learning rate of Muon"""
     embedding_lr: float = 0.15
@@ -115,6 +115,8 @@ def _roles(network: nn.Module) -> dict[str, str]:
             roles[weight] = "embedding"
         elif isinstance(module, nn.Linear):
             roles[weight] = "head" if name.rpartition(".")[2] == "head" else "matrix"
+        elif isinstance(module, nn.Conv2d) and module.groups == 1:  # a matrix of filters
+            roles[weight] = "matrix"
         elif isinstance(module, nn.RNNBase):
             roles |= {f"{name}.{own}": "matrix" for own, value in module.named_parameters() if value.dim() == 2}
     heads = {id(network.get_parameter(name)) for name, role in roles.items() if role == "head"}
@@ -153,8 +155,9 @@ class Muon(torch.optim.Optimizer):
         """Update all matrices of one shape."""
         gradients = torch.stack([torch.zeros_like(w) if w.grad is None else w.grad for w in weights])
         momentum = self._momentum(weights).lerp_(gradients, 1 - group["momentum"])
-        steps = orthogonalise(gradients.lerp_(momentum, group["momentum"]))  # Nesterov
-        rows, columns = weights[0].shape
+        nesterov = gradients.lerp_(momentum, group["momentum"])
+        steps = orthogonalise(nesterov.flatten(2)).view(nesterov.shape)  # filters of a convolution as rows
+        rows, columns = len(weights[0]), weights[0][0].numel()
         if group["weight_decay"]:
             torch._foreach_mul_(weights, 1 - group["lr"] * group["weight_decay"])
         torch._foreach_add_(weights, list(steps.unbind()), alpha=-group["lr"] * math.sqrt(max(1.0, rows / columns)))

@@ -1,0 +1,244 @@
+"""Image task: base class of all tasks that read images: their data, batches, encoder and attention over the image.
+
+Shapes: B rows, H x W pixels.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from saccade.core import AttentionMap, Axis, Base, Batch, GridAxis, Progress, Role, Source, Split, Task
+from saccade.core.callback import ignore_progress
+from saccade.data.batching import BucketedBatches
+from saccade.data.fingerprints import hash_lines
+from saccade.data.formats.image_rows import ImageRows, ImageSettings, read_image_rows, split_image_rows
+from saccade.data.images.augment import Augment, augment, centre
+from saccade.data.images.decoded import DecodedPictures, decode_pictures
+from saccade.data.images.decoding import to_pixels
+from saccade.data.images.pictures import Pictures
+from saccade.data.images.resizing import Resize
+from saccade.nn.probe import RecordedRow, Recorder
+
+LARGEST = 64  # pixels of a side, where the settings do not say
+MARGIN = 0.875  # of the stored image is read; the training images are cropped at random
+SAMPLED = 64  # images that decide the size
+QUICK_ROWS = 2000  # of a quick evaluation
+
+
+@dataclass(frozen=True)
+class ImageConfig:
+    """Settings that all image tasks have."""
+
+    base: str = ""
+    """pretrained model: a run, a folder, a name of `saccade models list` or owner/name; empty: from scratch"""
+    tune: Literal["all", "lora", "head"] = "all"
+    """trained weights of a pretrained encoder: all, low-rank adapters (LoRA), or none of them (frozen)"""
+    rank: int = 8
+    """rank of the adapters of tune=lora"""
+    data: ImageSettings = field(default_factory=ImageSettings)
+    augment: Augment = field(default_factory=Augment)
+    """random changes of the training images"""
+    size: int = 0
+    """height and width of the images in pixels; 0: as a pretrained encoder needs them, else that of the images, at
+    most 64"""
+    batch_size: int = 128
+    """images per step"""
+    micro_batches: int = 1
+    """micro-batches per step, to save memory (gradient accumulation); the result is the same"""
+
+    def __post_init__(self) -> None:
+        for name, least in (("rank", 1), ("size", 0), ("batch_size", 1), ("micro_batches", 1)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} must be at least {least}, but is {getattr(self, name)}")
+        if self.tune != "all" and not self.base:
+            raise ValueError(f"tune must be all without a base, but is {self.tune}")
+
+
+@dataclass(frozen=True)
+class ImageFormat:
+    """How images become the input of a network: resized to a square, of which the centre is read."""
+
+    size: int
+    """side of the input"""
+    stored: int
+    """side of the stored images, from which training images are cropped"""
+    interpolation: Literal["bilinear", "bicubic", "lanczos"] = "bicubic"
+
+    @property
+    def resize(self) -> Resize:
+        return Resize("crop", self.stored, interpolation=self.interpolation)
+
+    def read(self, value: bytes | Tensor, name: str = "image") -> Tensor:
+        """Return an input as pixels (3, size, size)."""
+        pixels = self.resize.apply(to_pixels(value, name))
+        return to_tensor(centre(pixels[None], self.size))[0]
+
+
+def to_tensor(images: NDArray[np.uint8]) -> Tensor:
+    """Return images (B, H, W, 3) as a tensor (B, 3, H, W) in the memory order that convolutions read fastest."""
+    return torch.from_numpy(np.ascontiguousarray(images)).permute(0, 3, 1, 2)
+
+
+def to_array(pixels: Tensor) -> NDArray[np.uint8]:
+    """Return pixels (B, 3, H, W) as images (B, H, W, 3)."""
+    images: NDArray[np.uint8] = pixels.permute(0, 2, 3, 1).numpy()
+    return images
+
+
+@dataclass(frozen=True, eq=False)
+class ImageExamples:
+    """The rows of one split with their decoded images."""
+
+    rows: ImageRows
+    images: DecodedPictures
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        return np.ones(len(self.rows), dtype=np.int64)
+
+    def pixels(self, indices: Sequence[int]) -> Tensor:
+        """Return the stored images (B, 3, stored, stored) of some rows."""
+        return self.images.batch(self.rows.picture[np.asarray(indices, dtype=np.int64)])
+
+    def fingerprint(self) -> str:
+        """Return a hash of the rows and the content of their images."""
+        return hash_lines([self.rows.fingerprint(), self.images.fingerprint()])
+
+
+class ImageTask(Task):
+    """A task on images; its network `model` is built by the subclass."""
+
+    roles: ClassVar[tuple[str, ...]]
+    """what a row has besides its image: label, caption, question and answer, text"""
+    unit: ClassVar[str] = "images"
+
+    config: Any
+    model: Any
+    format: ImageFormat
+
+    def __init__(self, config: Any, format: ImageFormat) -> None:
+        self.config, self.format = config, format
+        self.splits: dict[Split, ImageExamples] = {}
+
+    def networks(self) -> dict[str, nn.Module]:
+        return {"model": self.model}
+
+    # Data
+
+    @classmethod
+    def read(
+        cls, settings: ImageSettings, data: Path, progress: Progress = ignore_progress
+    ) -> tuple[ImageRows, ImageRows, list[str]]:
+        """Return the rows for training and for validation, and notes for the user."""
+        rows = read_image_rows(data, cls.roles, settings, progress)
+        if settings.valid:
+            valid = read_image_rows(Path(settings.valid), cls.roles, settings, progress)
+            return rows, valid, rows.notes()
+        train, valid = split_image_rows(rows, settings)
+        return train, valid, rows.notes()
+
+    @classmethod
+    def choose_format(cls, config: Any, pictures: Pictures, base: Base) -> ImageFormat:
+        """Return how images are read: as a pretrained model needs them, or by the settings and the images."""
+        processor = None if base is None else base.processor
+        size = config.size or (processor.size if processor is not None else 0) or typical_size(pictures)
+        enlarged = size > typical_size(pictures) * MARGIN
+        stored = size if enlarged else round(size / MARGIN)
+        interpolation = "bicubic" if processor is None else processor.interpolation
+        return ImageFormat(size, stored, interpolation)
+
+    def load_data(self, data: Path, *, eval_only: bool = False, progress: Progress = ignore_progress) -> list[str]:
+        settings = self.config.data
+        if eval_only:
+            rows = read_image_rows(data, self.roles, settings, ignore_progress)
+            self.splits = {Split.VALID: self.examples(rows, progress)}
+            self.check_rows(rows)
+            return [f"images: {len(rows):,}"]
+        train, valid, _ = self.read(settings, data)
+        for rows in (train, valid):
+            self.check_rows(rows)
+        self.splits = {Split.TRAIN: self.examples(train, progress), Split.VALID: self.examples(valid, progress)}
+        self.fingerprint = hash_lines(examples.fingerprint() for examples in self.splits.values())
+        return [f"images: {len(train):,} for training, {len(valid):,} for validation"]
+
+    def check_rows(self, rows: ImageRows) -> None:
+        """Refuse rows that this model cannot be trained or evaluated on, such as unknown labels."""
+
+    def examples(self, rows: ImageRows, progress: Progress = ignore_progress) -> ImageExamples:
+        """Return rows with their decoded images."""
+        return ImageExamples(rows, decode_pictures(rows.pictures, self.format.resize, progress))
+
+    def source(self, split: Split, seed: int) -> Source:
+        examples, config = self.splits[split], self.config
+        return BucketedBatches(
+            examples,
+            lambda indices: self.collate(examples, indices),
+            budget=config.batch_size,
+            seed=seed,
+            micro_batches=config.micro_batches,
+            augment=self.augmented if split == Split.TRAIN else None,
+        )
+
+    @abc.abstractmethod
+    def collate(self, examples: ImageExamples, indices: list[int]) -> Any:
+        """Return a batch of some rows, with `pixels` as they are stored."""
+
+    def augmented(self, batch: Any, seed: int) -> Batch:
+        """Return a batch with its images changed at random."""
+        images = augment(to_array(batch.pixels), self.format.size, self.config.augment, seed)
+        changed: Batch = replace(batch, pixels=to_tensor(images))
+        return changed
+
+    def centred(self, pixels: Tensor) -> Tensor:
+        """Return stored images as they are evaluated: their centre."""
+        return to_tensor(centre(to_array(pixels), self.format.size))
+
+    def quick_rows(self, split: Split, quick: bool) -> list[int]:
+        """Return the numbers of the evaluated rows; quick: every n-th, about `QUICK_ROWS`."""
+        count = len(self.splits[split])
+        return list(range(0, count, max(1, -(-count // QUICK_ROWS)) if quick else 1))
+
+    # Attention
+
+    def image_axis(self, pixels: Tensor, positions: int) -> Axis:
+        """Return the axis of positions over an image (3, H, W): a grid after the extra positions of the encoder."""
+        extra: tuple[str, ...] = self.model.encoder.extra
+        height, width = pixels.shape[1:]
+        rows, columns = self.model.encoder.grid(height, width)
+        if len(extra) + rows * columns != positions:  # a layer inside a convolutional network has a finer grid
+            extra, rows = (), round((positions * height / width) ** 0.5)
+            columns = positions // rows
+        return GridAxis(Role.IMAGE, rows, columns, pixels.cpu(), extra)
+
+    def self_attention(self, recorder: Recorder | Mapping[str, Any], pixels: Tensor, row: int) -> Iterator[AttentionMap]:
+        """Yield the self-attention maps over one image of a batch."""
+        for name, recorded in recorder.items():
+            queries, keys = (self.image_axis(pixels, count) for count in recorded.shape[2:])
+            yield AttentionMap(name, RecordedRow(recorded, row), queries, keys)
+
+
+def typical_size(pictures: Pictures) -> int:
+    """Return the median of the shorter sides of some pictures, at most 64, as a multiple of 8 if it is above 32."""
+    numbers = np.unique(np.linspace(0, len(pictures) - 1, min(SAMPLED, len(pictures))).astype(int))
+    sides = [min(pixels_of(pictures, int(number)).shape[:2]) for number in numbers]
+    side = min(LARGEST, int(np.median(sides)))
+    return side if side <= 32 else side // 8 * 8
+
+
+def pixels_of(pictures: Pictures, number: int) -> NDArray[np.uint8]:
+    """Return one decoded picture (H, W, 3)."""
+    value = pictures.read(number)
+    return value if isinstance(value, np.ndarray) else to_pixels(value, pictures.name(number))
+
