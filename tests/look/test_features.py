@@ -10,7 +10,7 @@ from saccade import api
 from saccade.errors import UsageError
 from saccade.look import features
 from saccade.tasks._encoder.layers import LAYERS, combine
-from saccade.tasks._encoder.parallel import parallel_map
+from saccade.tasks._parallel import parallel_map
 
 SMALL = [
     "model.dim=16",

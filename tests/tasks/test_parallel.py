@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from saccade.nn.ablation import patch_embeddings, patched_embeddings
-from saccade.tasks._encoder.parallel import parallel_map
+from saccade.tasks._parallel import parallel_map
 
 
 @pytest.fixture

@@ -38,7 +38,7 @@ from saccade.pretrained.families.heads import Head
 from saccade.pretrained.processors import TextProcessor
 from saccade.tasks._encoder.inputs import EncodedText, check_outputs, encode_texts, pad_texts, to_device
 from saccade.tasks._encoder.layers import combine
-from saccade.tasks._encoder.parallel import parallel_map
+from saccade.tasks._parallel import parallel_map
 from saccade.tasks._pretrained import cannot_run
 
 BATCH_ROWS = 64  # rows of a batch at inference
