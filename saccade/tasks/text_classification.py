@@ -14,7 +14,7 @@ from torch import Tensor
 from saccade.core.attention import AttentionMaps
 from saccade.core.axes import Role, StepAxis
 from saccade.core.callback import Progress, ignore_progress
-from saccade.core.evaluation import Evaluation, Metric, Table
+from saccade.core.evaluation import Evaluation, Metric
 from saccade.core.options import PredictOptions
 from saccade.core.outputs import LabelOutput
 from saccade.core.prediction import ForwardTrace, Prediction
@@ -28,9 +28,9 @@ from saccade.pretrained.families.heads import Head
 from saccade.tasks._encoder.inputs import EncodedText, check_outputs
 from saccade.tasks._encoder.labelled import LabelledConfig, LabelledTask
 from saccade.tasks._encoder.task import pretrained_length
+from saccade.tasks._labels import confusion_table
 
 LISTED_LABELS = 10  # in a message
-TABLE_LABELS = 12  # largest complete confusion matrix; with more labels, number of mistakes listed
 
 
 @dataclass(frozen=True)
@@ -173,17 +173,3 @@ class Task(LabelledTask):
 
     def head(self) -> Head:
         return Head("text_classification", self.labels, self.multi_label, self.model.pooling)
-
-
-def confusion_table(confusion: classification.Confusion) -> Table:
-    """Return the confusion matrix; for many labels only the most frequent mistakes."""
-    names, counts = confusion.labels, confusion.table
-    if len(names) <= TABLE_LABELS:
-        rows = tuple((name, *map(str, row)) for name, row in zip(names, counts.tolist(), strict=True))
-        return Table("confusion matrix", ("expected, predicted as", *names), rows)
-    mistakes = counts * (1 - np.eye(len(names), dtype=np.int64))
-    cells = [divmod(int(cell), len(names)) for cell in np.argsort(-mistakes, axis=None, kind="stable")[:TABLE_LABELS]]
-    rows = tuple(
-        (names[row], names[column], f"{mistakes[row, column]:,}") for row, column in cells if mistakes[row, column]
-    )
-    return Table("most frequent mistakes", ("expected", "predicted as", "count"), rows)

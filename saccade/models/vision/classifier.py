@@ -12,22 +12,27 @@ from torch import Tensor, nn
 
 from saccade.models.vision.encoder import VisionEncoder
 
-Pooling = Literal["first", "mean", "max"]
+Pooling = Literal["encoder", "first", "mean", "max"]
 
 
 class ImageClassifier(nn.Module):
-    """Logits of the labels of an image."""
+    """Logits of the labels of an image.
+
+    pooling: the first position, the mean or the maximum of the grid, or as the encoder itself pools.
+    """
 
     def __init__(self, encoder: VisionEncoder, labels: int, *, pooling: Pooling = "mean", bias: bool = True) -> None:
         super().__init__()
         self.encoder, self.pooling = encoder, pooling
-        self.head = nn.Linear(encoder.dim, labels, bias=bias)
+        self.head = nn.Linear(encoder.pooled_dim if pooling == "encoder" else encoder.dim, labels, bias=bias)
         nn.init.zeros_(self.head.weight)
         if bias:
             nn.init.zeros_(self.head.bias)
 
     def pool(self, vectors: Tensor) -> Tensor:
         """Return one vector (B, D) for the vectors (B, N, D) of an image."""
+        if self.pooling == "encoder":
+            return self.encoder.pool(vectors)
         if self.pooling == "first":
             return vectors[:, 0]
         grid = vectors[:, len(self.encoder.extra) :]

@@ -31,7 +31,7 @@ class Hybrid(VisionEncoder):
 
     def __init__(self, config: HybridConfig, size: int = 32) -> None:
         super().__init__()
-        self.config, self.dim = config, config.transformer.dim
+        self.config, self.dim, self.name = config, config.transformer.dim, "hybrid"
         self.convolution = ResNet(config.convolution, attention=False, size=size)
         self.project = nn.Linear(self.convolution.dim, self.dim)
         self.encoder = Transformer(config.transformer)

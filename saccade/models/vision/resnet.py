@@ -73,8 +73,9 @@ class ResNet(VisionEncoder):
     """Stages of convolutions; with `attention`, one self-attention module between two of them."""
 
     def __init__(self, config: ResNetConfig, *, attention: bool, size: int = 32) -> None:
+        """`size`: side of the training images, which decides the stride of the first convolution."""
         super().__init__()
-        self.config, self.dim = config, config.widths[-1]
+        self.config, self.dim, self.name = config, config.widths[-1], "cnn+attention" if attention else "cnn"
         stride = config.stride or max(1, size // 32)
         self.reduction = stride * 2 ** len(config.widths)
         self.stem = ConvNorm(3, config.widths[0], stride=stride)
