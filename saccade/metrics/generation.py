@@ -110,7 +110,7 @@ def rouge(outputs: Sequence[str], references: Sequence[str], *, stem: bool = Fal
         predicted, expected = words(output), words(reference)
         values["rouge1"].append(_ngram_f(predicted, expected, 1))
         values["rouge2"].append(_ngram_f(predicted, expected, 2))
-        values["rougeL"].append(_f_measure(_lcs_length(predicted, expected), len(predicted), len(expected)))
+        values["rougeL"].append(_f_measure(lcs_length(predicted, expected), len(predicted), len(expected)))
         lines = ([words(line) for line in text.split("\n")] for text in (output, reference))
         values["rougeLsum"].append(_f_measure(_union_hits(*lines), len(predicted), len(expected)))
     tokens = "ascii" if ascii_words else "unicode"
@@ -257,7 +257,8 @@ def _lcs_rows(predicted: list[str], expected: list[str]) -> Iterator[int]:
         yield row
 
 
-def _lcs_length(predicted: list[str], expected: list[str]) -> int:
+def lcs_length(predicted: list[str], expected: list[str]) -> int:
+    """Return the length of the longest common subsequence."""
     length = 0
     for row in _lcs_rows(predicted, expected):
         length = len(predicted) - row.bit_count()
