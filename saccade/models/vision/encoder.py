@@ -1,0 +1,47 @@
+"""Vision encoders: uint8 pixels to one vector for each cell of a grid.
+
+Shapes: B rows, H height, W width, R grid rows, C grid columns, E extra positions before the grid, D width.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+
+class VisionEncoder(nn.Module, abc.ABC):
+    """An encoder of images; what reads its output knows the width, the grid and the extra positions only."""
+
+    dim: int
+    """width of the output vectors"""
+    extra: tuple[str, ...] = ()
+    """names of the positions before those of the grid, such as ("class",)"""
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, mean: Sequence[float] = IMAGENET_MEAN, std: Sequence[float] = IMAGENET_STD) -> None:
+        """Set the mean and the standard deviation of each colour of the training pictures, as parts of 1."""
+        super().__init__()
+        self.register_buffer("mean", torch.tensor(mean, dtype=torch.float32))  # (3,)
+        self.register_buffer("std", torch.tensor(std, dtype=torch.float32))  # (3,)
+
+    def normalize(self, pixels: Tensor) -> Tensor:
+        """Return uint8 pixels (B, 3, H, W) as numbers of mean 0 and variance 1 in the type of the weights."""
+        scale, shift = 1 / (255 * self.std), self.mean / self.std
+        return pixels.to(self.mean.dtype) * scale[:, None, None] - shift[:, None, None]  # (B, 3, H, W)
+
+    @abc.abstractmethod
+    def forward(self, pixels: Tensor, *, states: list[Tensor] | None = None) -> Tensor:
+        """Return the vectors (B, E + R C, D) of uint8 pixels (B, 3, H, W), the extra positions first.
+
+        `states` is filled with the input of the first layer and the output of each.
+        """
+
+    @abc.abstractmethod
+    def grid(self, height: int, width: int) -> tuple[int, int]:
+        """Return the rows and columns (R, C) of the grid over an image of this size."""
