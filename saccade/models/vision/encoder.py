@@ -45,3 +45,12 @@ class VisionEncoder(nn.Module, abc.ABC):
     @abc.abstractmethod
     def grid(self, height: int, width: int) -> tuple[int, int]:
         """Return the rows and columns (R, C) of the grid over an image of this size."""
+
+    @property
+    def pooled_dim(self) -> int:
+        """Width of the vector of a whole image."""
+        return self.dim
+
+    def pool(self, features: Tensor) -> Tensor:
+        """Return one vector for each image, that of the class position or else the mean of the grid: (B, pooled_dim)."""
+        return features[:, 0] if self.extra else features.mean(1)
