@@ -112,7 +112,9 @@ class TextTransformer(TextEncoder):
         padded = self.config.pooling == "last"
         if padded:
             ids, keep = self._fill(ids, keep), None
-        mask = combine(Causal() if self.config.causal else None, None if keep is None else Padding(keep))
+        causal = Causal() if self.config.causal else None
+        seen = keep if causal is None or self.config.pooling == "mean" else None  # what follows the end is not seen
+        mask = combine(causal, None if seen is None else Padding(seen))
         x = self.encoder(patch_embeddings(self.norm(self.embedding(ids))), mask=mask)  # (B, T, D)
         if self.config.pooling == "mean":
             return pool(x, keep, "mean")
