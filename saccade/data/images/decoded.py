@@ -6,6 +6,7 @@ N pictures, B pictures of a batch, H rows, W columns.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -20,6 +21,7 @@ from torch import Tensor
 
 from saccade.core.callback import Progress, ignore_progress
 from saccade.data.cache import Entry, EntryWriter, Record, cached
+from saccade.data.fingerprints import hash_lines
 from saccade.data.images.decoding import Pixels, decode
 from saccade.data.images.pictures import Pictures
 from saccade.data.images.resizing import Resize
@@ -43,7 +45,7 @@ class DecodedPictures:
         """hash of the content of each picture, before it was resized; copies of a picture have the same"""
         self.notes = entry.notes
         """messages for the user"""
-        self._pixels, self._key = entry.arrays["pixels"], entry.key
+        self._pixels, self._resize = entry.arrays["pixels"], json.dumps(entry.record["resize"], sort_keys=True)
         self._offsets = np.concatenate([[0], np.cumsum(3 * self.shapes.prod(1))])
 
     def __len__(self) -> int:
@@ -71,9 +73,8 @@ class DecodedPictures:
 
     def fingerprint(self) -> str:
         """Return a hash of all pictures and how they were resized; where they are stored does not matter."""
-        digest = hashlib.sha256(self.shapes.tobytes())
-        digest.update(self.hashes.tobytes())
-        return digest.hexdigest()[:16]
+        content = hashlib.sha256(self.shapes.tobytes() + self.hashes.tobytes()).hexdigest()
+        return hash_lines([self._resize, content])
 
 
 @dataclass(frozen=True)
@@ -85,10 +86,8 @@ class _Decoded:
     hash: int
 
 
-def decode_pictures(
-    pictures: Pictures, resize: Resize, progress: Progress = ignore_progress
-) -> DecodedPictures:
-    """Decode and resize all pictures, or open them in the cache; pictures that cannot be decoded are raised together."""
+def decode_pictures(pictures: Pictures, resize: Resize, progress: Progress = ignore_progress) -> DecodedPictures:
+    """Decode and resize all pictures, or open them in the cache; those that cannot be decoded are raised together."""
 
     def decode_one(number: int) -> _Decoded | BadRows:
         try:
@@ -115,7 +114,7 @@ def decode_pictures(
         pictures.check_unchanged()
         shapes.flush()
         hashes.flush()
-        return {}
+        return {"resize": asdict(resize)}
 
     return DecodedPictures(cached("pixels", [pictures.key, asdict(resize)], build, pictures.files))
 
@@ -148,7 +147,12 @@ def picture_hashes(pictures: Pictures, progress: Progress = ignore_progress) -> 
 
 def hash_picture(content: bytes | Pixels) -> int:
     """Return the 64-bit hash of an encoded picture, or of pixels."""
-    return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little")
+    return int.from_bytes(
+        hashlib.blake2b(
+            np.ascontiguousarray(content) if isinstance(content, np.ndarray) else content, digest_size=8
+        ).digest(),
+        "little",
+    )
 
 
 def _in_order(work: Callable[[int], Result], count: int, progress: Progress) -> Iterator[Result]:

@@ -207,24 +207,17 @@ class MappedPictures(Pictures):
 
 
 class PixelPictures(Pictures):
-    """Pictures as one array of pixels (N, H, W, C), or (N, C, H, W) where `channels_first`; C is 1 or 3."""
+    """Pictures as one array of pixels (N, H, W), (N, H, W, C), or (N, C, H, W) where `channels_first`; C is 1 or 3."""
 
-    def __init__(
-        self, names: Sequence[tuple[str, int]], pixels: Pixels, key: Key, *, channels_first: bool = False
-    ) -> None:
-        self.containers = tuple(names)
-        """name of each container and the number of its pictures"""
-        self._pixels, self._key, self._channels_first = pixels, key, channels_first
+    def __init__(self, container: str, pixels: Array, key: Key, *, channels_first: bool = False) -> None:
+        self.container, self._key, self._channels_first = container, key, channels_first
+        self._pixels = pixels[..., None] if pixels.ndim == 3 else pixels
 
     def __len__(self) -> int:
         return len(self._pixels)
 
     def name(self, number: int) -> str:
-        for container, count in self.containers:
-            if number < count:
-                return f"{container}: picture {number + 1}"
-            number -= count
-        raise IndexError(number)
+        return f"{self.container}: picture {number + 1}"
 
     def read(self, number: int) -> Pixels:
         pixels = self._pixels[number]
