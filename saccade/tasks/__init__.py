@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
+from saccade.config import from_json
 from saccade.core.task import Task
 from saccade.data.formats.chats import is_chat_log
 from saccade.data.formats.documents import text_column
@@ -93,7 +94,7 @@ def _guess_image_task(data: Path, settings: Mapping[str, str]) -> str:
     Where the texts may be several things, or there are none, the user is asked.
     """
     given = {name: value for name, value in settings.items() if name in IMAGE_SETTINGS}
-    layout = find_images(data, replace(ImageSettings(), **given))
+    layout = find_images(data, from_json(ImageSettings, given, "data."))
     if layout is None:
         return ""
     tasks = [TASK_OF_ROLES[roles] for roles in layout.roles]

@@ -147,12 +147,8 @@ def picture_hashes(pictures: Pictures, progress: Progress = ignore_progress) -> 
 
 def hash_picture(content: bytes | Pixels) -> int:
     """Return the 64-bit hash of an encoded picture, or of pixels."""
-    return int.from_bytes(
-        hashlib.blake2b(
-            np.ascontiguousarray(content) if isinstance(content, np.ndarray) else content, digest_size=8
-        ).digest(),
-        "little",
-    )
+    data = content if isinstance(content, bytes) else content.tobytes()
+    return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little")
 
 
 def _in_order(work: Callable[[int], Result], count: int, progress: Progress) -> Iterator[Result]:
