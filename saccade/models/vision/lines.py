@@ -6,7 +6,6 @@ Shapes: B rows, H height, W width, C channels, N columns, D width.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -92,8 +91,3 @@ class LineEncoder(VisionEncoder):
 
     def grid(self, height: int, width: int) -> tuple[int, int]:
         return 1, width // STRIDE
-
-
-def column_counts(widths: Sequence[int]) -> list[int]:
-    """Return the number of columns of lines that are padded to a multiple of the stride."""
-    return [-(-width // STRIDE) for width in widths]
