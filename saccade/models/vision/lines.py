@@ -66,7 +66,7 @@ class LineEncoder(VisionEncoder):
         depth, reduction = len(config.widths), 2 ** len(config.widths)
         if height % reduction:
             raise ValueError(f"height must be a multiple of {reduction} for {depth} stages, but is {height}")
-        self.config, self.dim, self.name = config, config.transformer.dim, "lines"
+        self.config, self.dim = config, config.transformer.dim
         inputs = (3, *config.widths[:-1])
         strides = [(2, 2), (2, 2), *[(2, 1)] * (depth - 2)]
         self.stages = nn.ModuleList(map(LineStage, inputs, config.widths, strides))
