@@ -15,7 +15,6 @@ from torch import Tensor
 from saccade import __version__
 from saccade.atomic_io import read_json, write_json
 from saccade.core import Base, Batch, Evaluation, Metric, Progress, Split, ignore_progress
-from saccade.data.formats.image_rows import ImageRows
 from saccade.data.images.augment import Augment
 from saccade.data.images.decoded import decode_pictures
 from saccade.data.lengths import load_max_target_length
@@ -153,7 +152,9 @@ class Task(ImageToTextTask):
         size = config.vocabulary_size or vocabulary_size([captions])
         tokenizer = train_text_tokenizer(kind, texts, size, "vocabulary_size")
         cls.write_tokenizer(tokenizer.lowercased() if config.lowercase else tokenizer, train, assets)
-        notes.append(f"vocabulary: {tokenizer.size:,} {describe_kind(kind)}; images of {format.size} x {format.size} pixels")
+        notes.append(
+            f"vocabulary: {tokenizer.size:,} {describe_kind(kind)}; images of {format.size} x {format.size} pixels"
+        )
         if config.augment.flip and not mirror:
             notes.append(f"{sides:.0%} of the captions say left or right: images are not mirrored in training")
         return notes

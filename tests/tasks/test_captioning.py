@@ -196,7 +196,9 @@ def test_settings_that_cannot_be_are_refused() -> None:
     assert CaptionConfig().tune == "all" and CaptionConfig(base="x").tune == "head"
     with pytest.raises(ValueError, match="tune must be all without a base, but is lora"):
         CaptionConfig(tune="lora")
-    with pytest.raises(ValueError, match="augment.shift must be 0 for a frozen encoder, .* but is 2; choose tune=all"):
+    with pytest.raises(
+        ValueError, match=r"augment\.shift must be 0 for a frozen encoder, .* but is 2; choose tune=all"
+    ):
         override(CaptionConfig(), ["base=x", "augment.shift=2"])
     with pytest.raises(ValueError, match="label_smoothing must be at least 0 and below 1, but is 1"):
         CaptionConfig(label_smoothing=1)

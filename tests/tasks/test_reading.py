@@ -128,7 +128,7 @@ def test_unknown_characters_are_reported(tmp_path: Path) -> None:
 
 
 def test_settings_that_cannot_be_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="height must be a multiple of 16, as every stage .* but is 40"):
+    with pytest.raises(ValueError, match=r"height must be a multiple of 16, as every stage .* but is 40"):
         ReadingConfig(height=40)
     with pytest.raises(ValueError, match="batch_size must be at least 1, but is 0"):
         ReadingConfig(batch_size=0)

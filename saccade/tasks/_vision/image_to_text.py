@@ -238,21 +238,25 @@ class ImageToTextTask(ImageTask):
         return [1] * len(indices)
 
     def predict(self, inputs: Sequence[Mapping[str, Any]], options: Any) -> Iterator[Prediction]:
+        for first in range(0, len(inputs), CHUNK):
+            yield from self._predict(inputs[first : first + CHUNK], options)
+
+    def _predict(self, examples: Sequence[Mapping[str, Any]], options: Any) -> Iterator[Prediction]:
+        """Yield the predictions for examples whose images fit into memory together."""
         tokenizer = self.target.tokenizer
-        prefix = tokenizer.encode(options.prefix) if options.prefix else []
         notes = unknown_note(tokenizer, options.target or options.prefix)
-        for examples in (inputs[first : first + CHUNK] for first in range(0, len(inputs), CHUNK)):
-            images = [self.format.read(example["image"]) for example in examples]
-            if options.target:
-                target = tokenizer.encode(options.target)
-                for example, image in zip(examples, images, strict=True):
-                    yield replace(self._score_target(example, image, target, options.attention), notes=notes)
-                continue
-            widths = [image.shape[2] for image in images]
-            hypotheses = self.search(widths, lambda group: self.stack([images[at] for at in group]), options, prefix=prefix)
-            for example, image, group in zip(examples, images, hypotheses, strict=True):
-                best, *others = [self._prediction(example, image, target, options.attention) for target in group]
-                yield replace(best, alternatives=tuple(others), notes=notes)
+        images = [self.format.read(example["image"]) for example in examples]
+        if options.target:
+            target = tokenizer.encode(options.target)
+            for example, image in zip(examples, images, strict=True):
+                yield replace(self._score_target(example, image, target, options.attention), notes=notes)
+            return
+        prefix = tokenizer.encode(options.prefix) if options.prefix else []
+        widths = [image.shape[2] for image in images]
+        hypotheses = self.search(widths, lambda group: self.stack([images[at] for at in group]), options, prefix=prefix)
+        for example, image, group in zip(examples, images, hypotheses, strict=True):
+            best, *others = [self._prediction(example, image, target, options.attention) for target in group]
+            yield replace(best, alternatives=tuple(others), notes=notes)
 
     def stream(self, inputs: Mapping[str, Any], options: Any) -> Iterator[GeneratedToken]:
         image = self.format.read(inputs["image"])
