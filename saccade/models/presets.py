@@ -100,3 +100,59 @@ TRANSLATION: dict[str, dict[str, Any]] = {
     "base": _published(512, 6, 8, 2048, 0.1),
     "large": _published(1024, 6, 16, 4096, 0.3),
 }
+
+_VIT: dict[str, Any] = {
+    "activation": "gelu",
+    "norm": "layer",
+    "epsilon": 1e-6,
+    "score": "scaled_dot",
+    "bias": True,
+    "image_size": 224,
+    "position": "learned",
+    "class_token": True,
+    "pooling": "class",
+    "embedding_norm": False,
+    "init": "normal",
+}
+_DEIT: dict[str, Any] = {**_VIT, "patch": 16, "distillation_token": True, "pooling": "distilled"}
+
+VIT: dict[str, dict[str, Any]] = {  # https://arxiv.org/abs/2010.11929 and, for tiny and small, 2012.12877
+    "vit-tiny-16": {"dim": 192, "depth": 12, "heads": 3, "hidden": 768, "patch": 16, **_VIT},
+    "vit-small-16": {"dim": 384, "depth": 12, "heads": 6, "hidden": 1536, "patch": 16, **_VIT},
+    "vit-base-16": {"dim": 768, "depth": 12, "heads": 12, "hidden": 3072, "patch": 16, **_VIT},
+    "vit-base-32": {"dim": 768, "depth": 12, "heads": 12, "hidden": 3072, "patch": 32, **_VIT},
+    "vit-large-16": {"dim": 1024, "depth": 24, "heads": 16, "hidden": 4096, "patch": 16, **_VIT},
+    "deit-tiny-16": {"dim": 192, "depth": 12, "heads": 3, "hidden": 768, **_DEIT},
+    "deit-small-16": {"dim": 384, "depth": 12, "heads": 6, "hidden": 1536, **_DEIT},
+    "deit-base-16": {"dim": 768, "depth": 12, "heads": 12, "hidden": 3072, **_DEIT},
+}
+
+
+def _clip(vision: dict[str, Any], text_dim: int, projection: int) -> dict[str, Any]:
+    """Return the settings of a CLIP whose text encoder has 12 layers and heads of width 64."""
+    heads = {"activation": "quick_gelu", "epsilon": 1e-5, "embedding_norm": True, "patch_bias": False}
+    text = {"dim": text_dim, "depth": 12, "heads": text_dim // 64, "hidden": 4 * text_dim, "max_positions": 77}
+    published = {"activation": "quick_gelu", "norm": "layer", "position": "learned", "score": "scaled_dot"}
+    text |= {**published, "bias": True, "causal": True, "pooling": "eos", "embedding_norm": False, "init": "normal"}
+    return {"vision": {**vision, **heads}, "text": text, "projection": projection}
+
+
+def _siglip(vision: str) -> dict[str, Any]:
+    """Return the settings of a SigLIP whose text encoder has the shape of its image encoder."""
+    shape = {key: VIT[vision][key] for key in ("dim", "depth", "heads", "hidden")}
+    published = {"activation": "gelu_tanh", "norm": "layer", "epsilon": 1e-6, "position": "learned"}
+    published |= {"score": "scaled_dot", "bias": True, "embedding_norm": False, "init": "normal"}
+    image = {"class_token": False, "pooling": "attention", "image_size": 224, "patch": VIT[vision]["patch"]}
+    text = {"max_positions": 64, "pooling": "last", "causal": False}
+    sides = {"vision": {**shape, **published, **image}, "text": {**shape, **published, **text}}
+    return {**sides, "projection": shape["dim"], "project_image": False, "text_bias": True, "loss": "sigmoid"}
+
+
+_CLIP_L14 = {**VIT["vit-large-16"], "patch": 14}
+
+CLIP: dict[str, dict[str, Any]] = {  # https://arxiv.org/abs/2103.00020; SigLIP: https://arxiv.org/abs/2303.15343
+    "clip-vit-base-32": _clip(VIT["vit-base-32"], 512, 512),
+    "clip-vit-base-16": _clip(VIT["vit-base-16"], 512, 512),
+    "clip-vit-large-14": _clip(_CLIP_L14, 768, 768),
+    "siglip-base-16": _siglip("vit-base-16"),
+}

@@ -19,12 +19,29 @@ def gelu_tanh(x: Tensor) -> Tensor:
     return F.gelu(x, approximate="tanh")
 
 
-Activation = Literal["relu", "squared_relu", "gelu", "gelu_tanh", "silu", "swiglu", "geglu", "geglu_tanh", "reglu"]
+def quick_gelu(x: Tensor) -> Tensor:
+    """GELU as x sigmoid(1.702 x), as in CLIP (https://arxiv.org/abs/1606.08415)."""
+    return F.silu(1.702 * x) / 1.702
+
+
+Activation = Literal[
+    "relu",
+    "squared_relu",
+    "gelu",
+    "gelu_tanh",
+    "quick_gelu",
+    "silu",
+    "swiglu",
+    "geglu",
+    "geglu_tanh",
+    "reglu",
+]
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
     "squared_relu": squared_relu,
     "gelu": F.gelu,
     "gelu_tanh": gelu_tanh,
+    "quick_gelu": quick_gelu,
     "silu": F.silu,
     "sigmoid": torch.sigmoid,
     "tanh": torch.tanh,

@@ -1,12 +1,13 @@
 """Positional encodings: added to the embedding (sinusoidal, learned) or applied to q and k (rotary).
 
-Shapes: B rows, T tokens, D width, H heads, E head width. `start` is the number of tokens before this call,
-one for all rows or (B,), so a result is (1, T, ...) or (B, T, ...).
+Shapes: B rows, T tokens, D width, H heads, E head width; of a grid: R rows, C columns, E extra positions before it.
+`start` is the number of tokens before this call, one for all rows or (B,), so a result is (1, T, ...) or (B, T, ...).
 """
 
 import math
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from saccade.nn.kernels import rotate_pairs
@@ -86,3 +87,35 @@ class Rotary(nn.Module):
     def forward(self, x: Tensor, start: int | Tensor) -> Tensor:
         """Rotate x (B, T, H, E) by the positions of its tokens."""
         return rotate_pairs(x, self.angles(start, x.shape[1], x.device))
+
+
+class SinusoidalGrid(nn.Module):
+    """Sinusoidal encoding of a cell of a grid: of its row in the left half, of its column in the right."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        if dim % 4:
+            raise ValueError(f"dim must be a multiple of 4 for sinusoidal positions on a grid, but is {dim}")
+        self.axis = Sinusoidal(dim // 2)
+
+    def forward(self, rows: int, columns: int, device: torch.device) -> Tensor:
+        row, column = (self.axis(0, count, device)[0] for count in (rows, columns))
+        cells = (row[:, None].expand(-1, columns, -1), column[None].expand(rows, -1, -1))
+        return torch.cat(cells, dim=-1).flatten(0, 1)  # (R C, D)
+
+
+class LearnedGrid(nn.Module):
+    """Learned embedding of the cells of a grid, after those of extra positions; bicubic for grids of another size."""
+
+    def __init__(self, grid: tuple[int, int], dim: int, extra: int = 0) -> None:
+        super().__init__()
+        self.grid, self.extra = grid, extra
+        self.table = nn.Parameter(torch.empty(extra + grid[0] * grid[1], dim).normal_(std=0.02))  # (E + R C, D)
+
+    def forward(self, rows: int, columns: int) -> Tensor:
+        if (rows, columns) == self.grid:
+            return self.table
+        extra, cells = self.table[: self.extra], self.table[self.extra :]
+        image = cells.unflatten(0, self.grid).permute(2, 0, 1)[None]  # (1, D, R, C)
+        image = F.interpolate(image, size=(rows, columns), mode="bicubic", align_corners=False)
+        return torch.cat((extra, image[0].flatten(1).t()))  # (E + R C, D)

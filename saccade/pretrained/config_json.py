@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 from saccade.config import from_json
 from saccade.errors import ModelFileError, UsageError, suggest
@@ -50,10 +50,10 @@ def select_fields(fields: type[Any], values: Mapping[str, Any]) -> dict[str, Any
 
     Null for a nested object means its defaults.
     """
-    types = get_type_hints(fields)
+    types = _nested_types(fields)
     selected = {name: value for name, value in values.items() if name in _names(fields)}
     for name in list(selected):
-        if not dataclasses.is_dataclass(types[name]):
+        if name not in types:
             continue
         if selected[name] is None:
             del selected[name]
@@ -62,9 +62,18 @@ def select_fields(fields: type[Any], values: Mapping[str, Any]) -> dict[str, Any
     return selected
 
 
+def _nested_types(fields: type[Any]) -> dict[str, type[Any]]:
+    """Return the dataclasses of the fields that are one, or one or null."""
+    kinds = {name: (kind, *get_args(kind)) for name, kind in get_type_hints(fields).items()}
+    nested = {name: next(filter(dataclasses.is_dataclass, parts), None) for name, parts in kinds.items()}
+    return {name: kind for name, kind in nested.items() if isinstance(kind, type)}
+
+
 def check_sizes(path: Path, values: Mapping[str, Any]) -> None:
     """Refuse sizes that no model has before anything is built from them."""
     for name, value in values.items():
+        if isinstance(value, dict) or dataclasses.is_dataclass(value):
+            check_sizes(path, value if isinstance(value, dict) else vars(value))
         if not isinstance(value, int) or isinstance(value, bool):
             continue
         limit = MAX_SIZES.get(name, MAX_LAYERS if "layers" in name or name == "n_layer" else MAX_SIZE)
@@ -81,7 +90,10 @@ def _names(fields: type[Any]) -> set[str]:
 def _check_types(path: Path, fields: type[Any], values: Mapping[str, Any]) -> None:
     """Refuse a string or a boolean where a number belongs, which lenient parsing would convert."""
     types = {field.name: str(field.type) for field in dataclasses.fields(fields)}
+    nested = _nested_types(fields)
     for name, value in values.items():
+        if name in nested and isinstance(value, dict):
+            _check_types(path, nested[name], value)
         if isinstance(value, str | bool) and not any(kind in types[name] for kind in (type(value).__name__, "Literal")):
             raise ModelFileError(
                 f"{path}: {name} must be {types[name].replace(' | ', ' or ')}, but is {str(value)[:80]!r}; "

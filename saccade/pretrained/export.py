@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields as dataclass_fields
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,12 @@ from saccade.atomic_io import new_folder, write_json
 from saccade.config import from_json
 from saccade.core import Pretrained
 from saccade.errors import UsageError
+from saccade.nn.transformer import TransformerConfig
 from saccade.pretrained.adapters import merge_lora
 from saccade.pretrained.config_json import select_fields
 from saccade.pretrained.families import FAMILIES, Family, Names
 from saccade.pretrained.families.heads import Head, check_exportable, head_fields, with_head, without_scale
+from saccade.pretrained.families.image_heads import ImageHead, check_pooling, image_head_fields, with_image_head
 from saccade.pretrained.families.mapping import to_checkpoint
 from saccade.pretrained.sentence_transformers import SentenceModules, write_modules
 from saccade.pretrained.weights import WEIGHTS
@@ -38,14 +41,15 @@ def export(pretrained: Pretrained, folder: Path) -> list[str]:
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UsageError(f"{folder} must be a new or an empty folder, but is not empty; name another one")
     network, head = merge_lora(pretrained.network), pretrained.head
-    family = find_family(network, pretrained.config, pretrained.family)
+    family = find_family(network, pretrained.config, pretrained.family, head)
     write_processor = family.write_processor
     assert write_processor is not None
     generation = family.generation_config(pretrained.processor)
     if isinstance(head, Head):
         check_exportable(family, head)
         family, network = with_head(family, head), without_scale(network, head)
-    fields = {**generation, **head_fields(head)} if isinstance(head, Head) else generation
+    check_pooling(network)
+    fields = {**generation, **_head_fields(head)}
     with new_folder(folder) as temporary:
         write_network(network, pretrained.config, family, temporary, fields)
         write_processor(pretrained.processor, temporary)
@@ -82,17 +86,28 @@ def write_network(
     save_file(to_checkpoint(mappings, parameters), folder / WEIGHTS, {"format": "pt"})
 
 
-def find_family(network: nn.Module, config: Any, preferred: Family | None = None) -> Family:
-    """Return the family that holds a network exactly: its config survives the round trip through config.json."""
+def _head_fields(head: Any) -> dict[str, Any]:
+    if isinstance(head, ImageHead):
+        return image_head_fields(head)
+    return head_fields(head) if isinstance(head, Head) else {}
+
+
+def find_family(network: nn.Module, config: Any, preferred: Family | None = None, head: Any = None) -> Family:
+    """Return the family that holds a network exactly: its config survives the round trip through config.json.
+
+    That of an image classifier reads and writes its head too.
+    """
     families = [family for family in _ordered(preferred) if family.config is type(config) and family.write_processor]
+    if isinstance(head, ImageHead):
+        families = [with_image_head(family, head) for family in families if family.name == "deit" or not head.distilled]
     if not families:
-        raise UsageError("only language models and encoders can be written for transformers so far")
+        raise UsageError("only language models, encoders and image networks can be written for transformers so far")
     for family in families:
         if _round_trips(family, network, config):
             return family
     raise UsageError(
-        "transformers has no class for this architecture; train one of the presets gpt2-..., llama-... or bert-..., "
-        "which are published architectures"
+        "transformers has no class for this architecture; train one of the presets gpt2-..., llama-..., bert-..., "
+        "vit-... or clip-..., which are published architectures"
     )
 
 
@@ -114,6 +129,16 @@ def _round_trips(family: Family, network: nn.Module, config: Any) -> bool:
 
 def _inference_config(config: Any) -> Any:
     """Return a config without the fields that do not change the outputs of a trained network."""
+    if not isinstance(config, TransformerConfig):  # of two encoders
+        values = {field.name: getattr(config, field.name) for field in dataclass_fields(config)}
+        return replace(
+            config,
+            **{
+                name: _inference_config(value)
+                for name, value in values.items()
+                if isinstance(value, TransformerConfig)
+            },
+        )
     common = {name: value for name, value in TRAINING_ONLY.items() if hasattr(config, name)}
     kv_heads = 0 if config.kv_heads == config.heads else config.kv_heads
     epsilon = config.epsilon

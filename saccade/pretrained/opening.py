@@ -13,6 +13,7 @@ from saccade.models.text.bert import BertForPreTraining
 from saccade.pretrained.config_json import read_config
 from saccade.pretrained.families import Family
 from saccade.pretrained.families.heads import HEADS, Head, read_head, with_head
+from saccade.pretrained.families.image_heads import CLASSES, ImageHead, read_image_head, with_image_head
 from saccade.pretrained.gguf import read_gguf
 from saccade.pretrained.links import check_links
 from saccade.pretrained.references import resolve
@@ -54,8 +55,9 @@ def read_folder(folder: Path) -> tuple[Pretrained, tuple[str, ...]]:
     modules, encoder = read_modules(folder), encoder_folder(folder)
     family, fields, values = read_config(encoder)
     processor = family.read_processor(encoder, values)
-    head = read_head(encoder / "config.json", family, values)
+    head = _read_head(encoder / "config.json", family, values)
     loaded = _load(encoder, family, fields, head)
+    family.prepare(loaded.network, processor)
     pretrained = Pretrained(loaded.network, loaded.config, processor, family, loaded.task, head)
     if modules is not None:
         pretrained = _as_sentence_encoder(folder, pretrained, modules)
@@ -68,11 +70,17 @@ def read_network(folder: Path) -> LoadedNetwork:
     """Read a folder that may have no tokenizer."""
     check_links(folder)
     family, fields, values = read_config(folder)
-    return _load(folder, family, fields, read_head(folder / "config.json", family, values))
+    return _load(folder, family, fields, _read_head(folder / "config.json", family, values))
 
 
-def _load(folder: Path, family: Family, fields: Any, head: Head | None) -> LoadedNetwork:
-    family = family if head is None else with_head(family, head)
+def _read_head(path: Path, family: Family, values: dict[str, Any]) -> Head | ImageHead | None:
+    """Return the head that a config.json describes."""
+    return (read_image_head if family.name in CLASSES else read_head)(path, family, values)
+
+
+def _load(folder: Path, family: Family, fields: Any, head: Head | ImageHead | None) -> LoadedNetwork:
+    if head is not None:
+        family = with_image_head(family, head) if isinstance(head, ImageHead) else with_head(family, head)
     return load_network(folder / "config.json", family, fields, SafetensorsFiles(folder))
 
 

@@ -138,7 +138,7 @@ def load_network(origin: Path, family: Family, fields: Any, source: TensorSource
     with torch.no_grad():
         for mapping in used:
             parameters[mapping.name].copy_(mapping.load(get_finite))
-    if config.tie_embeddings:
+    if family.copies and config.tie_embeddings:
         _check_copies(origin, family, source)
     unused = source.names - {name for mapping in used for name in mapping.hf_names}
     expected = (*family.ignored, *(copy for copy, _ in family.copies))

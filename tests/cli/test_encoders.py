@@ -253,5 +253,5 @@ def test_what_cannot_be_exported_is_reported(workspace):
     assert call("train", "pairs.tsv", *arguments, "train.device=cpu").exit_code == 0
     result = call("export", "pairs", "nowhere")
     assert result.exit_code == 2
-    assert "only language models and encoders can be written for transformers so far" in result.stderr
+    assert "only language models, encoders and image networks can be written for transformers so far" in result.stderr
     assert not Path("nowhere").exists()

@@ -13,6 +13,8 @@ import tokenizers as library
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
 from saccade.data.text.tokenizer_checks import (
+    CLIP_WORDS,
+    END_OF_WORD,
     QWEN2,
     SPACE,
     call_library,
@@ -121,6 +123,21 @@ def _qwen2(content: Content, settings: TokenizerSettings) -> library.Tokenizer:
     return inner
 
 
+def _clip(content: Content, settings: TokenizerSettings) -> library.Tokenizer:
+    unknown = settings.special("unk_token") or CLIP["unk_token"]
+    vocabulary, merges = content["model"]["vocab"], _merges(content["model"])
+    model = models.BPE(
+        vocabulary, merges, continuing_subword_prefix="", end_of_word_suffix=END_OF_WORD, unk_token=unknown
+    )
+    inner = library.Tokenizer(model)
+    spaces = normalizers.Replace(library.Regex(r"\s+"), " ")
+    inner.normalizer = normalizers.Sequence([normalizers.NFC(), spaces, normalizers.Lowercase()])
+    split = pre_tokenizers.Split(library.Regex(CLIP_WORDS), "removed", invert=True)
+    inner.pre_tokenizer = pre_tokenizers.Sequence([split, pre_tokenizers.ByteLevel(add_prefix_space=False)])
+    inner.decoder = decoders.ByteLevel()
+    return inner
+
+
 def _llama(content: Content, settings: TokenizerSettings) -> library.Tokenizer:
     model = models.BPE(content["model"]["vocab"], _merges(content["model"]), fuse_unk=True, byte_fallback=True)
     inner = library.Tokenizer(model)
@@ -186,7 +203,7 @@ def _roberta_template(inner: library.Tokenizer, roles: Mapping[str, str], add_pr
     return processors.RobertaProcessing(sep, cls, trim_offsets=True, add_prefix_space=add_prefix_space)
 
 
-def _xlm_roberta_template(inner: library.Tokenizer, roles: Mapping[str, str], _: bool) -> Any:
+def _text_ends(inner: library.Tokenizer, roles: Mapping[str, str], _: bool) -> Any:
     eos, bos = _ends(inner, roles, "eos_token", "bos_token")
     return processors.RobertaProcessing(eos, bos, trim_offsets=False, add_prefix_space=False)
 
@@ -196,6 +213,7 @@ BERT = {
     **{"unk_token": "[UNK]", "sep_token": "[SEP]", "pad_token": "[PAD]", "cls_token": "[CLS]"},
     "mask_token": "[MASK]",
 }
+CLIP = {**dict.fromkeys(("unk_token", "eos_token", "pad_token"), "<|endoftext|>"), "bos_token": "<|startoftext|>"}
 ROBERTA = {
     **{"bos_token": "<s>", "eos_token": "</s>", "sep_token": "</s>", "cls_token": "<s>"},
     **{"unk_token": "<unk>", "pad_token": "<pad>", "mask_token": "<mask>"},
@@ -206,6 +224,7 @@ GEMMA = {
 }
 CLASSES = {
     "BertTokenizer": TokenizerClass("WordPiece", _bert, BERT, _bert_template),
+    "CLIPTokenizer": TokenizerClass("BPE", _clip, CLIP, _text_ends),
     "GPT2Tokenizer": TokenizerClass("BPE", _gpt2, GPT2),
     "GemmaTokenizer": TokenizerClass("BPE", _gemma, GEMMA),
     "LlamaTokenizer": TokenizerClass("BPE", _llama, {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"}),
@@ -216,5 +235,5 @@ CLASSES = {
         plain_specials=True,
     ),
     "RobertaTokenizer": TokenizerClass("BPE", _gpt2, ROBERTA, _roberta_template),
-    "XLMRobertaTokenizer": TokenizerClass("Unigram", _xlm_roberta, ROBERTA, _xlm_roberta_template),
+    "XLMRobertaTokenizer": TokenizerClass("Unigram", _xlm_roberta, ROBERTA, _text_ends),
 }

@@ -23,6 +23,7 @@ MAX_LITERAL = 256
 MAX_GROWTH = 64
 COMPATIBILITY = 16  # times that a table of characters lengthens a text: U+FDFA becomes a sentence
 SPACE = "\u2581"  # how SentencePiece writes a space
+END_OF_WORD = "</w>"  # how CLIP marks the last token of a word
 
 MODELS = ("BPE", "WordPiece", "WordLevel", "Unigram")
 COMPONENTS = {
@@ -56,6 +57,7 @@ NEMO, GPT4O = (
     rf"|{number}|{_OTHER}"
     for ending, number in (("", r"\p{N}"), (_ENDING, r"\p{N}{1,3}"))
 )
+CLIP_WORDS = r"<\|startoftext\|>|<\|endoftext\|>|'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+"
 # A regular expression can take forever; only those of well-known tokenizers are allowed.
 PATTERNS = frozenset(
     (
@@ -70,7 +72,7 @@ PATTERNS = frozenset(
         r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
         # CLIP
         r"'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+",
-        r"<\|startoftext\|>|<\|endoftext\|>|'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+",
+        CLIP_WORDS,
         *(LLAMA3, QWEN2, GPT4, NANOCHAT, NEMO, GPT4O),
     )
 )

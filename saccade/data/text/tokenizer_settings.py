@@ -25,6 +25,7 @@ BACKENDS = (BACKEND, "PythonBackend", "PreTrainedTokenizer", "PreTrainedTokenize
 # The tokenizer class that transformers registers for a model_type; for others it takes tokenizer.json as it is.
 REGISTERED = {
     "bert": "BertTokenizer",
+    "clip": "CLIPTokenizer",
     "distilbert": "BertTokenizer",
     "gemma": "GemmaTokenizer",
     "gemma2": "GemmaTokenizer",

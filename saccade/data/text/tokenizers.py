@@ -58,6 +58,8 @@ class Tokenizer:
         self._special_ids = frozenset(self.specials.values())
         self._characters = CharacterTable(self._tokens, self.specials) if self.kind == "characters" else None
         self._byte_level = isinstance(inner.decoder, decoders.ByteLevel)
+        # How CLIP marks the last token of a word; in a text it is a space.
+        self._word_end: str = getattr(inner.model, "end_of_word_suffix", None) or ""
         if self._byte_level and inner.normalizer is not None:  # the text of an added token is what it is normalized to
             normalized = [number for number, token in added.items() if token.normalized and not token.special]
             self._tokens |= {number: inner.decode([number]) for number in normalized}
@@ -184,7 +186,8 @@ class Tokenizer:
         numbers = [int(number) for number in ids]
         if self.kind == "characters" or self._byte_level:
             stream = StreamDecoder(self)
-            return "".join([stream.feed(number) for number in numbers]) + stream.finish()
+            text = "".join([stream.feed(number) for number in numbers]) + stream.finish()
+            return text.strip() if self._word_end else text
         known = [number for number in numbers if number in self._tokens]
         return str(call_library(self._name, lambda: self._inner.decode(known, skip_special_tokens=True)))
 
@@ -209,7 +212,13 @@ class Tokenizer:
     def _piece(self, token: str) -> str:
         if token in self.specials or self.kind not in ("bpe", "unigram"):
             return token
-        return token_bytes(token).decode("utf-8", "backslashreplace") if self._byte_level else token.replace(SPACE, " ")
+        return self._bytes(token).decode("utf-8", "backslashreplace") if self._byte_level else token.replace(SPACE, " ")
+
+    def _bytes(self, token: str) -> bytes:
+        """Return the bytes of a byte-level token."""
+        if self._word_end and token.endswith(self._word_end):
+            return token_bytes(token.removesuffix(self._word_end)) + b" "
+        return token_bytes(token)
 
     def raw(self, ids: Iterable[int]) -> list[bytes]:
         """Return the bytes that each id adds to the text: none for a special token, a space before whole words.
@@ -223,7 +232,7 @@ class Tokenizer:
             # Only an unknown character is still part of the text.
             return "\ufffd".encode() if self.kind == "characters" and token == UNKNOWN else b""
         if self._byte_level:
-            return token_bytes(token)
+            return self._bytes(token)
         if self.kind == "wordpiece" and token.startswith("##"):
             return token[2:].encode()
         if self._byte_fallback and (byte := BYTE_PIECE.fullmatch(token)):
@@ -255,7 +264,7 @@ class StreamDecoder:
         if self._is_special(number):
             return ""
         if tokenizer._byte_level:
-            return self._decoder.decode(token_bytes(token))
+            return self._decoder.decode(tokenizer._bytes(token))
         self._ids.append(number)
         if tokenizer._byte_fallback and BYTE_PIECE.fullmatch(token):  # bytes are decoded together
             return ""

@@ -32,7 +32,7 @@ from saccade.errors import ModelFileError
 VOCAB_TXT, VOCAB_JSON, MERGES = "vocab.txt", "vocab.json", "merges.txt"
 UNSUPPORTED = ("tokenizer.model", "spiece.model", "sentencepiece.bpe.model", "tekken.json")
 ADDED = "added_tokens.json"
-BYTE_LEVEL_CLASSES = ("GPT2Tokenizer", "Qwen2Tokenizer", "RobertaTokenizer")
+BYTE_LEVEL_CLASSES = ("CLIPTokenizer", "GPT2Tokenizer", "Qwen2Tokenizer", "RobertaTokenizer")
 # Special tokens that a class cannot do without: unknown words, and what is put around each text.
 NEEDED = {"WordPiece": ("unk_token", "sep_token", "cls_token"), "BPE": ("sep_token", "cls_token")}
 
@@ -159,7 +159,7 @@ def _word_pieces(path: Path) -> dict[str, Any]:
 
 
 def _byte_pairs(path: Path) -> dict[str, Any]:
-    """Read the byte pairs of GPT-2, Qwen 2 or RoBERTa."""
+    """Read the byte pairs of CLIP, GPT-2, Qwen 2 or RoBERTa."""
     vocabulary = parse_json(path, read_text(path))
     check_vocabulary(path, vocabulary)
     long = next((token for token in vocabulary if len(token) > MAX_TOKEN), None)

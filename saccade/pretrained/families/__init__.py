@@ -1,6 +1,19 @@
 """The supported model families by model_type, in the order in which export tries them."""
 
-from saccade.pretrained.families import bert, distilbert, gemma3, gpt2, llama, marian, nanochat, roberta
+from saccade.pretrained.families import (
+    bert,
+    clip,
+    deit,
+    distilbert,
+    gemma3,
+    gpt2,
+    llama,
+    marian,
+    nanochat,
+    roberta,
+    siglip,
+    vit,
+)
 from saccade.pretrained.families.family import Family, Names
 
 ENCODERS = (bert.FAMILY, roberta.FAMILY, distilbert.FAMILY)
@@ -8,6 +21,7 @@ DECODERS = (
     *(gpt2.FAMILY, llama.LLAMA, llama.MISTRAL, llama.QWEN2, llama.QWEN3, llama.SMOLLM3),
     *(gemma3.FAMILY, nanochat.FAMILY),
 )
-FAMILIES: dict[str, Family] = {family.name: family for family in (*ENCODERS, *DECODERS, marian.FAMILY)}
+IMAGES = (vit.FAMILY, deit.FAMILY, clip.FAMILY, siglip.FAMILY)
+FAMILIES: dict[str, Family] = {family.name: family for family in (*ENCODERS, *DECODERS, marian.FAMILY, *IMAGES)}
 
 __all__ = ["FAMILIES", "Family", "Names"]

@@ -23,6 +23,7 @@ ACTIVATIONS: dict[str, Activation] = {
     "gelu_new": "gelu_tanh",
     "gelu_pytorch_tanh": "gelu_tanh",
     "gelu_fast": "gelu_tanh",
+    "quick_gelu": "quick_gelu",
 }
 GATED: dict[Activation, Activation] = {"silu": "swiglu", "gelu": "geglu", "gelu_tanh": "geglu_tanh", "relu": "reglu"}
 """the gated feed-forward layer by the activation of its gate"""
@@ -60,6 +61,8 @@ class Family:
     """(folder, config.json) -> processor"""
     write_processor: Callable[[Any, Path], None] | None
     """(processor, folder); None: this family can be read only"""
+    prepare: Callable[[nn.Module, Any], None] = lambda network, processor: None
+    """(network, processor): give the network what it needs of the processor, such as the mean of pixels"""
     generation_config: Callable[[Any], dict[str, Any]] = lambda _: {}
     """processor -> generation_config.json; empty: none is written"""
     copies: tuple[tuple[str, str], ...] = ()

@@ -86,7 +86,7 @@ def read_head(path: Path, family: Family, values: Mapping[str, Any]) -> Head | N
     suffix = known[name]
     if suffix in PRETRAINING:
         return None
-    labels = _labels(path, values)
+    labels = read_labels(path, values)
     if suffix == TOKENS:
         return Head("tagging", labels)
     if suffix == ANSWERS:
@@ -109,8 +109,11 @@ def _sequence_head(path: Path, values: Mapping[str, Any], labels: tuple[str, ...
     return Head("text_classification", labels, problem == "multi_label_classification", names.pooling)
 
 
-def _labels(path: Path, values: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the names of the outputs by number; transformers' default is two, LABEL_0 and LABEL_1."""
+def read_labels(path: Path, values: Mapping[str, Any], *, number_repeated: bool = False) -> tuple[str, ...]:
+    """Return the names of the outputs by number; transformers' default is two, LABEL_0 and LABEL_1.
+
+    number_repeated: a name that occurs again gets its number, as ImageNet has two kinds of crane.
+    """
     mapping, count = values.get("id2label"), values.get("num_labels")
     if count is not None and (not isinstance(count, int) or isinstance(count, bool) or not 0 < count <= MAX_LABELS):
         raise _refusal(path, f"num_labels must be from 1 to {MAX_LABELS:,}, but is {str(count)[:80]!r}")
@@ -123,6 +126,11 @@ def _labels(path: Path, values: Mapping[str, Any]) -> tuple[str, ...]:
     if count is not None and count != len(mapping):
         raise _refusal(path, f"num_labels must be the size of id2label ({len(mapping)}), but is {count}")
     labels = tuple(str(mapping[str(number)]) for number in range(len(mapping)))
+    if number_repeated:
+        first = {label: number for number, label in reversed(list(enumerate(labels)))}
+        labels = tuple(
+            label if first[label] == number else f"{label} ({number})" for number, label in enumerate(labels)
+        )
     if len(set(labels)) < len(labels):
         raise _refusal(path, f"the names of id2label must be different, but are {_shown(labels)}")
     return labels

@@ -38,10 +38,16 @@ class WeightMapping:
     """leading rows of the checkpoint's tensor that are never used"""
     only_rows: int = 0
     """leading rows of the checkpoint's tensor that are used alone; 0: all"""
+    part: tuple[int, int] = (0, 0)
+    """rows (first, end) of the checkpoint's tensor, whose others belong to other parameters; (0, 0): all"""
+    shapes: tuple[tuple[int, ...], tuple[int, ...]] | None = None
+    """shape of each tensor in the checkpoint, and ours where it is another one with the same numbers"""
 
     def load(self, get: GetTensor) -> Tensor:
         """Compose our parameter from the tensors of the checkpoint."""
         tensors = [get(name) for name in self.hf_names]
+        if self.shapes is not None:
+            tensors = [reshape(tensor, *self.shapes) for tensor in tensors]
         if self.transpose:
             tensors = [tensor.t() for tensor in tensors]
         if self.rotary_heads:
@@ -54,6 +60,8 @@ class WeightMapping:
             joined = joined.squeeze(0)
         if self.offset:
             joined = joined + self.offset
+        if self.part != (0, 0):
+            joined = joined[slice(*self.part)]
         joined = joined[: self.only_rows] if self.only_rows else joined
         return joined[self.skip_rows :] if self.skip_rows else joined
 
@@ -73,7 +81,16 @@ class WeightMapping:
             ]
         if self.transpose:
             tensors = [tensor.t() for tensor in tensors]
+        if self.shapes is not None:
+            tensors = [reshape(tensor, self.shapes[1], self.shapes[0]) for tensor in tensors]
         return {name: tensor.contiguous() for name, tensor in zip(self.hf_names, tensors, strict=True)}
+
+
+def reshape(tensor: Tensor, shape: tuple[int, ...], target: tuple[int, ...]) -> Tensor:
+    """Return a tensor of a shape in another one with the same numbers."""
+    if tensor.shape != shape:
+        raise RuntimeError(f"it must be {shape}, but is {tuple(tensor.shape)}")
+    return tensor.reshape(target)
 
 
 def rotate_half_to_interleaved(tensor: Tensor, heads: int, backwards: bool = False) -> Tensor:
@@ -112,5 +129,7 @@ def to_checkpoint(mappings: Sequence[WeightMapping], parameters: Mapping[str, Te
     tensors: dict[str, Tensor] = {}
     for mapping in mappings:
         if mapping.name in parameters:
-            tensors |= mapping.store(parameters[mapping.name])
+            for name, tensor in mapping.store(parameters[mapping.name]).items():
+                # Several parameters that are parts of one tensor follow each other.
+                tensors[name] = torch.cat((tensors[name], tensor)) if name in tensors else tensor
     return tensors

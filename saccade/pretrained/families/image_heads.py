@@ -1,0 +1,90 @@
+"""Heads of transformers' image classes: the labels of a classifier."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from saccade.errors import ModelFileError, UsageError
+from saccade.models.vision.classifier import ImageClassifier
+from saccade.models.vision.vit import ViT, ViTConfig
+from saccade.pretrained.families import deit
+from saccade.pretrained.families.family import Family, Names
+from saccade.pretrained.families.heads import read_labels
+from saccade.pretrained.families.mapping import weight_and_bias
+
+CLASSIFIER, TEACHER = "ForImageClassification", "ForImageClassificationWithTeacher"
+CLASSES = {"vit": ("ViTModel", f"ViT{CLASSIFIER}"), "deit": ("DeiTModel", f"DeiT{CLASSIFIER}", f"DeiT{TEACHER}")}
+CLASSES |= {"clip": ("CLIPModel",), "siglip": ("SiglipModel",)}
+
+
+@dataclass(frozen=True)
+class ImageHead:
+    """The labels of an image classifier, in order."""
+
+    labels: tuple[str, ...]
+    distilled: bool = False
+    """whether it reads the class and the distillation token of a DeiT"""
+
+
+def read_image_head(path: Path, family: Family, values: Mapping[str, Any]) -> ImageHead | None:
+    """Return the head that a config.json describes; None: an encoder alone, or a network without labels."""
+    listed = values.get("architectures")
+    name = str(listed[0]) if isinstance(listed, list) and listed else CLASSES[family.name][0]
+    if name not in CLASSES[family.name]:
+        supported = ", ".join(CLASSES[family.name])
+        raise ModelFileError(
+            f"{path}: architectures must be one of {supported}, but is {name[:80]!r}; the head of this class is not "
+            "supported"
+        )
+    if name.endswith("Model"):
+        return None
+    labels, problem = read_labels(path, values, number_repeated=True), values.get("problem_type")
+    if problem not in (None, "single_label_classification") or len(labels) < 2:
+        rule = "problem_type must be single_label_classification with at least 2 labels"
+        shown = f"{str(problem or 'missing')[:80]!r} with {len(labels)}"
+        raise ModelFileError(f"{path}: {rule}, but is {shown}; this variant of the head is not supported")
+    return ImageHead(labels, name.endswith(TEACHER))
+
+
+def with_image_head(family: Family, head: ImageHead) -> Family:
+    """Return a family that reads and writes classifiers with these labels."""
+    if family.name != "deit" and (head.distilled or family.name != "vit"):
+        kind = "distilled image_classification" if head.distilled else "image_classification"
+        raise UsageError(f"transformers has no class for a {kind} head on a {family.name}")
+
+    def build(config: ViTConfig, fields: Any, _: Names) -> nn.Module:
+        return ImageClassifier(ViT(config), len(head.labels), pooling="encoder")
+
+    prefix, suffix = CLASSES[family.name][0].removesuffix("Model"), TEACHER if head.distilled else CLASSIFIER
+    return replace(
+        family,
+        build=build,
+        head=deit.DISTILLED_HEAD if head.distilled else tuple(weight_and_bias("head", "classifier")),
+        read_config=deit.read_distilled_config if head.distilled else family.read_config,
+        network_prefix="encoder.",
+        architecture=lambda _: prefix + suffix,
+    )
+
+
+def check_pooling(network: nn.Module) -> None:
+    """Refuse a classifier that pools in another way than its encoder does, which no class of transformers computes."""
+    pooling = network.pooling if isinstance(network, ImageClassifier) else "encoder"
+    if pooling != "encoder":
+        raise UsageError(
+            f"pooling must be that of the encoder for a classifier of transformers, but is {pooling}; train one of the "
+            "presets vit-... to export it"
+        )
+
+
+def image_head_fields(head: ImageHead) -> dict[str, Any]:
+    """Return the fields of config.json that describe a head."""
+    return {
+        "id2label": {str(number): label for number, label in enumerate(head.labels)},
+        "label2id": {label: number for number, label in enumerate(head.labels)},
+        "problem_type": "single_label_classification",
+    }
