@@ -52,7 +52,7 @@ from saccade.tasks._encoder.inputs import EncodedText, EncoderBatch, Lengths, ch
 from saccade.tasks._parallel import parallel_map
 from saccade.tasks._vision.encoders import read_encoder, write_encoder
 from saccade.tasks._vision.task import ImageConfig, ImageExamples, ImageFormat, ImageTask
-from saccade.tasks._vision.texts import TextReader, write_tokenizer
+from saccade.tasks._vision.texts import EncodedColumn, TextReader, write_tokenizer
 
 ANSWERS = "answers.json"
 BATCH = 256  # questions of a batch at inference
@@ -175,11 +175,10 @@ class Task(ImageTask):
         )
 
     def collate(
-        self, examples: ImageExamples, indices: list[int], texts: Sequence[EncodedText] | None = None
+        self, examples: ImageExamples, indices: list[int], texts: EncodedColumn | None = None
     ) -> QuestionBatch:
         rows = examples.rows
-        texts = self.reader.encode_column(rows.texts["question"]) if texts is None else texts
-        inputs = pad_texts([texts[row] for row in indices])
+        texts = texts or self.reader.encode_column(rows.texts["question"])
         pictures, image = np.unique(rows.picture[indices], return_inverse=True)
         return QuestionBatch(
             rows=[rows.origins.describe(row) for row in indices],
@@ -187,7 +186,7 @@ class Task(ImageTask):
             units=len(indices),
             pixels=examples.images.batch(pictures),
             image=torch.from_numpy(image),
-            inputs=inputs,
+            inputs=texts.pad(indices),
             targets=self.targets([rows.texts["answer"][row] for row in indices]),
         )
 

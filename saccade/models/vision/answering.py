@@ -83,7 +83,8 @@ class VisualAnswering(nn.Module):
             images = self.encoder(images)
         else:
             rows = columns = math.isqrt(images.shape[1] - len(self.encoder.extra))
-        cells = self.cell_norm(self.project(images[:, len(self.encoder.extra) :]))
+        vectors = images[:, len(self.encoder.extra) :].to(self.project.weight.dtype)
+        cells = self.cell_norm(self.project(vectors))
         return cells + self.position(rows, columns, cells.device).to(cells.dtype)
 
     def forward(
