@@ -31,6 +31,9 @@ bench: $(VENV)/bench.stamp
 	$(BIN)/python bench/encode.py
 	$(BIN)/python bench/encode.py --shape base --sentences 128
 	$(BIN)/python bench/finetune.py
+	$(BIN)/python bench/train_vit.py
+	$(BIN)/python bench/classify_images.py
+	$(BIN)/python bench/load_images.py
 	$(BIN)/python bench/studio.py
 
 # The long forms; `make test` runs short ones.
@@ -55,7 +58,7 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/demo.stamp: $(BIN)/python pyproject.toml constraints.txt
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[demo,serve]'
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[demo,serve,images,gguf]'
 	touch $@
 
 $(VENV)/test.stamp: $(BIN)/python pyproject.toml constraints.txt

@@ -277,7 +277,7 @@ def _trainer(run: runs.Run, data: Path, callback: Callback, task: str) -> Traine
     """Return a trainer with its data, at the step of the last checkpoint."""
     _prepare(run, data, callback, task)
     opened, training = open_run(run, task)
-    for note in opened.load_data(data, progress=partial(callback.on_progress, "tokenizing")):
+    for note in opened.load_data(data, progress=partial(callback.on_progress, "loading data")):
         callback.log(note)
     recorded = provenance.read(run)
     if recorded is None:

@@ -10,7 +10,8 @@ from saccade.config import override
 from saccade.core import Split, bind
 from saccade.errors import DataError, UsageError
 from saccade.metrics.classification import confusion
-from saccade.tasks.text_classification import ClassificationConfig, confusion_table
+from saccade.tasks._labels import confusion_table
+from saccade.tasks.text_classification import ClassificationConfig
 
 WORDS = ["red", "blue", "cat", "dog", "sat", "ran", "the", "a", "mat"]
 

@@ -247,17 +247,11 @@ def test_settings_that_contradict_each_other(settings: dict[str, Any], pattern: 
         TrainConfig(**settings)
 
 
-def test_the_device_and_the_precision(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
     assert device.choose_device("cpu") == torch.device("cpu")
-    assert device.choose_precision("auto", torch.device("cpu")) == "float32"
-    assert device.choose_precision("bfloat16", torch.device("cpu")) == "bfloat16"
     assert "cpu" in device.describe_device(torch.device("cpu"))
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: True)
     assert device.choose_device("auto") == torch.device("cuda")
-    assert device.choose_precision("auto", torch.device("cuda")) == "bfloat16"
-    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: False)
-    assert device.choose_precision("auto", torch.device("cuda")) == "float32"
 
 
 def test_a_busy_machine_is_advised(monkeypatch: pytest.MonkeyPatch) -> None:
