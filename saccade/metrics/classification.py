@@ -5,7 +5,7 @@ from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from saccade import __version__
 from saccade.metrics.generation import Counts, Score
@@ -79,6 +79,38 @@ def accuracy(predictions: Sequence[Hashable], references: Sequence[Hashable]) ->
     _check(predictions, references)
     correct = sum(predicted == expected for predicted, expected in zip(predictions, references, strict=True))
     return Score(100 * correct / len(references), f"accuracy|version:saccade-{__version__}")
+
+
+def top_accuracy(scores: ArrayLike, references: Sequence[int], k: int = 5) -> Score:
+    """Top-k accuracy of logits or probabilities (rows, classes): the right class is among the k highest, 0 to 100.
+
+    Equal scores count as if in random order: constant scores give k / classes, not 100.
+    """
+    if k < 1:
+        raise ValueError(f"k must be at least 1, but is {k}")
+    table, expected = class_scores(scores, references)
+    right = table[np.arange(len(table)), expected][:, None]
+    higher, equal = (table > right).sum(1), (table == right).sum(1)
+    value = 100 * float(np.clip((k - higher) / equal, 0, 1).mean())
+    return Score(value, f"accuracy|top:{k}|ties:random|version:saccade-{__version__}")
+
+
+def class_scores(scores: ArrayLike, references: Sequence[int]) -> tuple[Numbers, NDArray[np.int64]]:
+    """Return checked scores (rows, classes) and the reference class of each row as arrays."""
+    table, expected = np.asarray(scores, dtype=np.float64), np.asarray(references, dtype=np.int64)
+    if table.ndim != 2:
+        raise ValueError(f"scores must have the shape (rows, classes), but have {table.shape}")
+    if len(table) != len(expected):
+        lengths = f"{len(table)} and {len(expected)}"
+        raise ValueError(f"scores and references must have the same length, but have {lengths}")
+    if not table.size:
+        raise ValueError("scores must hold at least one row and class, but are empty")
+    if not np.isfinite(table).all():
+        raise ValueError(f"scores must be finite, but one is {table[~np.isfinite(table)][0]}")
+    if expected.min() < 0 or expected.max() >= table.shape[1]:
+        wrong = expected[(expected < 0) | (expected >= table.shape[1])][0]
+        raise ValueError(f"references must be classes from 0 to {table.shape[1] - 1}, but one is {wrong}")
+    return table, expected
 
 
 def score_labels(predictions: Sequence[Collection[str]], references: Sequence[Collection[str]]) -> LabelScores:

@@ -66,7 +66,7 @@ def bleu(outputs: Sequence[str], references: Sequence[str], *, lowercase: bool =
     """
     from sacrebleu.metrics.bleu import BLEU
 
-    _check_pairs(outputs, references)
+    check_pairs(outputs, references)
     tokenize = tokenize or _bleu_tokenizer(references)
     names = [name for name in BLEU.TOKENIZERS if name != "spm"]  # an old name of flores101, with a warning
     if tokenize not in names:
@@ -84,7 +84,7 @@ def chrf(outputs: Sequence[str], references: Sequence[str]) -> Score:
     """
     from sacrebleu.metrics.chrf import CHRF
 
-    _check_pairs(outputs, references)
+    check_pairs(outputs, references)
     metric = CHRF()
     result = metric.corpus_score(list(outputs), [list(references)])
     return Score(float(result.score), str(metric.get_signature()))
@@ -98,7 +98,7 @@ def rouge(outputs: Sequence[str], references: Sequence[str], *, stem: bool = Fal
 
     C.-Y. Lin, ROUGE: a package for automatic evaluation of summaries, ACL workshop 2004.
     """
-    _check_pairs(outputs, references)
+    check_pairs(outputs, references)
     ascii_words = _mostly_ascii_words(references)
 
     def words(text: str) -> list[str]:
@@ -110,7 +110,7 @@ def rouge(outputs: Sequence[str], references: Sequence[str], *, stem: bool = Fal
         predicted, expected = words(output), words(reference)
         values["rouge1"].append(_ngram_f(predicted, expected, 1))
         values["rouge2"].append(_ngram_f(predicted, expected, 2))
-        values["rougeL"].append(_f_measure(_lcs_length(predicted, expected), len(predicted), len(expected)))
+        values["rougeL"].append(_f_measure(lcs_length(predicted, expected), len(predicted), len(expected)))
         lines = ([words(line) for line in text.split("\n")] for text in (output, reference))
         values["rougeLsum"].append(_f_measure(_union_hits(*lines), len(predicted), len(expected)))
     tokens = "ascii" if ascii_words else "unicode"
@@ -120,7 +120,7 @@ def rouge(outputs: Sequence[str], references: Sequence[str], *, stem: bool = Fal
 
 def exact(outputs: Sequence[str], references: Sequence[str]) -> Score:
     """Exact match: fraction of outputs equal to their reference up to surrounding white space, 0 to 100."""
-    _check_pairs(outputs, references)
+    check_pairs(outputs, references)
     equal = sum(output.strip() == reference.strip() for output, reference in zip(outputs, references, strict=True))
     return Score(100 * equal / len(references), f"exact|strip:yes|version:saccade-{__version__}")
 
@@ -132,7 +132,7 @@ def token_error(outputs: Sequence[str], references: Sequence[str]) -> Score:
     """
     import jiwer
 
-    _check_pairs(outputs, references)
+    check_pairs(outputs, references)
     pairs = [(output.split(), reference.split()) for output, reference in zip(outputs, references, strict=True)]
     count = sum(len(reference) for _, reference in pairs)
     if not count:
@@ -155,7 +155,7 @@ def by_length(
 
     Lengths below the first edge and from the last edge have bins too: no pair is left out.
     """
-    _check_pairs(outputs, references)
+    check_pairs(outputs, references)
     if len(lengths) != len(outputs):
         raise ValueError(f"lengths and outputs must have the same length, but have {len(lengths)} and {len(outputs)}")
     if any(low >= high for low, high in pairwise(edges)):
@@ -175,7 +175,8 @@ def by_length(
     ]
 
 
-def _check_pairs(outputs: Sequence[str], references: Sequence[str]) -> None:
+def check_pairs(outputs: Sequence[str], references: Sequence[str]) -> None:
+    """Raise ValueError unless there are as many outputs as references, and at least one."""
     if len(outputs) != len(references):
         lengths = f"{len(outputs)} and {len(references)}"
         raise ValueError(f"outputs and references must have the same length, but have {lengths}")
@@ -256,7 +257,8 @@ def _lcs_rows(predicted: list[str], expected: list[str]) -> Iterator[int]:
         yield row
 
 
-def _lcs_length(predicted: list[str], expected: list[str]) -> int:
+def lcs_length(predicted: list[str], expected: list[str]) -> int:
+    """Return the length of the longest common subsequence."""
     length = 0
     for row in _lcs_rows(predicted, expected):
         length = len(predicted) - row.bit_count()

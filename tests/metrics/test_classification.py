@@ -8,7 +8,15 @@ from scipy import stats
 from sklearn import metrics as sklearn
 
 from saccade import __version__
-from saccade.metrics.classification import accuracy, confusion, pearson, positive_label, score_labels, spearman
+from saccade.metrics.classification import (
+    accuracy,
+    confusion,
+    pearson,
+    positive_label,
+    score_labels,
+    spearman,
+    top_accuracy,
+)
 from saccade.metrics.generation import Counts
 
 ROWS = st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from("abc")), min_size=1, max_size=30)
@@ -81,6 +89,24 @@ def test_labels_by_hand():
     assert accuracy([frozenset("ab"), frozenset("a")], [frozenset("ab"), frozenset("ab")]).value == 50
 
 
+@pytest.mark.parametrize("k", [1, 3, 5])
+def test_top_accuracy_is_that_of_scikit_learn(k):
+    generator = np.random.default_rng(k)
+    scores, references = generator.normal(size=(200, 8)), generator.integers(8, size=200)
+    ours = top_accuracy(scores, references.tolist(), k)
+    assert ours.value == pytest.approx(100 * sklearn.top_k_accuracy_score(references, scores, k=k))
+    assert ours.signature == f"accuracy|top:{k}|ties:random|version:saccade-{__version__}"
+    by_argmax = accuracy(scores.argmax(1).tolist(), references.tolist())
+    assert k > 1 or ours.value == pytest.approx(by_argmax.value)
+
+
+def test_equal_scores_are_ranked_by_lot():
+    assert top_accuracy(np.zeros((3, 10)), [0, 5, 9], 1).value == pytest.approx(10)
+    assert top_accuracy(np.zeros((3, 10)), [0, 5, 9], 5).value == pytest.approx(50)
+    assert top_accuracy([[1.0, 0, 0]], [1], 2).value == pytest.approx(50)
+    assert top_accuracy([[0.0, 1, 2]], [0], 5).value == 100  # all of three classes are among five
+
+
 def test_every_score_has_a_signature():
     version = f"version:saccade-{__version__}"
     scores = score_labels([["a"]], [["a"]])
@@ -100,6 +126,15 @@ def test_every_score_has_a_signature():
         (lambda: confusion(["a"], ["b"], ["a"]), "labels must name every label, but 'b' is missing"),
         (lambda: pearson([1, float("nan")], [1, 2]), "predictions must hold finite numbers, but one is nan"),
         (lambda: spearman([1, 2], [1, float("inf")]), "references must hold finite numbers, but one is inf"),
+        (lambda: top_accuracy([[1.0]], [0], 0), "k must be at least 1, but is 0"),
+        (lambda: top_accuracy([1.0], [0]), "scores must have the shape (rows, classes), but have (1,)"),
+        (lambda: top_accuracy([[1.0]], [0, 0]), "scores and references must have the same length, but have 1 and 2"),
+        (
+            lambda: top_accuracy(np.zeros((0, 3)), []),
+            "scores must hold at least one row and class, but are empty",
+        ),
+        (lambda: top_accuracy([[1.0, float("nan")]], [0]), "scores must be finite, but one is nan"),
+        (lambda: top_accuracy([[1.0, 2.0]], [-1]), "references must be classes from 0 to 1, but one is -1"),
         (lambda: pearson([1, 2], [3, 3]), "references must hold different numbers, but all 2 are 3"),
     ],
 )
