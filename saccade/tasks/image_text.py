@@ -43,7 +43,9 @@ from saccade.data.images.decoded import decode_pictures
 from saccade.errors import UsageError
 from saccade.models.text.bert import EncoderInputs
 from saccade.models.vision.architectures import VisionConfig
-from saccade.models.vision.clip import CLIP, TextConfig, TextTransformer
+from saccade.models.vision.clip import CLIP, BertText, TextConfig, TextTransformer
+from saccade.models.vision.encoder import VisionEncoder
+from saccade.models.vision.grid_transformer import GridTransformer
 from saccade.models.vision.resnet import ResNetConfig
 from saccade.models.vision.vit import ViT
 from saccade.nn.probe import RecordedRow, watch
@@ -54,9 +56,11 @@ from saccade.pretrained.processors import TextProcessor
 from saccade.tasks._encoder.inputs import EncodedText, EncoderBatch, check_outputs, pad_texts
 from saccade.tasks._parallel import parallel_map
 from saccade.tasks._pretrained import cannot_run
+from saccade.tasks._vision.frozen import FrozenConfig, FrozenExamples, FrozenImageTask
 from saccade.tasks._vision.pairs import Pairs, evaluate_retrieval
-from saccade.tasks._vision.task import ImageConfig, ImageExamples, ImageFormat, ImageTask
-from saccade.tasks._vision.texts import TextReader
+from saccade.tasks._vision.task import ImageFormat
+from saccade.tasks._vision.text_means import Means, token_means
+from saccade.tasks._vision.texts import EncodedColumn, TextReader
 from saccade.tasks._vision.towers import read_towers, write_towers
 
 FORMAT = "format.json"
@@ -67,7 +71,7 @@ Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
-class ImageTextConfig(ImageConfig):
+class ImageTextConfig(FrozenConfig):
     """All settings of an image-text model except those of the training loop."""
 
     encoder: VisionConfig = field(
@@ -139,16 +143,26 @@ class ImageTextOptions:
 class PairBatch(EncoderBatch):
     """Images with a text each."""
 
-    pixels: Tensor  # (B, 3, H, W)
+    pixels: Tensor  # (B, 3, H, W), or vectors (B, N, its width) of a frozen encoder
+    pictures: tuple[int, ...]
+    """number of the picture of each row"""
     inputs: EncoderInputs
+    """ids and padding mask of the texts; of a frozen encoder, the means (B, its width) of their tokens as ids"""
     matches: Tensor  # (B, B), True where a text belongs to an image
 
 
 @dataclass(frozen=True, eq=False)
-class PairExamples(ImageExamples):
+class PairExamples(FrozenExamples):
     """The rows of one split, with the numbers of their images and captions."""
 
-    pairs: Pairs
+    pairs: Pairs = field(kw_only=True)
+    texts: EncodedColumn = field(kw_only=True)
+    means: Means | None = None
+    """means of the tokens of the captions by a frozen text encoder"""
+
+    def inputs(self, rows: Sequence[int]) -> EncoderInputs:
+        """Return the captions of some rows as the text encoder reads them."""
+        return self.texts.pad(rows) if self.means is None else EncoderInputs(torch.from_numpy(self.means[rows]).float())
 
 
 @dataclass(frozen=True)
@@ -161,7 +175,7 @@ class PairTrace:
     names: tuple[str, ...] = ()
 
 
-class Task(ImageTask):
+class Task(FrozenImageTask):
     """An image encoder and a text encoder whose vectors are compared by their cosine."""
 
     Config: ClassVar[type[Any]] = ImageTextConfig
@@ -182,14 +196,19 @@ class Task(ImageTask):
         self.family: Any = None
 
     @property
-    def encoder(self) -> Any:
-        return self.model.vision
+    def encoder(self) -> VisionEncoder:
+        vision: VisionEncoder = self.model.vision
+        return vision
+
+    @property
+    def backbone(self) -> VisionEncoder:
+        return self.encoder.backbone if isinstance(self.encoder, GridTransformer) else self.encoder
+
+    @property
+    def frozen(self) -> bool:
+        return super().frozen and isinstance(self.encoder, GridTransformer)  # a CLIP has no layers over its encoder
 
     # Data
-
-    @classmethod
-    def train_defaults(cls, config: Any) -> list[str]:
-        return ["train.precision=fastest"]
 
     @classmethod
     def prepare(
@@ -219,17 +238,21 @@ class Task(ImageTask):
         return f"{len(examples):,} of {len(np.unique(examples.pairs.images)):,} images for {purpose}"
 
     def examples(self, rows: ImageRows, progress: Progress = ignore_progress) -> PairExamples:
-        images = super().examples(rows, progress).images
-        return PairExamples(rows, images, Pairs.of(images.hashes[rows.picture], rows.texts["caption"]))
+        images, captions = super().examples(rows, progress).images, rows.texts["caption"]
+        texts, text_encoder = self.reader.encode_column(captions), self.model.text
+        means = token_means(text_encoder.bert, texts, progress) if isinstance(text_encoder, BertText) else None
+        pairs = Pairs.of(images.hashes[rows.picture], captions)
+        return PairExamples(rows, images, pairs=pairs, texts=texts, means=means)
 
     def collate(self, examples: Any, indices: list[int]) -> PairBatch:
-        pairs = examples.pairs
+        pairs, pictures = examples.pairs, examples.rows.picture[indices]
         return PairBatch(
             rows=[examples.rows.origins.describe(row) for row in indices],
             count=len(indices),
             units=len(indices),
-            pixels=examples.pixels(indices),
-            inputs=self.reader.encode_column(examples.rows.texts["caption"]).pad(indices),
+            pixels=examples.stored(pictures),
+            pictures=tuple(pictures.tolist()),
+            inputs=examples.inputs(indices),
             matches=torch.from_numpy(pairs.match(pairs.images[indices], pairs.captions[indices])),
         )
 
@@ -241,12 +264,12 @@ class Task(ImageTask):
 
     def evaluate(self, split: Split, *, quick: bool = False, progress: Progress = ignore_progress) -> Evaluation:
         examples: Any = self.splits[split]
-        pairs, column = examples.pairs, self.reader.encode_column(examples.rows.texts["caption"])
+        pairs, pictures = examples.pairs, examples.rows.picture
         image_rows, text_rows = pairs.candidates(QUICK_IMAGES if quick else 0)
         images = self.run_batches(
-            image_rows.tolist(), lambda rows: self.image_vectors(self.centred(examples.pixels(rows))), progress
+            image_rows.tolist(), lambda rows: self.image_vectors(self.centred(examples.stored(pictures[rows]))), progress
         )
-        texts = self.run_batches(text_rows.tolist(), lambda rows: self.text_vectors(column.pad(rows)))
+        texts = self.run_batches(text_rows.tolist(), lambda rows: self.text_vectors(examples.inputs(rows)))
         relevant = pairs.match(pairs.images[image_rows], pairs.captions[text_rows])
         complete = len(image_rows) == len(np.unique(pairs.images))
         return evaluate_retrieval(images, texts, relevant, complete=complete)

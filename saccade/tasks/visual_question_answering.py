@@ -46,12 +46,14 @@ from saccade.metrics import vqa
 from saccade.models.text.bert import EncoderInputs
 from saccade.models.vision.answering import AnsweringConfig, VisualAnswering
 from saccade.models.vision.architectures import VisionConfig
+from saccade.models.vision.encoder import VisionEncoder
 from saccade.models.vision.resnet import ResNetConfig
 from saccade.nn.probe import RecordedRow, watch
 from saccade.tasks._encoder.inputs import EncodedText, EncoderBatch, Lengths, check_outputs, pad_texts
 from saccade.tasks._parallel import parallel_map
 from saccade.tasks._vision.encoders import read_encoder, write_encoder
-from saccade.tasks._vision.task import ImageConfig, ImageExamples, ImageFormat, ImageTask
+from saccade.tasks._vision.frozen import FrozenConfig, FrozenExamples, FrozenImageTask
+from saccade.tasks._vision.task import ImageFormat
 from saccade.tasks._vision.texts import EncodedColumn, TextReader, write_tokenizer
 
 ANSWERS = "answers.json"
@@ -60,7 +62,7 @@ YES_NO = ("yes", "no")
 
 
 @dataclass(frozen=True)
-class AnsweringTaskConfig(ImageConfig):
+class AnsweringTaskConfig(FrozenConfig):
     """All settings of visual question answering except those of the training loop."""
 
     encoder: VisionConfig = field(
@@ -90,13 +92,15 @@ class AnsweringTaskConfig(ImageConfig):
 class QuestionBatch(EncoderBatch):
     """Questions on images; several can be on the same one."""
 
-    pixels: Tensor  # (I, 3, H, W)
+    pixels: Tensor  # (I, 3, H, W), or vectors (I, N, D) of a frozen encoder
+    pictures: tuple[int, ...]
+    """number of the picture of each image"""
     image: Tensor  # (B,), the image of each question
     inputs: EncoderInputs
     targets: Tensor  # (B, L), probabilities of the answers
 
 
-class Task(ImageTask):
+class Task(FrozenImageTask):
     """A question encoder that attends to the grid of an image encoder, and an output for each answer."""
 
     Config: ClassVar[type[Any]] = AnsweringTaskConfig
@@ -115,11 +119,11 @@ class Task(ImageTask):
         self.answer_ids = {vqa.normalize(answer): number for number, answer in enumerate(answers)}
         self._prior: dict[Split, list[str]] = {}
 
-    # Data
+    @property
+    def backbone(self) -> VisionEncoder:
+        return self.encoder
 
-    @classmethod
-    def train_defaults(cls, config: Any) -> list[str]:
-        return ["train.precision=fastest"]
+    # Data
 
     @classmethod
     def prepare(
@@ -156,8 +160,12 @@ class Task(ImageTask):
         purpose = "training" if split == Split.TRAIN else "validation"
         return f"{len(rows):,} on {len(np.unique(rows.picture)):,} images for {purpose}"
 
+    def examples(self, rows: ImageRows, progress: Progress = ignore_progress) -> FrozenExamples:
+        return FrozenExamples(rows, super().examples(rows, progress).images)
+
     def source(self, split: Split, seed: int) -> BucketedBatches:
-        examples, config = self.splits[split], self.config
+        examples: Any = self.splits[split]
+        config = self.config
         groups = group_by_image(examples.rows)
         counts = np.array([len(group) for group in groups], dtype=np.int64)
         texts = self.reader.encode_column(examples.rows.texts["question"])
@@ -175,7 +183,7 @@ class Task(ImageTask):
         )
 
     def collate(
-        self, examples: ImageExamples, indices: list[int], texts: EncodedColumn | None = None
+        self, examples: Any, indices: list[int], texts: EncodedColumn | None = None
     ) -> QuestionBatch:
         rows = examples.rows
         texts = texts or self.reader.encode_column(rows.texts["question"])
@@ -184,7 +192,8 @@ class Task(ImageTask):
             rows=[rows.origins.describe(row) for row in indices],
             count=len(indices),
             units=len(indices),
-            pixels=examples.images.batch(pictures),
+            pixels=examples.stored(pictures),
+            pictures=tuple(pictures.tolist()),
             image=torch.from_numpy(image),
             inputs=texts.pad(indices),
             targets=self.targets([rows.texts["answer"][row] for row in indices]),
@@ -233,7 +242,7 @@ class Task(ImageTask):
             self._prior[split] = vqa.question_prior(rows.texts["question"], train.texts["question"], answers)
         return self._prior[split]
 
-    def logits(self, examples: ImageExamples, indices: Sequence[int], progress: Progress = ignore_progress) -> Tensor:
+    def logits(self, examples: Any, indices: Sequence[int], progress: Progress = ignore_progress) -> Tensor:
         """Return the logits (N, L) of some questions; those on the same image are answered together."""
         texts = self.reader.encode_column(examples.rows.texts["question"])
         order = np.argsort(examples.rows.picture[list(indices)], kind="stable")
@@ -241,7 +250,7 @@ class Task(ImageTask):
 
         def run(rows: list[int]) -> Tensor:
             pictures, image = np.unique(examples.rows.picture[rows], return_inverse=True)
-            pixels = self.centred(examples.images.batch(pictures))
+            pixels = self.centred(examples.stored(pictures))
             return self.run(pixels, [texts[row] for row in rows], torch.from_numpy(image))
 
         parts = []
@@ -299,9 +308,8 @@ class Task(ImageTask):
         ids = torch.tensor([text.ids], device=self.device())
         logits = self.model(pixels[None].to(self.device()), ids, states=states)
         hops = [(f"hop{number}", self.model.logits(u)) for number, u in enumerate(states, 1)] if layers else []
-        encoder = self.model.encoder
-        rows, columns = encoder.grid(*pixels.shape[1:])
-        axes = (self.image_axis(pixels, len(encoder.extra) + rows * columns), self.reader.axis(text))
+        rows, columns = self.encoder.grid(*pixels.shape[1:])
+        axes = (self.image_axis(pixels, len(self.encoder.extra) + rows * columns), self.reader.axis(text))
         position, chosen = StepAxis(Role.LABEL, ("answer",)), (int(logits.argmax()),)
         return ForwardTrace(logits, chosen, position, axes, self.answers.__getitem__, tuple(hops))
 

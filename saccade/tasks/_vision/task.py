@@ -26,6 +26,7 @@ from saccade.data.images.decoded import DecodedPictures, decode_pictures
 from saccade.data.images.decoding import to_pixels
 from saccade.data.images.pictures import Pictures
 from saccade.data.images.resizing import Resize
+from saccade.models.vision.encoder import VisionEncoder
 from saccade.nn.probe import RecordedRow, Recorder
 
 LARGEST = 64  # pixels of a side, where the settings do not say
@@ -212,11 +213,17 @@ class ImageTask(Task):
 
     # Attention
 
+    @property
+    def encoder(self) -> VisionEncoder:
+        """The image encoder of the network."""
+        encoder: VisionEncoder = self.model.encoder
+        return encoder
+
     def image_axis(self, pixels: Tensor, positions: int) -> Axis:
         """Return the axis of positions over an image (3, H, W): a grid after the extra positions of the encoder."""
-        extra: tuple[str, ...] = self.model.encoder.extra
+        extra: tuple[str, ...] = self.encoder.extra
         height, width = pixels.shape[1:]
-        rows, columns = self.model.encoder.grid(height, width)
+        rows, columns = self.encoder.grid(height, width)
         if len(extra) + rows * columns != positions:  # a layer inside a convolutional network has a finer grid
             extra, rows = (), round((positions * height / width) ** 0.5)
             columns = positions // rows
