@@ -6,7 +6,7 @@ Shapes: B pairs, I images, C texts, D width of the common space.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, TypeVar
 
@@ -53,14 +53,16 @@ from saccade.nn.transformer import TransformerConfig, layer_outputs
 from saccade.pretrained.adapters import merge_lora
 from saccade.pretrained.image_processors import ImageTextProcessor
 from saccade.pretrained.processors import TextProcessor
-from saccade.tasks._encoder.inputs import EncodedText, EncoderBatch, check_outputs, pad_texts
+from saccade.tasks._encoder.inputs import EncodedText, check_outputs, pad_texts
 from saccade.tasks._parallel import parallel_map
 from saccade.tasks._pretrained import cannot_run
-from saccade.tasks._vision.frozen import FrozenConfig, FrozenExamples, FrozenImageTask
+from saccade.tasks._vision.frozen import FrozenConfig, FrozenImageTask
+from saccade.tasks._vision.pair_examples import ImageTextOptions, PairBatch, PairExamples, PairTrace
 from saccade.tasks._vision.pairs import Pairs, evaluate_retrieval
+from saccade.tasks._vision.processors import format_of, processor_of
 from saccade.tasks._vision.task import ImageFormat
-from saccade.tasks._vision.text_means import Means, token_means
-from saccade.tasks._vision.texts import EncodedColumn, TextReader
+from saccade.tasks._vision.text_means import token_means
+from saccade.tasks._vision.texts import TextReader, may_mirror
 from saccade.tasks._vision.towers import read_towers, write_towers
 
 FORMAT = "format.json"
@@ -111,69 +113,6 @@ class ImageTextConfig(FrozenConfig):
             raise ValueError(f"{rule}, but is {self.micro_batches}; lower batch_size to save memory")
 
 
-@dataclass(frozen=True)
-class ImageTextOptions:
-    """Options of a prediction."""
-
-    attention: bool = False
-    """keep the attention of every layer and head"""
-    classes: str = ""
-    """names of classes, separated by commas: classify the image without any training for it (zero-shot)"""
-    template: str = "a photo of a {}"
-    """text for a class, whose name replaces {}; several, separated by |, are averaged"""
-
-    def __post_init__(self) -> None:
-        if self.classes and len(set(self.class_names)) < 2:
-            raise ValueError(f"classes must be at least two different names, but is '{self.classes}'; as in cat,dog")
-        wrong = next((template for template in self.templates if "{}" not in template), None)
-        if wrong is not None:
-            raise ValueError(f"template must have {{}} for the name of a class, but is '{wrong}'")
-
-    @property
-    def class_names(self) -> list[str]:
-        """The names of the classes, each once."""
-        return list(dict.fromkeys(name.strip() for name in self.classes.split(",") if name.strip()))
-
-    @property
-    def templates(self) -> list[str]:
-        return self.template.split("|")
-
-
-@dataclass(frozen=True)
-class PairBatch(EncoderBatch):
-    """Images with a text each."""
-
-    pixels: Tensor  # (B, 3, H, W), or vectors (B, N, its width) of a frozen encoder
-    pictures: tuple[int, ...]
-    """number of the picture of each row"""
-    inputs: EncoderInputs
-    """ids and padding mask of the texts; of a frozen encoder, the means (B, its width) of their tokens as ids"""
-    matches: Tensor  # (B, B), True where a text belongs to an image
-
-
-@dataclass(frozen=True, eq=False)
-class PairExamples(FrozenExamples):
-    """The rows of one split, with the numbers of their images and captions."""
-
-    pairs: Pairs = field(kw_only=True)
-    texts: EncodedColumn = field(kw_only=True)
-    means: Means | None = None
-    """means of the tokens of the captions by a frozen text encoder"""
-
-    def inputs(self, rows: Sequence[int]) -> EncoderInputs:
-        """Return the captions of some rows as the text encoder reads them."""
-        return self.texts.pad(rows) if self.means is None else EncoderInputs(torch.from_numpy(self.means[rows]).float())
-
-
-@dataclass(frozen=True)
-class PairTrace:
-    """What is needed to recompute a prediction: an image with a text, or with the vectors of classes."""
-
-    pixels: Tensor | None = None
-    text: EncodedText | None = None
-    classes: Tensor | None = None  # (C, D)
-    names: tuple[str, ...] = ()
-
 
 class Task(FrozenImageTask):
     """An image encoder and a text encoder whose vectors are compared by their cosine."""
@@ -216,16 +155,18 @@ class Task(FrozenImageTask):
     ) -> list[str]:
         train, _, notes = cls.read(config.data, data, progress)
         format = cls.choose_format(config, train.pictures, base)
-        write_json(assets / FORMAT, vars(format))
+        mirror, mirror_notes = may_mirror(config.augment.flip, train.texts["caption"])
+        write_json(assets / FORMAT, {"format": vars(format), "mirror": mirror})
         images = decode_pictures(train.pictures, format.resize, progress)
         notes += write_towers(config, format.size, images, train.texts["caption"], assets, base)
-        return [*notes, f"images are read as {format.size} x {format.size} pixels"]
+        return [*notes, *mirror_notes, f"images are read as {format.size} x {format.size} pixels"]
 
     @classmethod
     def open(cls, config: Any, assets: Path) -> Self:
-        reader = TextReader.open(assets, config.max_length)
-        format = ImageFormat(**read_json(assets / FORMAT))
-        return cls(config, format, reader, read_towers(config, assets, reader.tokenizer.size))
+        described, reader = read_json(assets / FORMAT), TextReader.open(assets, config.max_length)
+        config = replace(config, augment=replace(config.augment, flip=described["mirror"]))
+        model = read_towers(config, assets, reader.tokenizer.size)
+        return cls(config, ImageFormat(**described["format"]), reader, model)
 
     def load_data(self, data: Path, *, eval_only: bool = False, progress: Progress = ignore_progress) -> list[str]:
         super().load_data(data, eval_only=eval_only, progress=progress)
@@ -300,15 +241,13 @@ class Task(FrozenImageTask):
 
     def class_vectors(self, options: ImageTextOptions) -> Tensor:
         """Return the vectors (C, D) of classes: the means of the vectors of their texts, scaled to length 1."""
-        names, templates = options.class_names, options.templates
-        prompts = [template.replace("{}", name) for name in names for template in templates]
-        texts = self.reader.encode("classes", prompts)
+        texts = self.reader.encode("classes", options.prompts)
         vectors = self.run_batches(texts, lambda rows: self.text_vectors(pad_texts(rows)))
-        return nn.functional.normalize(vectors.unflatten(0, (len(names), len(templates))).mean(1), dim=-1)
+        return nn.functional.normalize(vectors.unflatten(0, (-1, len(options.templates))).mean(1), dim=-1)
 
     def predict(self, inputs: Sequence[Mapping[str, Any]], options: ImageTextOptions) -> Iterator[Prediction]:
         for example in inputs:
-            check_inputs(example, options)
+            options.check(example)
         classes = self.class_vectors(options) if options.classes else None
         for first in range(0, len(inputs), BATCH):
             yield from self._predict(inputs[first : first + BATCH], options, classes)
@@ -357,8 +296,7 @@ class Task(FrozenImageTask):
 
     def input_lengths(self, inputs: Mapping[str, Any], options: ImageTextOptions) -> list[InputLength]:
         lengths = [self.reader.length("text", inputs["text"])] if inputs.get("text") else []
-        prompts = (template.replace("{}", name) for name in options.class_names for template in options.templates)
-        of_classes = [self.reader.length("classes", prompt) for prompt in prompts]
+        of_classes = [self.reader.length("classes", prompt) for prompt in options.prompts]
         return [*lengths, *([max(of_classes, key=lambda length: length.tokens)] if of_classes else [])]
 
     # Attention and explanations
@@ -443,7 +381,7 @@ class Task(FrozenImageTask):
         positions = pretrained.config.text.max_positions
         length = min(positions, processor.text.max_length or positions)
         reader = TextReader.of(processor.text.tokenizer, length)
-        task = cls(ImageTextConfig(max_length=length), ProcessorFormat.of(processor.image), reader, network)
+        task = cls(ImageTextConfig(max_length=length), format_of(processor.image), reader, network)
         task.family = pretrained.family
         return task
 
@@ -455,15 +393,7 @@ class Task(FrozenImageTask):
                 "start from a CLIP: --from FOLDER"
             )
         text = TextProcessor(self.tokenizer, max_length=self.reader.max_length)
-        processor = ImageTextProcessor(self.format.processor(network.vision), text)
+        kind = "CLIP" if network.logit_bias is None else "Siglip"
+        processor = ImageTextProcessor(processor_of(self.format, network.vision, kind), text)
         return Pretrained(network, network.config, processor, self.family, "image_text")
 
-
-def check_inputs(example: Mapping[str, Any], options: ImageTextOptions) -> None:
-    """Refuse an example without an image or a text, and classes without an image or with a text."""
-    image, text = example.get("image") is not None, bool(example.get("text"))
-    if not image and not text:
-        raise UsageError("image or text must be given, but neither is; this model takes image, text")
-    if options.classes and (text or not image):
-        actual = "a text was given too; leave it out" if text else "only a text was given"
-        raise UsageError(f"image must be given alone to choose from classes, but {actual}")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from saccade.tasks import task_names
+from tests.tasks import scenes
 
 EXAMPLES = [f"tests.examples.{path.stem}" for path in sorted((Path(__file__).parents[1] / "examples").glob("[!_]*.py"))]
 NAMES = [*task_names(), *EXAMPLES]
@@ -20,7 +21,20 @@ PAIRS = [
 ]
 GPT = ["model.dim=32", "model.depth=1", "model.heads=2", "model.hidden=64", "model.max_positions=32", "batch_size=8"]
 BERT = ["model.dim=32", "model.depth=1", "model.heads=2", "model.hidden=64", "vocabulary_size=60", "batch_tokens=400"]
+CNN = [
+    *("encoder.cnn.widths=[8,8]", "encoder.cnn.attention_stage=1", "augment.shift=1", "augment.colour=0.1"),
+    *("vocabulary_size=90", "batch_size=32"),
+]
 SETTINGS: dict[str, list[str]] = {
+    "visual_question_answering": [
+        *CNN,
+        *(f"model.question.{setting}" for setting in ("dim=16", "depth=1", "heads=2", "hidden=32")),
+    ],
+    "image_text": [
+        *CNN,
+        *(f"{part}.{setting}" for part in ("image", "text") for setting in ("dim=16", "depth=1", "heads=2", "hidden=32")),
+        *("image.dropout=0", "text.dropout=0", "projection=16"),
+    ],
     "language_model": GPT,
     "translation": PAIRS,
     "summarisation": [*PAIRS, "search.no_repeat_ngram_size=0"],
@@ -37,8 +51,11 @@ INPUTS: dict[str, dict[str, Any]] = {
     "regression": PAIR,
     "sentence_vectors": PAIR,
     "tagging": {"text": "the blue cat"},
+    "visual_question_answering": {"image": scenes.draw("red", "bar", "left"), "question": "What colour is the bar?"},
+    "image_text": {"image": scenes.draw("red", "bar", "left"), "text": "a red bar"},
     "question_answering": {"question": "the what?", "context": "the blue cat sat."},
 }
+PICTURES = {"visual_question_answering": scenes.write_questions, "image_text": scenes.write_captions}
 OPTIONS: dict[str, dict[str, Any]] = {"language_model": {"max_new_tokens": 12}}
 
 
@@ -63,6 +80,8 @@ class Trial:
         if self.name in EXAMPLES:
             data: Path = importlib.import_module(self.name).write_data(folder)
             return data
+        if self.name in PICTURES:
+            return PICTURES[self.name](folder / "scenes")
         draw = random.Random(3)
         words = ["red", "blue", "cat", "dog", "sat", "ran", "the", "a"]
         lines = [" ".join(draw.choices(words, k=8)) + "." for _ in range(300)]

@@ -73,10 +73,12 @@ class ImageFormat:
     stored: int
     """side of the stored images, from which training images are cropped"""
     interpolation: Literal["bilinear", "bicubic", "lanczos"] = "bicubic"
+    mode: Literal["crop", "exact"] = "crop"
+    """crop: resized until the shorter side fits, then cropped; exact: resized in both directions to fit"""
 
     @property
     def resize(self) -> Resize:
-        return Resize("crop", self.stored, interpolation=self.interpolation)
+        return Resize(self.mode, self.stored, interpolation=self.interpolation)
 
     def read(self, value: bytes | Tensor, name: str = "image") -> Tensor:
         """Return an input as pixels (3, size, size)."""

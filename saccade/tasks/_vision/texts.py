@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,8 @@ from saccade.tasks._encoder.inputs import EncodedText, pad_texts, shorten
 from saccade.tasks._texts import require_tokens
 
 TOKENIZER = "tokenizer.json"
+SIDES = re.compile(r"\b(left|right)\b", re.IGNORECASE)
+MANY_SIDES = 0.02  # fraction of the texts that say left or right, from which mirrored images would be wrong
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,3 +105,11 @@ def write_tokenizer(texts: Iterable[str], size: int, assets: Path) -> list[str]:
     tokenizer = train_tokenizer("wordpiece", texts, size, lowercase=True)
     tokenizer.save(assets / TOKENIZER)
     return [f"vocabulary: {tokenizer.size:,} word pieces"]
+
+
+def may_mirror(wanted: bool, texts: Sequence[str]) -> tuple[bool, list[str]]:
+    """Return whether training images can be mirrored, where it is wanted, and a note for the user if not."""
+    sides = sum(1 for text in texts if SIDES.search(text)) / len(texts)
+    if not wanted or sides < MANY_SIDES:
+        return wanted, []
+    return False, [f"{sides:.0%} of the texts say left or right: images are not mirrored in training"]
