@@ -10,6 +10,8 @@ from typing import Any, get_args, get_type_hints
 from saccade.config import from_json
 from saccade.errors import ModelFileError, UsageError, suggest
 from saccade.pretrained.families import FAMILIES, Family
+from saccade.pretrained.families.timm import FAMILY as TIMM
+from saccade.pretrained.families.timm import is_timm
 from saccade.pretrained.strict_json import one_line, read_object
 
 # Largest accepted values, far above those of any published model: memory is allocated only after shapes were compared.
@@ -23,7 +25,7 @@ def read_config(folder: Path) -> tuple[Family, Any, dict[str, Any]]:
     path = folder / "config.json"
     values = read_object(path)
     name = values.get("model_type")
-    if not isinstance(name, str) or name not in FAMILIES:
+    if not is_timm(values) and (not isinstance(name, str) or name not in FAMILIES):
         hint = suggest(str(name)[:80], list(FAMILIES))
         raise ModelFileError(
             f"{path}: model_type must be one of {', '.join(FAMILIES)}, but is {str(name)[:80]!r}{hint}; "
@@ -31,7 +33,7 @@ def read_config(folder: Path) -> tuple[Family, Any, dict[str, Any]]:
         )
     if values.get("auto_map"):
         raise ModelFileError(f"{path}: auto_map refers to custom code, which is never run; choose a model without it")
-    family = FAMILIES[name]
+    family = TIMM if is_timm(values) else FAMILIES[str(name)]
     selected = select_fields(family.fields, values)
     if "vocab_size" in _names(family.fields) and "vocab_size" not in selected:
         raise ModelFileError(f"{path}: vocab_size is missing; download the model again")
@@ -40,7 +42,7 @@ def read_config(folder: Path) -> tuple[Family, Any, dict[str, Any]]:
     try:
         fields = from_json(family.fields, selected)
     except (UsageError, TypeError) as error:
-        raise ModelFileError(f"{path}: {one_line(error)}; this variant of {name} is not supported") from error
+        raise ModelFileError(f"{path}: {one_line(error)}; this variant of {family.name} is not supported") from error
     check_sizes(path, vars(fields))
     return family, fields, values
 

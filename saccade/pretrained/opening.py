@@ -81,7 +81,7 @@ def _read_head(path: Path, family: Family, values: dict[str, Any]) -> Head | Ima
 def _load(folder: Path, family: Family, fields: Any, head: Head | ImageHead | None) -> LoadedNetwork:
     if head is not None:
         family = with_image_head(family, head) if isinstance(head, ImageHead) else with_head(family, head)
-    return load_network(folder / "config.json", family, fields, SafetensorsFiles(folder))
+    return load_network(folder / "config.json", family, fields, SafetensorsFiles(folder, family.renames))
 
 
 def _as_sentence_encoder(folder: Path, pretrained: Pretrained, modules: SentenceModules) -> Pretrained:

@@ -53,7 +53,8 @@ class TensorSource(Protocol):
 class SafetensorsFiles:
     """The tensors of one or several safetensors files; each is read on demand."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, renames: Sequence[tuple[str, str]] = ()) -> None:
+        """Open the files of a folder; `renames` are parts of names that are read as others."""
         self.folder = folder
         self.files: dict[str, Path] = {}
         self.stored_names: dict[str, str] = {}
@@ -63,7 +64,7 @@ class SafetensorsFiles:
             for stored_name, entry in _header(path).items():
                 if stored_name == "__metadata__":
                     continue
-                name = _current_name(stored_name)
+                name = _current_name(stored_name, renames)
                 if name in self.files:
                     raise ModelFileError(
                         f"{path}: the tensor {name[:80]!r} must be in one file, but {self.files[name].name} has it too;"
@@ -190,9 +191,9 @@ def _compare_shapes(origin: Path, mapping: WeightMapping, meta: GetTensor, param
         )
 
 
-def _current_name(name: str) -> str:
-    """Return the name that transformers gives today to a tensor of an old checkpoint."""
-    for old, current in OLD_NAMES.items():
+def _current_name(name: str, renames: Sequence[tuple[str, str]]) -> str:
+    """Return the name by which the mappings know a tensor of an old, or another, checkpoint."""
+    for old, current in (*OLD_NAMES.items(), *renames):
         name = name.replace(old, current)
     return name
 

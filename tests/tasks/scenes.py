@@ -53,7 +53,7 @@ def write_pictures(folder: Path, copies: int = 8) -> list[tuple[str, Scene]]:
 
 def write_captions(folder: Path) -> Path:
     """Write pictures with a caption each, and a second one of every third, and return their folder."""
-    rows = []
+    folder, rows = folder / "scenes", []
     for number, (name, scene) in enumerate(write_pictures(folder)):
         rows.append((name, caption(scene)))
         if number % 3 == 0:
@@ -63,6 +63,7 @@ def write_captions(folder: Path) -> Path:
 
 def write_questions(folder: Path) -> Path:
     """Write pictures with questions and answers and return their folder."""
+    folder = folder / "scenes"
     pictures = write_pictures(folder)
     rows = [(name, *pair) for name, scene in pictures for pair in questions(scene)]
     return write_table(folder, ("file_name", "question", "answer"), rows)

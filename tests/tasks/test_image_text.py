@@ -25,7 +25,7 @@ IMAGE = torch.from_numpy(scenes.draw("red", "bar", "left")).permute(2, 0, 1)
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    return scenes.write_captions(tmp_path / "scenes")
+    return scenes.write_captions(tmp_path)
 
 
 @pytest.fixture
@@ -212,7 +212,7 @@ def test_a_base_that_reads_no_texts_is_refused(ready: Any, data: Path, marian_fo
 
 def test_a_model_learns_to_find_captions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SACCADE_CACHE", str(tmp_path / "cache"))
-    data = scenes.write_captions(tmp_path / "scenes")
+    data = scenes.write_captions(tmp_path)
     settings = [*TINY, "train.steps=120", "train.device=cpu", "train.evaluate_every=60"]
     run = saccade.train(data, task="image_text", root=tmp_path / "runs", overrides=settings, progress=False)
     assert run.metrics["mean_recall"] > run.metrics["chance"] + 15

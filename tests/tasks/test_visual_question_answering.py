@@ -45,7 +45,7 @@ def ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    return scenes.write_questions(tmp_path / "scenes")
+    return scenes.write_questions(tmp_path)
 
 
 def write_rows(folder: Path, rows: list[tuple[str, str]]) -> Path:

@@ -129,7 +129,9 @@ class TextTransformer(TextEncoder):
     def features(self, ids: Tensor, keep: Tensor | None) -> Tensor:
         if self.config.pooling == "last":
             ids, keep = self._fill(ids, keep), None
-        mask = combine(Causal() if self.config.causal else None, None if keep is None else Padding(keep))
+        causal = Causal() if self.config.causal else None
+        seen = keep if causal is None or self.config.pooling == "mean" else None  # what follows the end is not seen
+        mask = combine(causal, None if seen is None else Padding(seen))
         x = dropout(patch_embeddings(self.norm(self.embedding(ids))), self.config.dropout, self.training)
         out: Tensor = self.encoder(x, mask=mask)
         return out

@@ -6,7 +6,6 @@ Shapes: B rows, H height, W width, C channels, N columns, D width.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -67,7 +66,7 @@ class LineEncoder(VisionEncoder):
         depth, reduction = len(config.widths), 2 ** len(config.widths)
         if height % reduction:
             raise ValueError(f"height must be a multiple of {reduction} for {depth} stages, but is {height}")
-        self.config, self.dim, self.name = config, config.transformer.dim, "lines"
+        self.config, self.dim = config, config.transformer.dim
         inputs = (3, *config.widths[:-1])
         strides = [(2, 2), (2, 2), *[(2, 1)] * (depth - 2)]
         self.stages = nn.ModuleList(map(LineStage, inputs, config.widths, strides))
@@ -92,8 +91,3 @@ class LineEncoder(VisionEncoder):
 
     def grid(self, height: int, width: int) -> tuple[int, int]:
         return 1, width // STRIDE
-
-
-def column_counts(widths: Sequence[int]) -> list[int]:
-    """Return the number of columns of lines that are padded to a multiple of the stride."""
-    return [-(-width // STRIDE) for width in widths]

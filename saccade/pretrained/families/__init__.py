@@ -5,6 +5,7 @@ from saccade.pretrained.families import (
     clip,
     deit,
     distilbert,
+    efficientnet,
     gemma3,
     gpt2,
     llama,
@@ -21,7 +22,7 @@ DECODERS = (
     *(gpt2.FAMILY, llama.LLAMA, llama.MISTRAL, llama.QWEN2, llama.QWEN3, llama.SMOLLM3),
     *(gemma3.FAMILY, nanochat.FAMILY),
 )
-IMAGES = (vit.FAMILY, deit.FAMILY, clip.FAMILY, siglip.FAMILY)
+IMAGES = (vit.FAMILY, deit.FAMILY, clip.FAMILY, siglip.FAMILY, efficientnet.FAMILY)
 FAMILIES: dict[str, Family] = {family.name: family for family in (*ENCODERS, *DECODERS, marian.FAMILY, *IMAGES)}
 
 __all__ = ["FAMILIES", "Family", "Names"]

@@ -38,14 +38,15 @@ class AveragedHeads(WeightMapping):
         return {name: half.contiguous() for name, half in zip(self.hf_names, halves, strict=True)}
 
 
+def averaged_heads(first: str, second: str) -> list[WeightMapping]:
+    """Map the head of a classifier that reads both tokens."""
+    return [AveragedHeads(f"head.{kind}", (f"{first}.{kind}", f"{second}.{kind}")) for kind in ("weight", "bias")]
+
+
 FAMILY = replace(
     vit.FAMILY,
     name="deit",
     read_config=read_config,
     prefix="deit.",
     architecture=lambda _: "DeiTModel",
-)
-DISTILLED_HEAD = tuple(
-    AveragedHeads(f"head.{kind}", (f"cls_classifier.{kind}", f"distillation_classifier.{kind}"))
-    for kind in ("weight", "bias")
 )

@@ -67,6 +67,8 @@ class Family:
     """processor -> generation_config.json; empty: none is written"""
     copies: tuple[tuple[str, str], ...] = ()
     """where embeddings are tied: tensors with the one that each must equal if both are stored"""
+    renames: tuple[tuple[str, str], ...] = ()
+    """parts of names that some checkpoints have instead of those in the mappings: (theirs, that of the mappings)"""
     ignored: tuple[str, ...] = ()
     """suffixes of tensors that hold nothing learned, or a copy of another tensor"""
 

@@ -19,7 +19,7 @@ from saccade.pretrained.families.mapping import weight_and_bias
 
 CLASSIFIER, TEACHER = "ForImageClassification", "ForImageClassificationWithTeacher"
 CLASSES = {"vit": ("ViTModel", f"ViT{CLASSIFIER}"), "deit": ("DeiTModel", f"DeiT{CLASSIFIER}", f"DeiT{TEACHER}")}
-CLASSES |= {"clip": ("CLIPModel",), "siglip": ("SiglipModel",)}
+CLASSES |= {"clip": ("CLIPModel",), "siglip": ("SiglipModel",), "timm": ()}
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,11 @@ class ImageHead:
 
 def read_image_head(path: Path, family: Family, values: Mapping[str, Any]) -> ImageHead | None:
     """Return the head that a config.json describes; None: an encoder alone, or a network without labels."""
+    if family.name == "timm":
+        count, names = values.get("num_classes", 1000), values.get("label_names")
+        named = {str(number): name for number, name in enumerate(names)} if isinstance(names, list) else None
+        labels = read_labels(path, {"num_labels": count or 1, "id2label": named}, number_repeated=True)
+        return ImageHead(labels, "_distilled" in str(values["architecture"])) if count else None
     listed = values.get("architectures")
     name = str(listed[0]) if isinstance(listed, list) and listed else CLASSES[family.name][0]
     if name not in CLASSES[family.name]:
@@ -53,18 +58,22 @@ def read_image_head(path: Path, family: Family, values: Mapping[str, Any]) -> Im
 
 def with_image_head(family: Family, head: ImageHead) -> Family:
     """Return a family that reads and writes classifiers with these labels."""
-    if family.name != "deit" and (head.distilled or family.name != "vit"):
+    if family.name not in ("vit", "deit", "timm") or (head.distilled and family.name == "vit"):
         kind = "distilled image_classification" if head.distilled else "image_classification"
         raise UsageError(f"transformers has no class for a {kind} head on a {family.name}")
 
     def build(config: ViTConfig, fields: Any, _: Names) -> nn.Module:
         return ImageClassifier(ViT(config), len(head.labels), pooling="encoder")
 
+    if family.name == "timm":
+        mappings = deit.averaged_heads("head", "head_dist") if head.distilled else weight_and_bias("head", "head")
+        return replace(family, build=build, head=tuple(mappings), network_prefix="encoder.")
     prefix, suffix = CLASSES[family.name][0].removesuffix("Model"), TEACHER if head.distilled else CLASSIFIER
+    distilled = deit.averaged_heads("cls_classifier", "distillation_classifier")
     return replace(
         family,
         build=build,
-        head=deit.DISTILLED_HEAD if head.distilled else tuple(weight_and_bias("head", "classifier")),
+        head=tuple(distilled if head.distilled else weight_and_bias("head", "classifier")),
         read_config=deit.read_distilled_config if head.distilled else family.read_config,
         network_prefix="encoder.",
         architecture=lambda _: prefix + suffix,

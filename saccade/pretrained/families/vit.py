@@ -25,6 +25,14 @@ PUBLISHED: dict[str, Any] = {
     "embedding_norm": False,
     "init": "normal",
 }
+QKV = ("query", "key", "value")
+RENAMES = (  # of transformers' modules since 5.0
+    ("layers.", "encoder.layer."),
+    *((f"attention.{short}_proj", f"attention.attention.{name}") for short, name in zip("qkv", QKV, strict=True)),
+    ("attention.o_proj", "attention.output.dense"),
+    ("mlp.fc1", "intermediate.dense"),
+    ("mlp.fc2", "output.dense"),
+)
 
 
 @dataclass(frozen=True)
@@ -142,7 +150,7 @@ def body(config: ViTConfig) -> list[WeightMapping]:
     ]
     for layer in range(config.depth):
         ours, theirs = f"encoder.{layer}", f"encoder.layer.{layer}"
-        qkv = [f"{theirs}.attention.attention.{name}" for name in ("query", "key", "value")]
+        qkv = [f"{theirs}.attention.attention.{name}" for name in QKV]
         mappings += weight_and_bias(f"{ours}.self.qkv", qkv, rows=(config.heads * config.head_width,) * 3)
         mappings += weight_and_bias(f"{ours}.self.out", f"{theirs}.attention.output.dense")
         mappings += weight_and_bias(f"{ours}.self_residual.norm", f"{theirs}.layernorm_before")
@@ -168,5 +176,6 @@ FAMILY = Family(
     read_processor=read_image_processor,
     write_processor=write_image_processor,
     prepare=prepare,
+    renames=RENAMES,
     ignored=("mask_token",),
 )

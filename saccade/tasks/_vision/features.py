@@ -80,7 +80,9 @@ def _encode(
     def build(writer: EntryWriter) -> Record:
         array, starts = writer.array("vectors", "float16"), range(0, len(images), BLOCK)
         shape: tuple[int, ...] = ()
-        for number, vectors in enumerate(parallel_map(compute, starts) if device.type == "cpu" else map(compute, starts)):
+        for number, vectors in enumerate(
+            parallel_map(compute, starts) if device.type == "cpu" else map(compute, starts)
+        ):
             array.write(vectors)
             shape = vectors.shape[1:]
             progress((number + 1) / len(starts))
