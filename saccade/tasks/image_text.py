@@ -81,9 +81,7 @@ class ImageTextConfig(FrozenConfig):
     )
     """image encoder that is trained from scratch"""
     image: TransformerConfig = field(
-        default_factory=lambda: TransformerConfig(
-            dim=256, depth=1, heads=4, hidden=512, position="none", dropout=0.1
-        )
+        default_factory=lambda: TransformerConfig(dim=256, depth=1, heads=4, hidden=512, position="none", dropout=0.1)
     )
     """layers over the output of the image encoder"""
     text: TextConfig = field(default_factory=lambda: TextConfig(dim=256, depth=2, heads=4, hidden=512, dropout=0.1))
@@ -111,7 +109,6 @@ class ImageTextConfig(FrozenConfig):
         if self.micro_batches > 1:
             rule = "micro_batches must be 1, since all pairs of a step are compared"
             raise ValueError(f"{rule}, but is {self.micro_batches}; lower batch_size to save memory")
-
 
 
 class Task(FrozenImageTask):
@@ -208,7 +205,9 @@ class Task(FrozenImageTask):
         pairs, pictures = examples.pairs, examples.rows.picture
         image_rows, text_rows = pairs.candidates(QUICK_IMAGES if quick else 0)
         images = self.run_batches(
-            image_rows.tolist(), lambda rows: self.image_vectors(self.centred(examples.stored(pictures[rows]))), progress
+            image_rows.tolist(),
+            lambda rows: self.image_vectors(self.centred(examples.stored(pictures[rows]))),
+            progress,
         )
         texts = self.run_batches(text_rows.tolist(), lambda rows: self.text_vectors(examples.inputs(rows)))
         relevant = pairs.match(pairs.images[image_rows], pairs.captions[text_rows])
@@ -275,7 +274,7 @@ class Task(FrozenImageTask):
             yield Prediction(example, output, scores, attention, trace=trace, notes=notes)
 
     def output(self, image: Tensor | None, text: Tensor | None, trace: PairTrace) -> tuple[Output, dict[str, float]]:
-        """Return what the vectors of an image and of a text, or of one of them, give: classes, a similarity, a vector."""
+        """Return the output for the vectors of an image and of a text, or of one of them, and its scores."""
         if image is not None and trace.classes is not None:
             logits = self.class_logits(image[None], trace.classes)[0]
             probabilities = logits.softmax(-1) if self.model.logit_bias is None else logits.sigmoid()
@@ -292,7 +291,8 @@ class Task(FrozenImageTask):
     def class_logits(self, images: Tensor, classes: Tensor) -> Tensor:
         """Return the logits (I, C) of classes for the vectors of images."""
         device = self.device()
-        return self.model.logits(images.to(device), classes.to(device, images.dtype)).cpu()
+        logits: Tensor = self.model.logits(images.to(device), classes.to(device, images.dtype))
+        return logits.cpu()
 
     def input_lengths(self, inputs: Mapping[str, Any], options: ImageTextOptions) -> list[InputLength]:
         lengths = [self.reader.length("text", inputs["text"])] if inputs.get("text") else []
@@ -334,7 +334,10 @@ class Task(FrozenImageTask):
         axis = self.image_axis(trace.pixels, len(self.encoder.extra) + rows * columns)
         if trace.classes is not None:
             classes = trace.classes.to(image)
-            logits, by_layer = self.model.logits(image, classes), [(n, self.model.logits(x, classes)) for n, x in by_image]
+            logits, by_layer = (
+                self.model.logits(image, classes),
+                [(n, self.model.logits(x, classes)) for n, x in by_image],
+            )
             positions, chosen = StepAxis(Role.LABEL, ("class",)), (int(logits.argmax()),)
             return ForwardTrace(logits, chosen, positions, (axis,), trace.names.__getitem__, tuple(by_layer))
         assert trace.text is not None
@@ -396,4 +399,3 @@ class Task(FrozenImageTask):
         kind = "CLIP" if network.logit_bias is None else "Siglip"
         processor = ImageTextProcessor(processor_of(self.format, network.vision, kind), text)
         return Pretrained(network, network.config, processor, self.family, "image_text")
-

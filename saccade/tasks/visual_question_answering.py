@@ -182,9 +182,7 @@ class Task(FrozenImageTask):
             augment=self.augmented if split == Split.TRAIN else None,
         )
 
-    def collate(
-        self, examples: Any, indices: list[int], texts: EncodedColumn | None = None
-    ) -> QuestionBatch:
+    def collate(self, examples: Any, indices: list[int], texts: EncodedColumn | None = None) -> QuestionBatch:
         rows = examples.rows
         texts = texts or self.reader.encode_column(rows.texts["question"])
         pictures, image = np.unique(rows.picture[indices], return_inverse=True)
@@ -329,10 +327,10 @@ class Task(FrozenImageTask):
         examples, rows = self.splits[Split.VALID], self._shown()
         predicted = self.logits(examples, rows).argmax(-1).tolist()
         texts = examples.rows.texts
-        lines = (
-            f"{texts['question'][row]} {self.answers[number]} (expected: {', '.join(split_answers(texts['answer'][row]))})"
-            for row, number in zip(rows, predicted, strict=True)
-        )
+        lines = []
+        for row, number in zip(rows, predicted, strict=True):
+            expected = ", ".join(split_answers(texts["answer"][row]))
+            lines.append(f"{texts['question'][row]} -> {self.answers[number]} (expected: {expected})")
         return "\n".join(lines)
 
 

@@ -23,6 +23,7 @@ PAIRS = [
 ]
 GPT = ["model.dim=32", "model.depth=1", "model.heads=2", "model.hidden=64", "model.max_positions=32", "batch_size=8"]
 BERT = ["model.dim=32", "model.depth=1", "model.heads=2", "model.hidden=64", "vocabulary_size=60", "batch_tokens=400"]
+STACK = ("dim=16", "depth=1", "heads=2", "hidden=32")
 CNN = [
     *("encoder.cnn.widths=[8,8]", "encoder.cnn.attention_stage=1", "augment.shift=1", "augment.colour=0.1"),
     *("vocabulary_size=90", "batch_size=32"),
@@ -31,13 +32,10 @@ DECODER = [f"model.transformer.{setting}" for setting in ("dim=32", "depth=1", "
 VIT = [f"model.encoder.vit.{setting}" for setting in ("dim=32", "depth=1", "heads=2", "hidden=64", "patch=4")]
 LINES = [f"model.encoder.transformer.{setting}" for setting in ("dim=32", "depth=1", "heads=2", "hidden=64")]
 SETTINGS: dict[str, list[str]] = {
-    "visual_question_answering": [
-        *CNN,
-        *(f"model.question.{setting}" for setting in ("dim=16", "depth=1", "heads=2", "hidden=32")),
-    ],
+    "visual_question_answering": [*CNN, *(f"model.question.{setting}" for setting in STACK)],
     "image_text": [
         *CNN,
-        *(f"{part}.{setting}" for part in ("image", "text") for setting in ("dim=16", "depth=1", "heads=2", "hidden=32")),
+        *(f"{part}.{setting}" for part in ("image", "text") for setting in STACK),
         *("image.dropout=0", "text.dropout=0", "projection=16"),
     ],
     "language_model": GPT,

@@ -82,9 +82,7 @@ def test_classes_are_chosen_by_their_similarity_with_the_image(ready: Any, data:
     assert isinstance(prediction.output, LabelOutput)
     names = ("red bar", "blue square", "green bar")
     scale = float(task.model.logit_scale.detach().exp())
-    logits = [
-        scale * predict(task, {"image": IMAGE, "text": f"here is a {name}"}).output.value for name in names
-    ]
+    logits = [scale * predict(task, {"image": IMAGE, "text": f"here is a {name}"}).output.value for name in names]
     expected = torch.tensor(logits).softmax(-1).tolist()
     assert dict(prediction.output.probabilities) == pytest.approx(dict(zip(names, expected, strict=True)), abs=1e-5)
     assert prediction.text == names[int(np.argmax(logits))]
@@ -115,7 +113,7 @@ def test_inputs_that_do_not_fit_are_refused(
 def test_wrong_options_and_settings_are_refused() -> None:
     with pytest.raises(ValueError, match="classes must be at least two different names, but is 'cat, cat'"):
         ImageTextOptions(classes="cat, cat")
-    with pytest.raises(ValueError, match="template must have {} for the name of a class, but is 'a photo'"):
+    with pytest.raises(ValueError, match=r"template must have {} for the name of a class, but is 'a photo'"):
         ImageTextOptions(template="a {}|a photo")
     with pytest.raises(UsageError, match="micro_batches must be 1, since all pairs of a step are compared, but is 2"):
         override(Task.Config(), ["micro_batches=2"])
@@ -206,7 +204,7 @@ def test_a_frozen_text_encoder_reads_each_caption_once(ready: Any, data: Path, b
 
 
 def test_a_base_that_reads_no_texts_is_refused(ready: Any, data: Path, marian_folder: Path) -> None:
-    with pytest.raises(UsageError, match="text_base must be an encoder of texts such as BERT, but .* is a marian"):
+    with pytest.raises(UsageError, match=r"text_base must be an encoder of texts such as BERT, but .* is a marian"):
         ready(data, f"text_base={marian_folder}")
 
 

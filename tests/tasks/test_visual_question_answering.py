@@ -168,7 +168,9 @@ def test_the_map_follows_the_question(tmp_path: Path, monkeypatch: pytest.Monkey
     folder.mkdir()
     for number in range(240):
         colours = rng.permutation(list(scenes.COLOURS))[:2]
-        halves = [scenes.draw(colour, "square", side, number) for colour, side in zip(colours, scenes.SIDES, strict=True)]
+        halves = [
+            scenes.draw(colour, "square", side, number) for colour, side in zip(colours, scenes.SIDES, strict=True)
+        ]
         pixels = np.concatenate([halves[0][:, :8], halves[1][:, 8:]], axis=1)
         Image.fromarray(pixels).save(folder / f"{number}.png")
         rows += [(f"{number}.png", f"What is on the {side}?", colours[at]) for at, side in enumerate(scenes.SIDES)]

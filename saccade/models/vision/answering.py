@@ -26,9 +26,7 @@ from saccade.nn.transformer import Transformer, TransformerConfig, final_norm, m
 class AnsweringConfig:
     """Shape of what reads the question."""
 
-    question: TransformerConfig = field(
-        default_factory=lambda: TransformerConfig(dim=96, depth=2, heads=4, hidden=192)
-    )
+    question: TransformerConfig = field(default_factory=lambda: TransformerConfig(dim=96, depth=2, heads=4, hidden=192))
     """layers over the words of a question, each of which attends to the other words and to the image"""
     hops: int = 2
     """how often the question as a whole attends to the image before it is answered"""
@@ -39,7 +37,9 @@ class AnsweringConfig:
         if not self.question.depth:
             raise ValueError("question.depth must be at least 1, but is 0")
         if self.question.dim % 4:
-            raise ValueError(f"question.dim must be a multiple of 4 for positions on a grid, but is {self.question.dim}")
+            raise ValueError(
+                f"question.dim must be a multiple of 4 for positions on a grid, but is {self.question.dim}"
+            )
 
 
 class VisualAnswering(nn.Module):
@@ -84,7 +84,7 @@ class VisualAnswering(nn.Module):
         else:
             rows = columns = math.isqrt(images.shape[1] - len(self.encoder.extra))
         vectors = images[:, len(self.encoder.extra) :].to(self.project.weight.dtype)
-        cells = self.cell_norm(self.project(vectors))
+        cells: Tensor = self.cell_norm(self.project(vectors))
         return cells + self.position(rows, columns, cells.device).to(cells.dtype)
 
     def forward(

@@ -66,7 +66,7 @@ def evaluate_retrieval(images: Tensor, captions: Tensor, relevant: NDArray[np.bo
     recalls = [direction.recall[k].value for direction in directions.values() for k in CUTOFFS]
     chances = [direction.chance_recall[k] for direction in directions.values() for k in CUTOFFS]
     values = {"mean_recall": float(np.mean(recalls)), "chance": float(np.mean(chances))}
-    signatures = {}
+    signatures: dict[str, str] = {}
     for name, direction in directions.items():
         scores = {f"{name}_recall_at_{k}": direction.recall[k] for k in CUTOFFS}
         scores[f"{name}_median_rank"] = direction.median_rank

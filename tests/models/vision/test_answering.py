@@ -1,5 +1,7 @@
 """Visual question answering: hops by hand, shared images, positions, vectors computed before."""
 
+from itertools import pairwise
+
 import pytest
 import torch
 from torch import nn
@@ -33,7 +35,7 @@ def test_each_hop_adds_what_the_question_attends_to(model: VisualAnswering) -> N
     logits = model(pixels, ids, states=states)
     cells = model.cells(pixels)
     assert len(states) == 3
-    for hop, (before, after) in enumerate(zip(states, states[1:], strict=False), 2):
+    for hop, (before, after) in enumerate(pairwise(states), 2):
         attention = model.get_submodule(f"hop{hop}")
         torch.testing.assert_close(after, before + attention(model.norm(before[:, None]), cells)[:, 0])
     torch.testing.assert_close(logits, model.head(model.norm(states[-1])))
