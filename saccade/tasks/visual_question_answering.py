@@ -345,10 +345,15 @@ def frequent_answers(rows: Iterable[str], most: int) -> tuple[list[str], float]:
     for row in rows:
         for answer in split_answers(row):
             spellings.setdefault(vqa.normalize(answer), Counter())[answer.strip()] += 1
-    ranked = sorted(spellings.values(), key=lambda counter: (-counter.total(), min(counter)))
-    total = sum(counter.total() for counter in ranked)
-    covered = sum(counter.total() for counter in ranked[:most])
-    return [min(counter, key=lambda text: (-counter[text], text)) for counter in ranked[:most]], covered / max(1, total)
+    ranked = sorted(spellings, key=lambda answer: (-spellings[answer].total(), answer))
+    total = sum(counter.total() for counter in spellings.values())
+    covered = sum(spellings[answer].total() for answer in ranked[:most])
+    return [_spelling(answer, spellings[answer]) for answer in ranked[:most]], covered / max(1, total)
+
+
+def _spelling(answer: str, spellings: Counter[str]) -> str:
+    """Return the most frequent spelling of a normalized answer; of several the normalized one."""
+    return min(spellings, key=lambda text: (-spellings[text], text != answer, text))
 
 
 def group_by_image(rows: ImageRows) -> list[list[int]]:

@@ -70,6 +70,7 @@ def test_questions_on_one_picture_share_its_pixels(ready: Any, data: Path) -> No
     assert sorted(seen) == sorted(names)
 
 
+@torch.no_grad()
 def test_micro_batches_give_the_loss_of_the_whole_batch(ready: Any, data: Path) -> None:
     whole, parts = ready(data), ready(data, "micro_batches=3")
     parts.model.load_state_dict(whole.model.state_dict())
@@ -86,7 +87,7 @@ def test_micro_batches_give_the_loss_of_the_whole_batch(ready: Any, data: Path) 
 def test_answers_are_counted_by_what_they_mean() -> None:
     rows = ["two\n2\nTwo.", "a dog", "dog\nDog\ncat", "the cat"]
     answers, coverage = frequent_answers(rows, 2)
-    assert answers == ["dog", "2"] or answers == ["2", "dog"]
+    assert answers == ["2", "dog"]
     assert coverage == pytest.approx(6 / 8)
     assert frequent_answers(["yes", "Yes", "yes", "no"], 5) == (["yes", "no"], 1.0)
 
@@ -109,7 +110,8 @@ def test_accuracy_and_prior_by_hand(ready: Any, data: Path, monkeypatch: pytest.
     evaluation = task.evaluate(Split.VALID)
     assert evaluation["accuracy"] == pytest.approx(100 * (1 - 1 / len(expected)))
     right = [answer == prior for answer, prior in zip(expected, task.prior(Split.VALID), strict=True)]
-    assert 20 < evaluation["prior"] == pytest.approx(100 * sum(right) / len(right)) < 90
+    assert evaluation["prior"] == pytest.approx(100 * sum(right) / len(right))
+    assert 20 < evaluation["prior"] < 90
     (table,) = evaluation.tables
     assert table.columns == ("answer", "questions", "accuracy", "prior")
     assert sum(int(row[1]) for row in table.rows) == len(expected) == evaluation["questions"]
@@ -202,7 +204,7 @@ def test_one_answer_is_nothing_to_learn(ready: Any, tmp_path: Path) -> None:
     [
         ("answers=1", "answers must be at least 2, but is 1"),
         ("max_length=4", "max_length must be at least 8, but is 4"),
-        ("tune=lora", "tune must be all without a base, but is lora"),
+        ("tune=lora", "tune must be head without a base, but is lora"),
         ("model.hops=0", "model.hops must be at least 1, but is 0"),
     ],
 )

@@ -27,16 +27,13 @@ class FrozenConfig(ImageConfig):
     """Settings of a task that freezes a pretrained image encoder by default."""
 
     tune: Literal["all", "lora", "head"] = "head"
-    """trained weights of a pretrained encoder: all, low-rank adapters (LoRA), or none of them (frozen); without a base
-    all weights are trained"""
+    """trained weights of a pretrained encoder: all, low-rank adapters (LoRA), or none of them (frozen)"""
 
     def __post_init__(self) -> None:
-        if not self.base and self.tune == "head":
-            object.__setattr__(self, "tune", "all")
         super().__post_init__()
         changes = {name: value for name, value in vars(self.augment).items() if name not in ("flip", "magnitude")}
         name = next((name for name, value in changes.items() if value), None)
-        if self.tune == "head" and name is not None:
+        if self.base and self.tune == "head" and name is not None:
             rule = f"augment.{name} must be 0 for a frozen encoder, which sees each image once"
             raise ValueError(f"{rule}, but is {changes[name]}; choose tune=all or tune=lora")
 

@@ -59,7 +59,7 @@ class ImageTextOptions:
         if not image and not text:
             raise UsageError("image or text must be given, but neither is; this model takes image, text")
         if self.classes and (text or not image):
-            actual = "a text was given too; leave it out" if text else "only a text was given; give an image"
+            actual = "a text was given too; leave it out" if image else "only a text was given; give an image"
             raise UsageError(f"image must be given alone to choose from classes, but {actual}")
 
 

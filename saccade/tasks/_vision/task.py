@@ -60,8 +60,8 @@ class ImageConfig:
         for name, least in (("rank", 1), ("size", 0), ("batch_size", 1), ("micro_batches", 1)):
             if getattr(self, name) < least:
                 raise ValueError(f"{name} must be at least {least}, but is {getattr(self, name)}")
-        if self.tune != "all" and not self.base:
-            raise ValueError(f"tune must be all without a base, but is {self.tune}")
+        if self.tune != type(self).tune and not self.base:
+            raise ValueError(f"tune must be {type(self).tune} without a base, but is {self.tune}")
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class ImageFormat:
 
     def read(self, value: bytes | Tensor, name: str = "image") -> Tensor:
         """Return an input as pixels (3, size, size)."""
-        pixels = self.resize.apply(to_pixels(value, name))
+        pixels = np.array(self.resize.apply(to_pixels(value, name)))  # those of Pillow cannot be written
         return to_tensor(centre(pixels[None], self.size))[0]
 
 
