@@ -160,7 +160,9 @@ class Task(ImageTask):
         values = {name: score.value for name, score in scores.items()}
         loss = float(nn.functional.cross_entropy(logits, torch.tensor(expected)))
         table = confusion_table(
-            classification.confusion([self.labels[n] for n in predicted], [self.labels[n] for n in expected], self.labels)
+            classification.confusion(
+                [self.labels[n] for n in predicted], [self.labels[n] for n in expected], self.labels
+            )
         )
         return Evaluation(
             {**values, "loss": loss, "images": len(indices)},

@@ -44,7 +44,9 @@ def shape(config: VisionConfig, size: int) -> Any:
     if config.architecture == "vit":
         vit = config.vit
         values = {field.name: getattr(vit, field.name) for field in fields(ViTConfig)}
-        return ViTConfig(**values | {"image_size": vit.image_size or size, "patch": vit.patch or max(1, size // PATCHES)})
+        return ViTConfig(
+            **values | {"image_size": vit.image_size or size, "patch": vit.patch or max(1, size // PATCHES)}
+        )
     return config.hybrid if config.architecture == "hybrid" else config.cnn
 
 

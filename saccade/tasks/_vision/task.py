@@ -231,7 +231,9 @@ class ImageTask(Task):
             columns = positions // rows
         return GridAxis(Role.IMAGE, rows, columns, pixels.cpu(), extra)
 
-    def self_attention(self, recorder: Recorder | Mapping[str, Any], pixels: Tensor, row: int) -> Iterator[AttentionMap]:
+    def self_attention(
+        self, recorder: Recorder | Mapping[str, Any], pixels: Tensor, row: int
+    ) -> Iterator[AttentionMap]:
         """Yield the self-attention maps over one image of a batch."""
         for name, recorded in recorder.items():
             queries, keys = (self.image_axis(pixels, count) for count in recorded.shape[2:])
@@ -250,4 +252,3 @@ def pixels_of(pictures: Pictures, number: int) -> NDArray[np.uint8]:
     """Return one decoded picture (H, W, 3)."""
     value = pictures.read(number)
     return value if isinstance(value, np.ndarray) else to_pixels(value, pictures.name(number))
-
