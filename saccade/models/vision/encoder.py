@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +18,10 @@ IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 class VisionEncoder(nn.Module, abc.ABC):
     """An encoder of images; what reads its output knows the width, the grid and the extra positions only."""
 
+    name: str
+    """of the architecture, as in `architectures.ENCODERS`"""
+    config: Any
+    """shape of the network"""
     dim: int
     """width of the output vectors"""
     extra: tuple[str, ...] = ()

@@ -120,6 +120,8 @@ class AttentionPool(nn.Module):
 class ViT(VisionEncoder):
     """The encoder: pixels to one vector for each extra token and each patch."""
 
+    name = "vit"
+
     def __init__(
         self, config: ViTConfig, mean: Sequence[float] = IMAGENET_MEAN, std: Sequence[float] = IMAGENET_STD
     ) -> None:

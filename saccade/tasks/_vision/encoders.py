@@ -25,7 +25,8 @@ SAMPLED = 1000  # images from which mean and standard deviation are computed
 
 def base_encoder(base: Pretrained, ref: str) -> VisionEncoder:
     """Return the image encoder of a pretrained model; one without is refused."""
-    encoder = getattr(base.network, "encoder", base.network)
+    network = base.network
+    encoder = network if isinstance(network, VisionEncoder) else getattr(network, "encoder", None)
     if not isinstance(encoder, VisionEncoder):
         kind = base.task if base.family is None else base.family.name
         raise UsageError(f"base must be a model that reads images, but {ref} is a {kind}")
