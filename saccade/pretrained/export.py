@@ -134,9 +134,7 @@ def _inference_config(config: Any) -> Any:
         return replace(
             config,
             **{
-                name: _inference_config(value)
-                for name, value in values.items()
-                if isinstance(value, TransformerConfig)
+                name: _inference_config(value) for name, value in values.items() if isinstance(value, TransformerConfig)
             },
         )
     common = {name: value for name, value in TRAINING_ONLY.items() if hasattr(config, name)}

@@ -88,7 +88,9 @@ class ImageProcessor:
     def to_json(self) -> dict[str, Any]:
         """Return preprocessor_config.json."""
         resize, crop = self.resize, self.crop
-        size = {"shortest_edge": resize[0]} if len(resize) == 1 else dict(zip(("height", "width"), resize, strict=False))
+        size = (
+            {"shortest_edge": resize[0]} if len(resize) == 1 else dict(zip(("height", "width"), resize, strict=False))
+        )
         return {
             "image_processor_type": f"{self.kind}ImageProcessor",
             "do_resize": bool(resize),

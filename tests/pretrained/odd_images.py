@@ -198,9 +198,17 @@ SHAPES: list[OddImages] = [
         SIGLIP_BASE,
         *(case for case in CLIP_CASES if case[0] != "odd heads"),
         ("another padding", {"text_config": {"pad_token_id": 7}}),
-        ("odd heads", {"vision_config": {"hidden_size": 15, "num_attention_heads": 5}, "text_config": {"hidden_size": 15}}),
+        (
+            "odd heads",
+            {"vision_config": {"hidden_size": 15, "num_attention_heads": 5}, "text_config": {"hidden_size": 15}},
+        ),
         ("another text width", {"text_config": {"hidden_size": 18, "projection_size": 24}}),
-        ("no attention pooling", {}, {"vision_config": {**VISION, "vision_use_head": False}}, "vision_use_head must be True"),
+        (
+            "no attention pooling",
+            {},
+            {"vision_config": {**VISION, "vision_use_head": False}},
+            "vision_use_head must be True",
+        ),
     ),
 ]
 

@@ -94,7 +94,7 @@ def test_older_files_and_those_of_a_whole_processor_are_read(tmp_path):
         ({"resample": True}, "resample must be one of .*, but is 'True'"),
         ({"do_pad": True}, "do_pad must be false, but is true"),
         ({"do_resize": "yes"}, "do_resize must be true or false, but is 'yes'"),
-        ({"size": {"longest_edge": 9}}, re.escape("size must be {\"height\": ..., \"width\": ...} or")),
+        ({"size": {"longest_edge": 9}}, re.escape('size must be {"height": ..., "width": ...} or')),
         ({"size": 0}, "a side of size must be from 1 to 16,384, but is '0'"),
         ({"size": {"height": 1 << 40, "width": 2}}, "a side of size must be from 1 to 16,384, but is '1099511627776'"),
         ({"image_mean": [0.5, 0.5]}, r"image_mean must be 3 numbers, but is \[0.5, 0.5\]"),
@@ -110,5 +110,5 @@ def test_what_is_not_supported_is_refused_by_name(values, message, tmp_path):
 
 
 def test_a_folder_without_a_processor_says_which_file_is_missing(tmp_path):
-    with pytest.raises(ModelFileError, match="must hold preprocessor_config.json, but does not"):
+    with pytest.raises(ModelFileError, match=r"must hold preprocessor_config\.json, but does not"):
         read_image_processor(tmp_path, {"model_type": "vit"})

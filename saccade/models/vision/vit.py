@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Literal
 
 import torch
@@ -86,13 +87,13 @@ class ViTConfig(TransformerConfig):
 
 
 class ConvolutionStem(nn.Sequential):
-    """Convolutions of stride 2, each with a norm and ReLU, to one vector for each patch: (B, 3, H, W) -> (B, R C, D)."""
+    """Convolutions of stride 2, each with a norm and ReLU, to a vector for each patch: (B, 3, H, W) -> (B, R C, D)."""
 
     def __init__(self, patch: int, dim: int) -> None:
         steps = patch.bit_length() - 1
         widths = [3, *(max(dim >> (steps - step), 8) for step in range(1, steps)), dim] if steps else [3]
         layers: list[nn.Module] = []
-        for inputs, outputs in zip(widths, widths[1:], strict=False):
+        for inputs, outputs in pairwise(widths):
             layers += [nn.Conv2d(inputs, outputs, 3, stride=2, padding=1, bias=False), nn.BatchNorm2d(outputs)]
             layers.append(nn.ReLU())
         super().__init__(*layers, nn.Conv2d(widths[-1], dim, 1))

@@ -120,7 +120,10 @@ def test_a_new_network_is_the_identity_behind_its_embedding():
     [
         ({"patch": 9}, "patch must be from 1 to the image size, but is 9 for images of 8 x 8"),
         ({"patch": 3, "stem": "convolution"}, "patch must be a power of 2 for convolutions of stride 2, but is 3"),
-        ({"dim": 18, "position": "sinusoidal"}, "dim must be a multiple of 4 for sinusoidal positions on a grid, but is 18"),
+        (
+            {"dim": 18, "position": "sinusoidal"},
+            "dim must be a multiple of 4 for sinusoidal positions on a grid, but is 18",
+        ),
         ({"pooling": "class"}, "class_token must be true for the pooling class, but is false"),
         ({"pooling": "distilled", "class_token": True}, "distillation_token must be true for the pooling distilled"),
         ({"distillation_token": True}, "class_token must be true for a distillation token, but is false"),
