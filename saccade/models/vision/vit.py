@@ -99,7 +99,9 @@ class ConvolutionStem(nn.Sequential):
         super().__init__(*layers, nn.Conv2d(widths[-1], dim, 1))
 
     def forward(self, input: Tensor) -> Tensor:
-        return super().forward(input).flatten(2).transpose(1, 2)
+        for layer in self:
+            input = layer(input)
+        return input.flatten(2).transpose(1, 2)
 
 
 class AttentionPool(nn.Module):
@@ -190,7 +192,8 @@ class ViT(VisionEncoder):
 def split_patches(x: Tensor, patch: int) -> Tensor:
     """Return the pixels of each patch as a vector: (B, 3, R P, C P) -> (B, R C, 3 P P)."""
     cells = x.unflatten(3, (-1, patch)).unflatten(2, (-1, patch))  # (B, 3, R, P, C, P)
-    return cells.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2)
+    patches: Tensor = cells.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2)
+    return patches
 
 
 def make_layer(config: ViTConfig) -> Layer:
