@@ -71,7 +71,7 @@ def _overview(result: dict[str, Any], done: Sequence[Model]) -> str:
     """Return one row for each model."""
     names = score_names(result)
     titles = [html(capitalize(SCORES[name])) for name in names]
-    header = ["Model", titles[0], "95% interval", *titles[1:], *map(capitalize, COLUMNS)]
+    header = ["Model", titles[0], "95% interval", *titles[1:], *(title[0].upper() + title[1:] for title in COLUMNS)]
     best = [best_values([model["scores"][name] for model in done], name in HIGHER_IS_BETTER) for name in names]
     rows = []
     for model in result["models"]:
