@@ -76,9 +76,10 @@ def compare(
     """
     from saccade import api
     from saccade.comparison import job
+    from saccade.comparison.trial import Trial
 
     chosen = None if models is None else tuple(part.strip() for part in models.split(",") if part.strip())
-    trial = job.Trial(chosen, **{option: others.pop(option) for option in ("minutes", "task", *OPTIONS)})
+    trial = Trial(chosen, **{option: others.pop(option) for option in ("minutes", "task", *OPTIONS)})
     name, root = others.pop("name"), others.pop("root")
     given = api.to_overrides({key: value for key, value in others.items() if value is not None})
     command = shlex.join(["saccade", *sys.argv[1:]])

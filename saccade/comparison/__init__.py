@@ -38,12 +38,13 @@ def compare(
     """
     from saccade import api
     from saccade.comparison import job
+    from saccade.comparison.trial import Trial
     from saccade.progress import reporting
 
     options = {option: settings.pop(option) for option in OPTIONS if option in settings}
     if "images" in options:
         options["images"] = tuple(map(str, options["images"]))
-    trial = job.Trial(None if models is None else tuple(models), minutes, task=task, **options)
+    trial = Trial(None if models is None else tuple(models), minutes, task=task, **options)
     all_overrides = [*api.to_overrides(settings), *overrides]
     with reporting((), progress) as callback:
         return job.compare(data, trial, overrides=all_overrides, name=name, root=Path(root), callback=callback)

@@ -78,6 +78,7 @@ def choose_pictures(task: image_classification.Task, files: Sequence[str]) -> li
     """Return the pictures on which attention is shown, as the networks see them: files, or validation images."""
     (field,) = task.inputs
     examples = task.splits[Split.VALID]
+    pictures: list[dict[str, Any]]
     if files:
         pictures = [{"name": Path(file).name, "label": "", "row": None, "file": file} for file in files]
         values = [field.read(file) for file in files]
@@ -89,7 +90,7 @@ def choose_pictures(task: image_classification.Task, files: Sequence[str]) -> li
         ]
         values = [examples.pixels([row])[0] for row in rows]
     return [
-        {**picture, "image": image_url(task.format.read(value, str(picture["name"])))}
+        {**picture, "image": image_url(task.format.read(value, picture["name"]))}
         for picture, value in zip(pictures, values, strict=True)
     ]
 

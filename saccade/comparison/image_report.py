@@ -37,11 +37,11 @@ ROWS = 12  # evaluations in the table of the curves
 LABELS = 40  # labels in the table; of more, those on which the models differ most
 SIDE = 224  # pixels of an overlay
 
-MODELS_NOTE = """The best value of each score is bold. The interval is where the accuracy lies with a probability of 95%,
-given the number of validation images (Wilson); one run per model, so it does not cover the difference between two
-seeds. Training images per second are measured without evaluations, inference images per second on all validation images
-as they are evaluated. An epoch is one pass over the training images. Peak memory is the resident memory of the model's
-own process."""
+MODELS_NOTE = """The best value of each score is bold. The 95% interval of the accuracy follows from the number of
+validation images (Wilson); there is one run per model, so it does not cover the difference between two seeds. Training
+images per second are measured without evaluations, inference images per second on all validation images, as they are
+evaluated. An epoch is one pass over the training images. Peak memory is the resident memory of the model's own
+process."""
 LOOK_NOTE = """Weights of the last attention layer over the picture, the mean of its heads: those of the class position
 where the model has one, else the mean over all cells. Attention shows which cells are read, not why a label was chosen.
 Pictures are shown as the networks see them; the colour scale ends at the largest weight of each picture."""
@@ -163,17 +163,17 @@ def _overlay(url: str, weights: Sequence[Sequence[float]]) -> str:
     pixels = decode(base64.b64decode(url.partition(",")[2]), "picture")
     image = torch.from_numpy(pixels.copy()).permute(2, 0, 1)
     cells = torch.tensor(weights)
-    axis = GridAxis(Role.IMAGE, *cells.shape, image)
+    rows, columns = cells.shape
+    axis = GridAxis(Role.IMAGE, rows, columns, image)
     return image_url(overlay(axis, cells, float(cells.max()), (SIDE, SIDE), OverlayStyle()))
 
 
 def _about(settings: dict[str, Any], model: Model) -> str:
     """Return the data, settings and machine of the comparison."""
-    counts = settings["counts"]
+    counts, size = settings["counts"], settings["size"]
     facts = {
-        "Images": f"{counts['train']:,} for training, {counts['valid']:,} for validation, {settings['size']} x "
-        f"{settings['size']} pixels, {len(settings['labels']):,} labels; fingerprint {settings['fingerprint']}, the same "
-        "for every model",
+        "Images": f"{counts['train']:,} for training, {counts['valid']:,} for validation, {size} x {size} pixels, "
+        f"{len(settings['labels']):,} labels; fingerprint {settings['fingerprint']}, the same for every model",
         "Scores": "; ".join(f"{name}: {value}" for name, value in model["signatures"].items()),
     }
     return setup(facts, settings)

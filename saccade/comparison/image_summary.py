@@ -66,7 +66,7 @@ def summary(result: dict[str, Any]) -> list[str]:
 
 
 LIMITS = (
-    "This is one run per model, from scratch: the noise above is that of the validation images alone, and another seed, "
+    "This is one run per model, from scratch: the noise above is that of the validation images alone; another seed, "
     "more time, more images or pretrained weights may change the order."
 )
 
@@ -82,7 +82,9 @@ def _quality(done: list[Model]) -> list[str]:
         sentence += f"; {_article(last)} is last with {accuracy(last):.1f}%"
     margin = noise(accuracy(best), accuracy(others[0]), count)
     close = [_article(model) for model in others if accuracy(best) - accuracy(model) < margin]
-    verdict = f"{enumerate_names(close)} cannot be told from the best" if close else "the best is better than all others"
+    verdict = (
+        f"{enumerate_names(close)} cannot be told from the best" if close else "the best is better than all others"
+    )
     return [
         f"{sentence}.",
         f"On {count:,} validation images differences below {margin:.1f} points are within noise (95%): {verdict}.",
@@ -107,10 +109,8 @@ def _parts(done: list[Model]) -> list[str]:
             f"{_article(best)} in the same time."
         )
     if {"cnn", "cnn+attention"} <= named.keys():
-        sentences.append(
-            f"Self-attention between the convolutions: the CNN with it is {_difference(named['cnn'], named['cnn+attention'])} "
-            "the CNN without."
-        )
+        difference = _difference(named["cnn"], named["cnn+attention"])
+        sentences.append(f"Self-attention between the convolutions: the CNN with it is {difference} the CNN without.")
     if {"hybrid", "vit"} <= named.keys():
         sentences.append(
             f"Convolutions before the Transformer: the hybrid is {_difference(named['vit'], named['hybrid'])} the ViT."
@@ -145,8 +145,8 @@ def _calibration(done: list[Model]) -> list[str]:
     best, worst = extremes(done, lambda model: model["scores"]["calibration_error"])
     low, high = (model["scores"]["calibration_error"] for model in (best, worst))
     return [
-        f"The probabilities of {_article(best)} are calibrated best, with an expected error of {low:.1f} points; those of "
-        f"{_article(worst)} worst, with {high:.1f}."
+        f"The probabilities of {_article(best)} are calibrated best, with an expected error of {low:.1f} points; those "
+        f"of {_article(worst)} worst, with {high:.1f}."
     ]
 
 

@@ -174,9 +174,7 @@ def _processor() -> str:
     return platform.processor() or platform.machine()
 
 
-def _check_unchanged(
-    folder: Path, settings: dict[str, Any], description: dict[str, Any], kind: ComparisonKind
-) -> None:
+def _check_unchanged(folder: Path, settings: dict[str, Any], description: dict[str, Any], kind: ComparisonKind) -> None:
     """Refuse to continue with other data or settings than the comparison was started with."""
     if settings.get("format") != FORMAT:
         raise UsageError(f"{folder / FILE}: format must be {FORMAT}, but is {settings.get('format')}; update saccade")

@@ -73,7 +73,9 @@ class ComparisonKind(abc.ABC):
         return self.task, [*settings["overrides"], f"model.architecture={job.model}"]
 
     @abc.abstractmethod
-    def measure(self, job: Job, run: Run | None, settings: Mapping[str, Any], on_progress: OnProgress) -> dict[str, Any]:
+    def measure(
+        self, job: Job, run: Run | None, settings: Mapping[str, Any], on_progress: OnProgress
+    ) -> dict[str, Any]:
         """Return the results of a job as JSON; `run` is what it has trained."""
 
     def shared_assets(self, assets: Mapping[str, str]) -> dict[str, str]:

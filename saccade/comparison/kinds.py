@@ -21,5 +21,7 @@ def choose_kind(data: Path, overrides: Sequence[str], task: str) -> ComparisonKi
     if not task and find_images(data, ImageSettings()) is not None:
         task = guess_task(data, overrides)
     if task and task not in KINDS:
-        raise UsageError(f"task must be {' or '.join(KINDS)} to compare architectures, but is {task}; name it with --task")
+        raise UsageError(
+            f"task must be {' or '.join(KINDS)} to compare architectures, but is {task}; name it with --task"
+        )
     return KINDS[task or TranslationComparison.task]

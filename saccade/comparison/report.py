@@ -138,10 +138,7 @@ def _lengths(done: Sequence[tuple[int, Model]]) -> str:
             points = tuple((_middle(row), row["value"]) for row in model["by_length"][name])
             lines.append(Line(_name(model), at, points))
         drawn = chart(f"{SCORES[name]} by source length", lines, "source tokens", SCORES[name])
-        rows = [
-            [html(_name(model)), *(f"{row['value']:.1f}" for row in model["by_length"][name])]
-            for _, model in done
-        ]
+        rows = [[html(_name(model)), *(f"{row['value']:.1f}" for row in model["by_length"][name])] for _, model in done]
         rows.append(["pairs", *(f"{row['count']:,}" for row in classes)])
         listed = table(["Source tokens", *map(html, spans)], rows, SCORES[name])
         parts.append(f"<figure>{drawn}{listed}</figure>")

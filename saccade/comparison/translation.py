@@ -55,7 +55,9 @@ class TranslationComparison(ComparisonKind):
         budget = [f"train.minutes={settings['probe_minutes'] / 2}", "train.optim.cooldown=0.3"]
         return probe.__name__, [*shared, *budget, f"model.architecture={job.model}", f"kind={job.stage}"]
 
-    def measure(self, job: Job, run: Run | None, settings: Mapping[str, Any], on_progress: OnProgress) -> dict[str, Any]:
+    def measure(
+        self, job: Job, run: Run | None, settings: Mapping[str, Any], on_progress: OnProgress
+    ) -> dict[str, Any]:
         if run is None:
             return measure.attention_memory(lambda fraction: on_progress("measuring", fraction))
         if job.stage == "train":

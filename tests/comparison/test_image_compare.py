@@ -112,7 +112,9 @@ def test_every_model_but_the_cnn_has_attention_over_the_pictures(killed):
 @pytest.mark.slow
 def test_an_interrupted_model_equals_an_uninterrupted_one(killed, data, tmp_path):
     overrides = [*OVERRIDES, "model.architecture=cnn+attention"]
-    api.train(data, task="image_classification", name="cnn-attention", root=tmp_path, overrides=overrides, progress=False)
+    api.train(
+        data, task="image_classification", name="cnn-attention", root=tmp_path, overrides=overrides, progress=False
+    )
 
     def losses(folder):
         lines = map(json.loads, (folder / "cnn-attention" / "metrics.jsonl").read_text().splitlines())
@@ -142,7 +144,9 @@ def test_a_picture_of_the_user_is_shown_and_belongs_to_the_settings(data, tmp_pa
     (shown,) = result["run"]["pictures"]
     assert (shown["name"], shown["label"], shown["file"]) == ("mine.png", "", str(picture))
     assert len(result["models"][0]["pictures"]) == 1
-    with pytest.raises(UsageError, match=r"images must be \['.*mine.png'\] to continue the comparison 'mine', but is \[\]"):
+    with pytest.raises(
+        UsageError, match=r"images must be \['.*mine.png'\] to continue the comparison 'mine', but is \[\]"
+    ):
         saccade.compare(data, overrides=overrides, **{**settings, "images": ()})
 
 
@@ -167,13 +171,13 @@ def test_errors_are_reported_before_anything_is_trained(data, tmp_path, trial, o
 
 def test_a_file_that_is_no_picture_is_refused_by_name(data, tmp_path):
     (tmp_path / "mine.png").write_text("no picture")
-    with pytest.raises(UsageError, match="mine.png: .*; "):
+    with pytest.raises(UsageError, match=r"mine\.png: .*; "):
         compare(data, Trial(images=(str(tmp_path / "mine.png"),)), overrides=OVERRIDES, root=tmp_path / "runs")
 
 
 def test_image_models_are_refused_for_pairs(tmp_path):
     (tmp_path / "pairs.tsv").write_text("a b\tb a\n" * 3)
-    with pytest.raises(UsageError, match="models must be of rnn, .* for translation, but is vit; .* --task"):
+    with pytest.raises(UsageError, match=r"models must be of rnn, .* for translation, but is vit; .* --task"):
         compare(tmp_path / "pairs.tsv", Trial(("vit",)), root=tmp_path)
     with pytest.raises(UsageError, match="images must not be set for translation"):
         compare(tmp_path / "pairs.tsv", Trial(images=("cat.jpg",)), root=tmp_path)
