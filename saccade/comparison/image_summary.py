@@ -103,27 +103,27 @@ def _parts(done: list[Model]) -> list[str]:
     named, sentences = {model["name"]: model for model in done}, []
     convolutional = [model for model in done if model["name"] in CONVOLUTIONAL]
     if "vit" in named and convolutional:
-        best = max(convolutional, key=accuracy)
+        versus = _versus(named["vit"], max(convolutional, key=accuracy))
         sentences.append(
-            f"Without convolutions: the ViT reaches {accuracy(named['vit']):.1f}%, {_difference(best, named['vit'])} "
-            f"{_article(best)} in the same time."
+            f"Without convolutions the ViT reaches {accuracy(named['vit']):.1f}% in the same time, {versus}."
         )
     if {"cnn", "cnn+attention"} <= named.keys():
-        difference = _difference(named["cnn"], named["cnn+attention"])
-        sentences.append(f"Self-attention between the convolutions: the CNN with it is {difference} the CNN without.")
+        versus = _versus(named["cnn+attention"], named["cnn"])
+        sentences.append(f"Self-attention between its convolutions: the CNN + attention is {versus}.")
     if {"hybrid", "vit"} <= named.keys():
-        sentences.append(
-            f"Convolutions before the Transformer: the hybrid is {_difference(named['vit'], named['hybrid'])} the ViT."
-        )
+        versus = _versus(named["hybrid"], named["vit"])
+        sentences.append(f"Convolutions before the Transformer: the hybrid is {versus}.")
     return sentences
 
 
-def _difference(reference: Model, model: Model) -> str:
-    """Return how much a model is above or below a reference, in words."""
+def _versus(model: Model, reference: Model) -> str:
+    """Return how much a model is above or below another one, in words."""
     points = accuracy(model) - accuracy(reference)
-    direction = "above" if points >= 0 else "below"
-    hedge = " (within noise)" if within_noise(reference, model) else ""
-    return f"{abs(points):.1f} points{hedge} {direction}"
+    if not points:
+        return f"as accurate as {_article(reference)}"
+    direction = "above" if points > 0 else "below"
+    hedge = ", which is within noise" if within_noise(reference, model) else ""
+    return f"{abs(points):.1f} points {direction} {_article(reference)}{hedge}"
 
 
 def _cost(done: list[Model]) -> list[str]:

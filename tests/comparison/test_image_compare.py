@@ -18,11 +18,18 @@ from saccade.comparison.job import FILE, Trial, compare
 from saccade.core.outputs import png
 from saccade.errors import UsageError
 
+BATCH = 4
 OVERRIDES = ["model.cnn.widths=[8,8]", "model.cnn.heads=2", "model.hybrid.convolution.widths=[8,8]"]
 OVERRIDES += [f"model.{name}={value}" for name, value in (("hybrid.transformer.depth", 1), ("vit.depth", 2))]
 for part in ("hybrid.transformer", "vit"):
     OVERRIDES += [f"model.{part}.dim=8", f"model.{part}.heads=2", f"model.{part}.hidden=16"]
-OVERRIDES += ["train.steps=12", "train.save_every=2", "train.evaluate_every=4", "train.device=cpu", "batch_size=16"]
+OVERRIDES += [
+    "train.steps=12",
+    "train.save_every=2",
+    "train.evaluate_every=4",
+    "train.device=cpu",
+    f"batch_size={BATCH}",
+]
 OVERRIDES += ["train.precision=float32"]
 MODELS = ["cnn", "cnn+attention", "hybrid", "vit"]
 
@@ -75,11 +82,11 @@ def test_the_data_choose_the_comparison_and_all_numbers_are_in_the_json(killed):
     assert counts["train"] + counts["valid"] == 120
     for model in result["models"]:
         assert {"accuracy", "calibration_error", "loss", "top5"} <= model["scores"].keys()
-        assert model["steps"] == 12 and model["epochs"] == pytest.approx(12 * 16 / counts["train"])
+        assert model["steps"] == 12 and model["epochs"] == pytest.approx(12 * BATCH / counts["train"])
         assert model["images_per_second"] > 0 and model["inference_images_per_second"] > 0
         assert model["parameters"] > 100 and model["peak_bytes"] > 100_000_000
         assert [point["step"] for point in model["curve"]] == [4, 8, 12]
-        assert [point["images"] for point in model["curve"]] == [64, 128, 192]
+        assert [point["images"] for point in model["curve"]] == [4 * BATCH, 8 * BATCH, 12 * BATCH]
         assert model["assets"]["labels.json"] == result["run"]["assets"]["labels.json"]
         assert model["fingerprint"] == result["run"]["fingerprint"]
     assert len({model["assets"]["encoder.json"] for model in result["models"]}) == 4
