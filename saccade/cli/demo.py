@@ -11,10 +11,10 @@ import signal
 import subprocess
 import sys
 import webbrowser
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
 import click
@@ -62,6 +62,8 @@ def demo(name: str, task: str, minutes: float | None, steps: int | None, listing
     log(files.plan)
     stem = name if task == chosen.default else f"{name}-{task.replace('_', '-')}"
     run_name = api.free_name(root, stem)
+    budget = {"steps": steps} if steps else {"minutes": minutes or trained.minutes}
+    settings: dict[str, Any] = {**trained.settings, **budget, **({"valid": files.valid} if files.valid else {})}
     interactive = sys.stdout.isatty() and os.environ.get("CI", "") not in ("true", "1")
     with _studio(root) as address:
         with progress_bar() as bar:
@@ -76,9 +78,7 @@ def demo(name: str, task: str, minutes: float | None, steps: int | None, listing
                 root=root,
                 callbacks=[bar],
                 progress=False,
-                **trained.settings,
-                **({"steps": steps} if steps else {"minutes": minutes or trained.minutes}),
-                **({"valid": files.valid} if files.valid else {}),
+                **settings,
             )
         show_run(run, False)
         _show_examples(run, files.examples, trained.attention)
@@ -97,7 +97,7 @@ def _list_demos() -> None:
             echo(f"  {task:28}{described.minutes:>4g} min  {described.goal}")
 
 
-def _show_examples(run: Run, examples: tuple[Mapping[str, str | Path], ...], title: str) -> None:
+def _show_examples(run: Run, examples: Sequence[Mapping[str, Any]], title: str) -> None:
     """Print the predictions for the examples, the attention for the first, and a command for the second."""
     from saccade import api
 

@@ -20,9 +20,10 @@ BLUR = 0.8  # at most, pixels
 NOISE = 12.0  # at most, standard deviation in grey levels
 CONTRAST = 80  # at least, grey levels between text and background
 
-ONSETS = "b c d f g h j k l m n p r s t v w z br ch cl cr dr fl fr gl gr pl pr sh sl sp st th tr".split()
+CLUSTERS = ("br", "ch", "cl", "cr", "dr", "fl", "fr", "gl", "gr", "pl", "pr", "sh", "sl", "sp", "st", "th", "tr")
+ONSETS = (*"bcdfghjklmnprstvwz", *CLUSTERS)
 VOWELS = "aeiou"
-CODAS = ["", "", "", *"l m n r s t x ck nd ng nt rk st".split()]
+CODAS = ("", "", "", *"lmnrstx", "ck", "nd", "ng", "nt", "rk", "st")
 VOWEL_FIRST = 0.15  # of the words
 # Letters whose capitals have the same form: a word of these alone could be in either case.
 SAME_CAPITALS = frozenset("cosvwxz")
@@ -123,9 +124,9 @@ def _ink(text: str, font: "FreeTypeFont", slant: float, rng: random.Random) -> n
     width = round(right - left + shift) + sum(margins)
     free = max(0, HEIGHT - round(bottom - top) - 2)  # rows above and below the text
     mask = Image.new("L", (width, HEIGHT))
-    across = margins[0] - left + (shift if slant < 0 else 0)
+    across = margins[0] - left + (shift if slant > 0 else 0)
     ImageDraw.Draw(mask).text((across, 1 + rng.randint(0, free) - top), text, fill=255, font=font)
-    # A pixel of row y is taken from `slant * y` further right, so that the upper part stays and the lower one moves.
+    # A pixel of row y is taken from slant * y further right: the top stays, the bottom moves to the left.
     sheared = mask.transform(mask.size, Image.Transform.AFFINE, (1, slant, 0, 0, 1, 0), Image.Resampling.BICUBIC)
     return np.asarray(sheared, dtype=np.float64) / 255
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from saccade.demo._demo import Demo, DemoFiles, DemoTask
 from saccade.demo._files import table, write_files
 from saccade.demo._questions import KINDS, ask, describe
-from saccade.demo._scenes import SHAPES, Attributes, Scene, place_pair, render, sample_attributes, scatter, spread
+from saccade.demo._scenes import SHAPES, Attributes, place_pair, render, sample_attributes, scatter, spread
 
 CLASS_COLOURS = ("red", "green", "blue", "yellow")
 HELD_OUT = 5  # one caption in so many is for validation only
@@ -34,8 +34,8 @@ def write_classes(folder: Path, *, seed: int = 1, train_rows: int = 9_600, valid
         files[f"{'' if part == 'examples' else 'classes/'}{part}/{name}.png"] = partial(render, scene)
     write_files(folder, files, "pictures")
     plan = (
-        f"{len(classes)} classes, {train_rows:,} pictures for training and {valid_rows:,} others for validation: a large "
-        "object, whose colour and shape are the class, among small ones"
+        f"{len(classes)} classes, {train_rows:,} pictures for training and {valid_rows:,} others for validation: a "
+        "large object, whose colour and shape are the class, among small ones"
     )
     examples = tuple({"image": folder / name} for name in files if name.startswith("examples/"))
     return DemoFiles(folder / "classes", plan, examples)
@@ -82,14 +82,15 @@ def write_questions(folder: Path, *, seed: int = 1, train_rows: int = 8_000, val
         name = _picture("questions", part, number)
         files[name] = partial(render, scene)
         rows += [(name, question, answer, part) for question, answer in ask(scene, rng)]
-    examples = tuple({"image": folder / row[0], "question": row[1]} for row in rows if row[3] == "examples")
+    shown = [(folder / name, question) for name, question, _, part in rows if part == "examples"]
     rows = [row for row in rows if row[3] != "examples"]
     write_files(folder, {**files, "questions.csv": partial(table, rows)}, "questions")
     plan = (
         f"{len(rows) - 1:,} questions of {len(KINDS)} kinds with {len({row[2] for row in rows[1:]})} answers, about "
         f"{train_rows:,} pictures for training and {valid_rows:,} others for validation"
     )
-    return DemoFiles(folder / "questions.csv", plan, examples)
+    examples: list[dict[str, str | Path]] = [{"image": path, "question": question} for path, question in shown]
+    return DemoFiles(folder / "questions.csv", plan, tuple(examples))
 
 
 def _numbers(train_rows: int, valid_rows: int) -> Iterator[tuple[str, int]]:

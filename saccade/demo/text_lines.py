@@ -35,8 +35,8 @@ def write_text_lines(folder: Path, *, seed: int = 1, train_rows: int = 12_000, v
     files |= {name: partial(render_line, text, random.Random(f"{seed} {name}")) for name, text in examples.items()}
     write_files(folder, files, "lines")
     plan = (
-        f"{len(font_names())} fonts, {train_rows:,} lines for training and {valid_rows:,} for validation, whose texts are "
-        "not in the training data"
+        f"{len(font_names())} fonts, {train_rows:,} lines for training and {valid_rows:,} for validation, whose texts "
+        "are not in the training data"
     )
     return DemoFiles(
         folder / "train" / "labels.tsv",

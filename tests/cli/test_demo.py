@@ -2,6 +2,7 @@
 
 import base64
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
@@ -9,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 from PIL import Image
 
-from saccade import demo
+from saccade import api, demo
 from saccade.cli import demo as command
 from saccade.cli import main
 from saccade.demo._demo import Demo, DemoFiles, DemoTask
@@ -87,6 +88,7 @@ def test_a_demo_of_pictures_trains_and_shows_predictions_and_attention(pictures,
         yield ""
 
     monkeypatch.setattr(command, "_studio", no_studio)
+    monkeypatch.setattr(api, "load", partial(api.load, task=IMAGES))  # the code of this task may run
     monkeypatch.chdir(tmp_path)
     result = call("squares", "--steps", 60)
     assert result.exit_code == 0, result.stderr

@@ -156,7 +156,7 @@ def test_the_same_seed_gives_the_same_bytes(tmp_path):
         shapes.write_captions(tmp_path / folder, seed=seed, train_rows=20, valid_rows=5)
         shapes.write_questions(tmp_path / folder, seed=seed, train_rows=20, valid_rows=5)
     folders = (tmp_path / name for name in ("here", "there", "other"))
-    here, there, other = ({path.name: path.read_bytes() for path in f.rglob("*.*")} for f in folders)
+    here, there, other = ({str(p.relative_to(f)): p.read_bytes() for p in f.rglob("*.*")} for f in folders)
     assert here == there and len(here) == 58
     assert not [name for name in here if here[name] == other[name]]
 
