@@ -3,6 +3,7 @@
 import io
 import random
 import re
+import string
 import sys
 
 import numpy as np
@@ -64,7 +65,10 @@ def test_a_capital_i_is_not_a_small_l():
     """A word that starts with I goes on with a consonant, one that starts with l with a vowel."""
     assert [word for word in WORDS if word.startswith("I")]
     assert not [word for word in WORDS if re.match("I[aeiou]|l[^aeiou]", word)]
-    assert not [word for word in WORDS if re.search("[aeiou]{2}", word.lower())]
+
+
+def test_every_letter_occurs():
+    assert {letter for word in WORDS for letter in word.lower()} == set(string.ascii_lowercase)
 
 
 @pytest.mark.parametrize("font", lines.font_names())
