@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +19,7 @@ from saccade.cli.group import (
     runs_option,
     task_option,
 )
-from saccade.cli.printing import show_evaluation, show_prediction, show_text
+from saccade.cli.printing import show_evaluation, show_figure, show_prediction, show_text
 from saccade.errors import UsageError
 
 if TYPE_CHECKING:
@@ -148,8 +146,7 @@ def look(ref: str, inputs: tuple[str, ...], options: tuple[str, ...], out: Path 
     show_text(f"{_prefix(model, figure.prediction.inputs)}{figure.prediction.text}\n")
     if figure.alignment:
         show_text(f"{figure.alignment}\n")
-    colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
-    click.echo(figure.terminal(shutil.get_terminal_size((100, 24)).columns, colour=colour))
+    show_figure(figure)
 
 
 def _predict_one(model: Model, example: dict[str, Any], options: dict[str, Any], as_json: bool) -> None:
