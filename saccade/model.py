@@ -22,6 +22,7 @@ from saccade.core.task import InputLength, Task
 from saccade.errors import ModelFileError, UsageError, suggest
 from saccade.look.explain import Explanation
 from saccade.look.figure import AttentionFigure
+from saccade.look.serialize import alignment_to_json
 from saccade.pretrained.export import export
 
 FORMATS = ("hf",)
@@ -54,8 +55,7 @@ class ModelPrediction(Prediction):
             record["alternatives"] = list(alternatives)
         if self.notes:
             record["notes"] = list(self.notes)
-        if self.alignment is not None:
-            record["alignment"] = AttentionFigure.of(self).alignment
+        record |= alignment_to_json(self.alignment)
         return record
 
     def _repr_html_(self) -> str:
