@@ -44,10 +44,13 @@ class AttentionFigure:
         """Return the figure of the best aligned attention, or of the mean or one head of a layer, or of rollout."""
         if not prediction.attention:
             raise UsageError("this model has no attention to show; take one with attention, such as transformer")
-        attention = _layer(prediction, layer)
+        attention = _layer(prediction, layer, style)
+        if style.at is not None and not isinstance(attention.queries, GridAxis):
+            message = f"at must name a cell of an image, but the queries of '{attention.name}' are {attention.queries.kind}"
+            raise UsageError(f"{message}; choose a layer of self-attention over the image")
         if head is not None:
             chosen = one_head(attention, head)
-        elif layer or prediction.alignment is None:
+        elif layer or style.at or prediction.alignment is None:
             chosen = mean_heads(attention)
         else:
             chosen = prediction.alignment
@@ -106,8 +109,8 @@ class AttentionFigure:
         raise UsageError(f"--out must end on .html, .svg, .png, .gif or .json, but ends on '{kind and '.'}{kind}'")
 
 
-def _layer(prediction: Prediction, name: str) -> AttentionMap:
-    """Return an attention by its name, or rollout; without a name the last one."""
+def _layer(prediction: Prediction, name: str, style: OverlayStyle) -> AttentionMap:
+    """Return an attention by its name, or rollout; without a name the last one, of the cells if a cell is chosen."""
     names, layers = list(prediction.attention), rollout_layers(prediction)
     if name == ROLLOUT and not layers:
         message = "rollout must have two or more layers of self-attention over the same positions"
@@ -116,4 +119,7 @@ def _layer(prediction: Prediction, name: str) -> AttentionMap:
         return rollout(layers)
     if name and name not in names:
         raise UsageError(f"no attention '{name}'{suggest(name, [*names, *([ROLLOUT] if layers else [])])}")
+    cells = [attention for attention in prediction.attention.values() if isinstance(attention.queries, GridAxis)]
+    if not name and style.at is not None and cells:
+        return cells[-1]
     return prediction.attention[name or names[-1]]

@@ -12,12 +12,12 @@ from saccade.core import AttentionMap, GridAxis
 from saccade.core.outputs import png
 from saccade.core.serialize import image_url
 from saccade.look.labels import cells, truncate, visible
-from saccade.look.overlay import HEAT, MARK, OverlayStyle, fit, heat, outline, overlay, picture, scale
+from saccade.look.overlay import HEAT, MARK, SMALL, OverlayStyle, fit, heat, outline, overlay, picture, scale
 from saccade.look.panels import Panel, grid_of, largest_weight, left_out, panels
-from saccade.look.shades import block, half_blocks, legend
+from saccade.look.shades import block, half_blocks, legend, ramp
 
 AREA, LONE_AREA = 26 * 26, 52 * 52  # pixels of a panel in a terminal, and of the only panel of a figure
-SMOOTH = 512  # pixels of the longer side of smoothed weights in an SVG
+SMOOTH = 256  # pixels of the longer side of smoothed weights in an SVG
 
 
 def terminal(attention: AttentionMap, *, width: int, colour: bool, style: OverlayStyle) -> str:
@@ -80,7 +80,7 @@ GAP, FONT = 24, 13  # pixels
 PANEL, LONE_PANEL = 180 * 180, 420 * 420  # pixels of a panel of an SVG, and of the only panel of a figure
 STYLE = f"""
 svg{{color:#1b1f24;background:#fff;font:13px system-ui,"Noto Sans","Noto Sans CJK SC",sans-serif}}
-text{{fill:currentColor}}.w{{fill:rgb{HEAT[1]}}}.f{{fill:none;stroke:currentColor;stroke-opacity:.35}}
+text{{fill:currentColor}}.f{{fill:none;stroke:currentColor;stroke-opacity:.35}}
 .q{{fill:none;stroke:rgb{MARK};stroke-width:2}}.b{{image-rendering:pixelated}}
 @media(prefers-color-scheme:dark){{svg{{color:#e6e8eb;background:#15181c}}}}
 """
@@ -115,9 +115,10 @@ def svg(attention: AttentionMap, title: str, style: OverlayStyle, *, across: int
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
         f'role="img" aria-label="{name}"><title>{name}</title><desc>{about}</desc><style>{STYLE}</style>'
     ]
-    url = "" if keys.image is None else image_url(keys.image)
-    if url:
-        image = f'<image id="image" href="{url}" width="{wide}" height="{high}" preserveAspectRatio="none"/>'
+    if keys.image is not None:
+        coarse = 'class="b" ' if max(keys.image.shape[1:]) < SMALL else ""
+        place = f'{coarse}width="{wide}" height="{high}" preserveAspectRatio="none"'
+        image = f'<image id="image" {place} href="{image_url(keys.image)}"/>'
         parts.append(f"<defs>{image}</defs>")
     if title:
         shown = escape(truncate(visible(title), width // 8))
@@ -163,7 +164,8 @@ def _svg_cells(figure: Panel, grid: SvgGrid) -> list[str]:
             fraction = weight / grid.largest if grid.largest > 0 and not grid.style.smooth else 0.0
             name = f"{escape(figure.label)} &lt;- {row},{column}: {weight:.2f}"
             parts.append(
-                f'<rect class="w" x="{column * wide:.1f}" y="{row * high:.1f}" width="{wide:.1f}" height="{high:.1f}" '
-                f'fill-opacity="{grid.style.opacity * fraction:.3g}"><title>{name}</title></rect>'
+                f'<rect x="{column * wide:.1f}" y="{row * high:.1f}" width="{wide:.1f}" height="{high:.1f}" '
+                f'fill="rgb{ramp(fraction, HEAT)}" fill-opacity="{grid.style.opacity * fraction:.3g}">'
+                f"<title>{name}</title></rect>"
             )
     return parts

@@ -64,8 +64,7 @@ def _cell_panel(attention: AttentionMap, weights: Tensor, at: tuple[int, int]) -
     """Return the panel of the query at a row and a column."""
     queries, (row, column) = attention.queries, at
     if not isinstance(queries, GridAxis):
-        message = f"at must name a cell of a grid, but the queries of '{attention.name}' are {queries.kind}"
-        raise UsageError(f"{message}; choose a layer of self-attention over the image")
+        raise ValueError(f"'{attention.name}' must have queries on a grid, but has queries of {queries.kind}")
     if not (0 <= row < queries.rows and 0 <= column < queries.columns):
         last = f"{queries.rows - 1},{queries.columns - 1}"
         raise UsageError(f"at must be 0,0 to {last} in '{attention.name}', but is {row},{column}")
