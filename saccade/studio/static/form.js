@@ -1,4 +1,5 @@
 // Forms of a model: a control for each input by its kind, and for each option by its type.
+import { isSmall } from "./heat.js";
 import { make, request } from "./studio.js";
 
 const FILE_BYTES = 8 << 20; // of an uploaded file
@@ -13,6 +14,11 @@ const control = (field) => {
   return area;
 };
 
+const picture = (properties) => {
+  const image = make("img", properties);
+  image.onload = () => image.classList.toggle("coarse", isSmall([image.naturalWidth, image.naturalHeight]));
+  return image;
+};
 // A file is kept as a data URL, which its field reads like any other form of the input.
 const setFile = (input, url, error = "") => {
   input.url = url;
@@ -40,8 +46,14 @@ const fileOf = (transfer, kind) => [...(transfer?.files ?? [])].find((file) => f
 // The area around a file control: files are chosen, dropped or, for images, pasted.
 const dropArea = (field, input) => {
   const hint = make("span", { className: "soft" }, field.kind === "image" ? "or drop or paste an image here" : "or drop a file here");
-  const preview = field.kind === "image" ? [make("img", { className: "preview", alt: "chosen image", hidden: true })] : [];
+  const preview = field.kind === "image" ? [picture({ className: "preview", alt: "chosen image", hidden: true })] : [];
   const area = make("div", { className: "drop" }, input, hint, ...preview, make("p", { className: "error", role: "alert", hidden: true }));
+  preview.forEach((image) => {
+    image.onerror = () => {
+      setFile(input, input.url, "This image cannot be shown by the browser; the model may still read it.");
+      image.hidden = true;
+    };
+  });
   const over = (on) => (event) => {
     event.preventDefault();
     area.classList.toggle("over", on);
@@ -66,9 +78,9 @@ const pasteInto = (container) => (event) => {
 // Examples of the validation data that have an image: a click fills the form.
 const samples = (container, examples) => {
   const buttons = examples.map((values) => {
-    const picture = Object.values(values).find((value) => typeof value === "string" && value.startsWith("data:image/"));
-    const text = exampleName(Object.fromEntries(Object.entries(values).filter(([, value]) => value !== picture)));
-    const button = make("button", { type: "button", className: "sample", title: text }, make("img", { src: picture, alt: text || "example image" }), ...(text ? [make("small", {}, text)] : []));
+    const src = Object.values(values).find((value) => typeof value === "string" && value.startsWith("data:image/"));
+    const text = exampleName(Object.fromEntries(Object.entries(values).filter(([, value]) => value !== src)));
+    const button = make("button", { type: "button", className: "sample", title: text }, picture({ src, alt: text || "example image" }), ...(text ? [make("small", {}, text)] : []));
     button.onclick = () => writeInputs(container, values);
     return button;
   });

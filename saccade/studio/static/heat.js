@@ -31,7 +31,7 @@ export const withImages = (maps, images = []) => {
   return maps;
 };
 export const aspectOf = ({ size, rows, columns }) => (size ? size[0] / size[1] : columns / rows);
-export const isCoarse = ({ size }) => !size || Math.max(...size) < SMALL;
+export const isSmall = (size) => Math.max(...size) < SMALL;
 
 // Bicubic interpolation between cells.
 const cubic = (distance) => {
@@ -81,11 +81,12 @@ const pictures = new Map(); // elements by address
 export const drawThumbnail = (canvas, cells, axis) => {
   const [wide, high] = aspectOf(axis) > 1 ? [THUMBNAIL, THUMBNAIL / aspectOf(axis)] : [THUMBNAIL * aspectOf(axis), THUMBNAIL];
   [canvas.width, canvas.height] = [Math.max(8, wide), Math.max(8, high)];
+  Object.assign(canvas.style, { width: `${canvas.width / 2}px`, height: `${canvas.height / 2}px`, imageRendering: "auto" });
   const pen = canvas.getContext("2d");
   const small = make("canvas", { width: axis.columns, height: axis.rows });
   small.getContext("2d").putImageData(heatImage(cells, axis.columns, axis.rows, 255, 200), 0, 0);
   const draw = (picture) => {
-    pen.imageSmoothingEnabled = !isCoarse(axis);
+    pen.imageSmoothingEnabled = Boolean(picture) && !isSmall(axis.size);
     if (picture) pen.drawImage(picture, 0, 0, canvas.width, canvas.height);
     pen.imageSmoothingEnabled = style.smooth;
     pen.drawImage(small, 0, 0, canvas.width, canvas.height);

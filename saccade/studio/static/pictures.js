@@ -39,7 +39,7 @@ const patchView = async ({ state, rows, queries, read, change }) => {
   const direction = make("select", { id: "direction" }, new Option("attends to", ""), new Option("is attended by", "1"));
   direction.value = state.to ? "1" : "";
   direction.onchange = () => change({ to: direction.value === "1" });
-  const largest = peak(weights);
+  const largest = peak(weights.subarray(queries.extra.length)); // a position before the grid may have most of the weight
   const picture = showAxis({ axis: queries, labels: rows, values: weights, largest, selected: state.row, select: (row) => change({ row }), side: SIDE });
   const controls = make("div", { className: "row" }, make("label", {}, "The selected patch ", direction), ...heatControls());
   return { parts: [controls, section("Click a patch, or move with the arrow keys", picture)], values: weights, labels: rows, largest, from: rows[state.row], reverse: state.to };
@@ -54,7 +54,7 @@ const wordView = async ({ state, rows, columns, queries, keys, read, change }) =
   const ofPatch = state.patch >= 0 ? await read.column(state.patch) : null;
   const box = make("input", { type: "checkbox", checked: state.path, id: "path" });
   box.onchange = () => change({ path: box.checked });
-  const largest = peak(weights);
+  const largest = peak(weights.subarray(first));
   const words = showAxis({ axis: queries, labels: rows, values: ofPatch, largest: ofPatch ? peak(ofPatch) : 1, selected: state.row, select: (row) => change({ row }) });
   const picture = showAxis({
     axis: keys, labels: columns, values: weights, largest, selected: state.patch, path, side: SIDE,

@@ -91,11 +91,12 @@ const heatMap = (map, weights) => {
   const rows = chosen === "mean" ? Array.from({ length: map.queries.labels.length }, (_, i) => i) : [Number(chosen)];
   const values = axis.labels.map((_, i) => rows.reduce((sum, row) => sum + weights[row * axis.labels.length + i], 0) / rows.length);
   const cells = values.slice(axis.extra.length);
-  const select = map.queries.kind === "grid" ? (i) => {
+  const select = (i) => {
     patch = i;
     show();
-  } : null;
-  return showAxis({ axis, labels: axis.labels, values, largest: Math.max(...cells, 1e-6), selected: map.queries.kind === "grid" ? Number(chosen) : -1, select, side: 14 });
+  };
+  const patches = map.queries.kind === "grid" ? { select, selected: chosen === "mean" ? -1 : Number(chosen) } : {};
+  return showAxis({ axis, labels: axis.labels, values, largest: Math.max(...cells, 1e-6), side: 14, ...patches });
 };
 const matrix = (map, weights, head) => {
   const [rows, columns] = [map.queries.labels.length, map.keys.labels.length];

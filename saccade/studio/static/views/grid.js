@@ -1,5 +1,5 @@
 // The view of a grid axis: a heat map of the values over the image that the grid covers, and the path of a gaze.
-import { aspectOf, isCoarse, paintHeat } from "../heat.js";
+import { aspectOf, isSmall, paintHeat } from "../heat.js";
 import { digits, make, shape } from "../studio.js";
 import { token } from "./tokens.js";
 
@@ -20,7 +20,7 @@ export const show = ({ axis, labels, values = null, largest = 1, selected = -1, 
   const canvas = make("canvas", { className: "heat" });
   paintHeat(canvas, cells, axis, largest);
   const outline = make("div", { className: "outline", hidden: selected < first });
-  const image = axis.image ? [make("img", { src: axis.image, alt: "", draggable: false, className: isCoarse(axis) ? "coarse" : "" })] : [];
+  const image = axis.image ? [make("img", { src: axis.image, alt: "", draggable: false, className: isSmall(axis.size) ? "coarse" : "" })] : [];
   const picture = make("div", { className: "picture" }, ...image, canvas, ...(path.length ? gazePath(path) : []), outline);
   Object.assign(picture.dataset, { kind: "grid", selected });
   Object.assign(picture.style, { aspectRatio: String(aspectOf(axis)), width: `min(100%, ${(side * Math.sqrt(aspectOf(axis))).toFixed(1)}rem)` });
