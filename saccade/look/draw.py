@@ -18,9 +18,7 @@ LISTED = 3  # keys of each query in the list
 SMALLEST = 0.05  # smaller weights are not listed
 
 
-def terminal(
-    attention: AttentionMap, *, width: int, colour: bool, style: OverlayStyle = OverlayStyle()
-) -> str:
+def terminal(attention: AttentionMap, *, width: int, colour: bool, style: OverlayStyle = OverlayStyle()) -> str:
     """Return a map as text: queries as rows, keys as columns; a list of the largest weights where that is too wide."""
     if isinstance(attention.keys, GridAxis):
         return grids.terminal(attention, width=width, colour=colour, style=style)

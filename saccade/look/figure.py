@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from saccade.look.rollout import rollout, rollout_layers
 from saccade.look.serialize import prediction_title, prediction_to_json
 from saccade.metrics.alignment import align, format_alignment, mean_heads, merge_words, one_head
 
+
 @dataclass(frozen=True)
 class AttentionFigure:
     """A prediction and one attention of it, over words or the tokens of the model."""
@@ -28,7 +29,7 @@ class AttentionFigure:
     prediction: Prediction
     attention: AttentionMap
     """(1, queries, keys)"""
-    style: OverlayStyle = OverlayStyle()
+    style: OverlayStyle = field(default_factory=OverlayStyle)
     """of attention over an image"""
 
     @classmethod
@@ -46,7 +47,9 @@ class AttentionFigure:
             raise UsageError("this model has no attention to show; take one with attention, such as transformer")
         attention = _layer(prediction, layer, style)
         if style.at is not None and not isinstance(attention.queries, GridAxis):
-            message = f"at must name a cell of an image, but the queries of '{attention.name}' are {attention.queries.kind}"
+            message = (
+                f"at must name a cell of an image, but the queries of '{attention.name}' are {attention.queries.kind}"
+            )
             raise UsageError(f"{message}; choose a layer of self-attention over the image")
         if head is not None:
             chosen = one_head(attention, head)

@@ -25,7 +25,7 @@ def terminal(attention: AttentionMap, *, width: int, colour: bool, style: Overla
     figures, keys = panels(attention, style.at), grid_of(attention)
     if not figures or not keys.rows * keys.columns:
         return "(an empty map)"
-    high, wide = _size(keys, width, LONE_AREA if len(figures) == 1 else AREA)
+    high, wide = _size(keys, width, LONE_AREA if len(figures) == 1 and colour else AREA)
     largest = largest_weight(figures)
     texts = [_text_panel(figure, keys, largest, (high, wide), colour, style) for figure in figures]
     if not colour and keys.image is not None:

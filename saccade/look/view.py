@@ -121,8 +121,8 @@ def grid_thumbnails(attention: AttentionMap) -> Tensor:
     last = len(queries.extra) or len(queries) if isinstance(queries, GridAxis) else len(queries)
     weights = attention.rows(0, last, step=max(1, -(-last // SAMPLED)))
     cells = weights[:, :, len(keys.extra) :].sum(1)
-    small: Tensor = cells / cells.amax(-1, keepdim=True).clamp_min(TINY)
-    return small.unflatten(-1, (keys.rows, keys.columns))
+    small: Tensor = (cells / cells.amax(-1, keepdim=True).clamp_min(TINY)).unflatten(-1, (keys.rows, keys.columns))
+    return small
 
 
 @dataclass(frozen=True)

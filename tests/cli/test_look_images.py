@@ -64,7 +64,7 @@ def test_files_are_written_by_their_suffix(place, tmp_path, name):
             assert film.n_frames == 6
     if name == "words.json":
         gaze = json.loads(content)["gaze"]
-        assert [entry["word"] for entry in gaze] == "a bright square on the right".split()
+        assert [entry["word"] for entry in gaze] == ["a", "bright", "square", "on", "the", "right"]
         assert gaze[2]["x"] > 0.8 and gaze[2]["y"] < 0.25, "the square is at the top right"
 
 

@@ -16,7 +16,9 @@ def gradient(height=40, width=60):
 def word_map(weights, words, *, rows=2, columns=3, image=None, extra=()):
     """A map (1, words, cells) over an image."""
     grid = GridAxis(Role.IMAGE, rows, columns, gradient() if image is None else image, extra)
-    return AttentionMap("cross", torch.as_tensor(weights, dtype=torch.float32)[None], TokenAxis(Role.TARGET, words), grid)
+    return AttentionMap(
+        "cross", torch.as_tensor(weights, dtype=torch.float32)[None], TokenAxis(Role.TARGET, words), grid
+    )
 
 
 def at_cells(cells, rows=2, columns=3):

@@ -266,7 +266,9 @@ def test_without_colour_the_weights_are_shades_beside_the_image():
     assert lines[1][56:].rstrip() == " " * 13 + "░" * 13 and lines[13][56:] == "█" * 13 + "░" * 13
     assert len(lines) == 1 + 13 + 2 and "█ 0.60" in lines[-1]
     narrow = draw.terminal(GRID, width=30, colour=False, style=BLOCKS).splitlines()
-    assert [line for line in narrow if line in ("image", "dog", "sky")] == ["image", "dog", "sky"], "one below the other"
+    assert [line for line in narrow if line in ("image", "dog", "sky")] == ["image", "dog", "sky"], (
+        "one below the other"
+    )
 
 
 PIXEL = re.compile(r"(?:\x1b\[38;2;(\d+);(\d+);(\d+)m)?(?:\x1b\[48;2;(\d+);(\d+);(\d+)m)?▀")
@@ -291,7 +293,7 @@ def test_in_colour_the_image_is_drawn_in_half_blocks_with_the_weights_over_it():
     assert [len(row) for row in rows] == [52] * 26, "two panels of 26 pixels"
     without = tuple(PIXELS[:, 2, 0].tolist())
     assert rows[13][26:28] != [without] * 2 and rows[13][0] == without, "dog does not look down, sky does"
-    assert rows[0][0][0] > rows[25][0][0] + 100, "the largest weight of dog is red"
+    assert rows[0][0][0] > rows[25][0][0] + 50, "the largest weight of dog is red"
 
 
 @pytest.mark.parametrize("colour", [True, False])

@@ -210,7 +210,9 @@ def test_a_grid_is_shown_over_its_image(visit):
 
 HEAT = """() => {
     const canvas = document.querySelector('#columns .heat');
-    const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
+    const copy = Object.assign(document.createElement('canvas'), { width: canvas.width, height: canvas.height });
+    copy.getContext('2d').drawImage(canvas, 0, 0);
+    const { data } = copy.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
     return [canvas.width, canvas.height, Array.from(data).filter((_, i) => i % 4 === 3)];
 }"""
 
@@ -230,7 +232,9 @@ def test_the_heat_map_is_smooth_has_an_opacity_and_is_strongest_in_its_cell(visi
     tab.locator("#opacity").fill("20")
     assert max(tab.evaluate(HEAT)[2]) == int(255 * 0.2)
     box = tab.locator("#columns .picture").bounding_box()
-    assert box["width"] / box["height"] == pytest.approx(80 / 30, rel=0.02), "the proportions of the image, not of the grid"
+    assert box["width"] / box["height"] == pytest.approx(80 / 30, rel=0.02), (
+        "the proportions of the image, not of the grid"
+    )
 
 
 def test_a_film_plays_over_the_words_and_leaves_a_path(visit):

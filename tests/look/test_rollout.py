@@ -65,7 +65,7 @@ def test_a_figure_of_rollout_shows_the_class_token_and_the_mean_of_the_cells():
     maps = layers()
     figure = AttentionFigure.of(prediction(*maps), "rollout")
     torch.testing.assert_close(figure.attention.weights, rollout(maps).weights)
-    assert [line.split("  ")[0] for line in figure.terminal(100, colour=False).splitlines()][0] == "image"
+    assert next(line.split("  ")[0] for line in figure.terminal(100, colour=False).splitlines()) == "image"
     assert "mean of 6 cells" in figure.terminal(100, colour=False)
     assert "encoder.2.self" in figure.page() and '"rollout"' in figure.page()
     with pytest.raises(UsageError, match=r"rollout must have two or more layers of self-attention .* choose a layer"):

@@ -1,4 +1,4 @@
-"""Images in the studio, in a real browser: choose one, look at words and patches over it, play the film, watch it form."""
+"""Images in the studio, in a real browser: choose one, look at words and patches over it, play and watch films."""
 
 import base64
 
@@ -56,13 +56,9 @@ def test_a_word_shows_where_it_looks_and_a_patch_which_words_look_at_it(visit, s
     assert box["width"] / box["height"] == pytest.approx(1.5, rel=0.02)
     tab.mouse.click(box["x"] + box["width"] * 11 / 12, box["y"] + box["height"] / 8)
     tab.wait_for_selector("#view h3 >> text=patch 0,5")
-    weights = dict(
-        zip(
-            tab.locator("#view .strip .token span").all_text_contents(),
-            tab.eval_on_selector_all("#view .strip .token", "all => all.map(t => +t.style.getPropertyValue('--opacity'))"),
-            strict=True,
-        )
-    )
+    words = tab.locator("#view .strip .token span").all_text_contents()
+    opacity = "all => all.map(t => +t.style.getPropertyValue('--opacity'))"
+    weights = dict(zip(words, tab.eval_on_selector_all("#view .strip .token", opacity), strict=True))
     assert max(weights, key=weights.get) == "square"
     shoot(tab, "look-caption")
     tab.click("[data-map='decoder.0.cross'][data-head='1']")
@@ -103,7 +99,7 @@ def test_a_film_plays_one_gaze_for_each_word(visit, shoot, photo):
     count = tab.evaluate(points)
     tab.wait_for_timeout(900)
     assert tab.evaluate(points) == count, "paused"
-    ring = tab.evaluate("[...'xy'].map((_, i) => parseFloat(document.querySelector('#view .gaze').style[['left', 'top'][i]]))")
+    ring = tab.evaluate("(({ left, top }) => [left, top].map(parseFloat))(document.querySelector('#view .gaze').style)")
     if count == 3:
         assert ring[0] > 80 and ring[1] < 25, "the third word is 'square'"
     tab.focus("#play")
