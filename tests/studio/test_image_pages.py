@@ -54,7 +54,7 @@ def test_a_word_shows_where_it_looks_and_a_patch_which_words_look_at_it(visit, s
     assert tab.text_content("#status").startswith("square \u2190 0,5 0.")
     box = tab.locator("#view .picture").bounding_box()
     assert box["width"] / box["height"] == pytest.approx(1.5, rel=0.02)
-    tab.mouse.click(box["x"] + box["width"] * 11 / 12, box["y"] + box["height"] / 8)
+    tab.click("#view .picture", position={"x": box["width"] * 11 / 12, "y": box["height"] / 8})
     tab.wait_for_selector("#view h3 >> text=patch 0,5")
     words = tab.locator("#view .strip .token span").all_text_contents()
     opacity = "all => all.map(t => +t.style.getPropertyValue('--opacity'))"
@@ -117,7 +117,7 @@ def test_a_patch_is_clicked_and_walked_from_with_the_keyboard(visit, shoot, phot
     tab.click("[data-map='encoder.1.self'][data-head='0']")
     tab.wait_for_selector("#direction")
     assert tab.locator("#view .picture").count() == 1
-    assert tab.text_content("#status").startswith("class \u2190 0,5 ")
+    assert tab.text_content("#status").startswith("class \u2190 class 0.5000, 0,5 0.5000")
     tab.click("#view .picture", position={"x": 10, "y": 10})
     until(tab, "document.querySelector('#view .picture').dataset.selected === '1'")
     tab.focus("#view .picture")
