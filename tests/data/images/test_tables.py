@@ -202,6 +202,18 @@ def test_bad_lines_of_a_list(write, tmp_path):
     assert f"{tmp_path}/gt.txt:14: no picture '99.png'" in message
 
 
+def test_a_table_that_cannot_be_read_says_why(write, tmp_path):
+    write("1.png", "2.png")
+    (tmp_path / "gt.txt").write_bytes("1.png\tcafé au lait\n2.png\tword\n".encode("latin-1"))
+    for path in (tmp_path, tmp_path / "gt.txt"):
+        assert f"{tmp_path}/gt.txt:1:10: byte 0xE9 is not utf-8" in refused(path, "text")
+    assert list(read(tmp_path, "text", encoding="latin-1").texts["text"]) == ["café au lait", "word"]
+    write("a/1.png", "b/2.png")
+    for name in ("1.png", "2.png"):
+        (tmp_path / name).unlink()
+    assert list(read(tmp_path).texts["label"]) == ["a", "b"]
+
+
 def test_pictures_in_a_zip_beside_a_table(write, tmp_path):
     write("x/1.png", "x/2.png")
     with zipfile.ZipFile(tmp_path / "pictures.zip", "w") as archive:
