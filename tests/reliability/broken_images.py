@@ -212,7 +212,7 @@ def tarred(members: Mapping[str, bytes]) -> bytes:
 def archives() -> list[Broken]:
     """Archives with broken members, cut, or with paths out of them."""
 
-    def one(name: str, content: bytes, expected: str, member: str = "") -> Broken:
+    def archive(name: str, content: bytes, expected: str, member: str = "") -> Broken:
         return Broken(name, {name: content}, f"{name}/{member}" if member else name, expected, given=name)
 
     plain, changed = zipped(good()), bytearray(zipped(good()))
@@ -223,15 +223,15 @@ def archives() -> list[Broken]:
             locked[match.start() + flag] |= 1
     outside = {**good(), "../../outside.png": encode(noise())}
     return [
-        one("changed.zip", bytes(changed), "a damaged member of a zip archive (Bad CRC-32", "dogs/1.png"),
-        one("half.zip", plain[: len(plain) // 2], "a damaged zip archive ("),
-        one("locked.zip", bytes(locked), "encrypted, expected a member without a password", "cats/1.png"),
-        one("outside.zip", zipped(outside), "'../../outside.png' is a path that leads out of the archive"),
-        one("text.zip", zipped({**good(), "cats/x.jpg": b"text"}), "looks like text", "cats/x.jpg"),
-        one("half.tar", tarred(good())[:5000], "a damaged tar archive ("),
-        one("half.tar.gz", gzip.compress(tarred(good()), mtime=0)[:3000], "a damaged tar archive ("),
-        one("outside.tar", tarred(outside), "is a path that leads out of the archive"),
-        one(
+        archive("changed.zip", bytes(changed), "a damaged member of a zip archive (Bad CRC-32", "dogs/1.png"),
+        archive("half.zip", plain[: len(plain) // 2], "a damaged zip archive ("),
+        archive("locked.zip", bytes(locked), "encrypted, expected a member without a password", "cats/1.png"),
+        archive("outside.zip", zipped(outside), "'../../outside.png' is a path that leads out of the archive"),
+        archive("text.zip", zipped({**good(), "cats/x.jpg": b"text"}), "looks like text", "cats/x.jpg"),
+        archive("half.tar", tarred(good())[:5000], "a damaged tar archive ("),
+        archive("half.tar.gz", gzip.compress(tarred(good()), mtime=0)[:3000], "a damaged tar archive ("),
+        archive("outside.tar", tarred(outside), "is a path that leads out of the archive"),
+        archive(
             "text.tar.gz",
             gzip.compress(tarred({**good(), "dogs/x.jpg": b"text"}), mtime=0),
             "looks like text",
