@@ -19,7 +19,7 @@ from saccade.pretrained.adapters import merge_lora
 from saccade.pretrained.config_json import select_fields
 from saccade.pretrained.families import FAMILIES, Family, Names
 from saccade.pretrained.families.heads import Head, check_exportable, head_fields, with_head, without_scale
-from saccade.pretrained.families.image_heads import ImageHead, check_pooling, image_head_fields, with_image_head
+from saccade.pretrained.families.image_heads import ImageHead, image_head_fields, with_image_head
 from saccade.pretrained.families.mapping import to_checkpoint
 from saccade.pretrained.sentence_transformers import SentenceModules, write_modules
 from saccade.pretrained.weights import WEIGHTS
@@ -47,7 +47,6 @@ def export(pretrained: Pretrained, folder: Path) -> list[str]:
     if isinstance(head, Head):
         check_exportable(family, head)
         family, network = with_head(family, head), without_scale(network, head)
-    check_pooling(network)
     fields = {**generation, **_head_fields(head)}
     with new_folder(folder) as temporary:
         write_network(network, pretrained.config, family, temporary, fields)

@@ -40,6 +40,13 @@ class VisionEncoder(nn.Module, abc.ABC):
         scale, shift = 1 / (255 * self.std), self.mean / self.std
         return pixels.to(self.mean.dtype) * scale[:, None, None] - shift[:, None, None]  # (B, 3, H, W)
 
+    def adapt(self, pixels: Tensor) -> list[str]:
+        """Set the weights that are computed from training images (N, 3, H, W), not learned; return their names."""
+        scaled = pixels.double() / 255
+        self.mean.copy_(scaled.mean((0, 2, 3)))
+        self.std.copy_(scaled.std((0, 2, 3), correction=0).clamp_min(0.01))
+        return ["mean", "std"]
+
     @abc.abstractmethod
     def forward(self, pixels: Tensor, *, states: list[Tensor] | None = None) -> Tensor:
         """Return the vectors (B, E + R C, D) of uint8 pixels (B, 3, H, W), the extra positions first.

@@ -150,7 +150,7 @@ class ImageTask(Task):
             valid = read_image_rows(Path(settings.valid), cls.roles, settings, progress)
             return rows, valid, rows.notes()
         train, valid = split_image_rows(rows, settings)
-        return train, valid, rows.notes()
+        return train, valid, train.notes()
 
     @classmethod
     def choose_format(cls, config: Any, pictures: Pictures, base: Base) -> ImageFormat:
