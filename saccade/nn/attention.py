@@ -140,7 +140,7 @@ def split_beams(y: Tensor, beams: int) -> Tensor:
 
 
 def fused_attention(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
-    """Compute attention by the fused kernel; on a CPU in float32, since half precision is several times slower there."""
+    """Compute attention by the fused kernel; on a CPU in float32: half precision is several times slower there."""
     if q.device.type != "cpu" or q.dtype not in (torch.bfloat16, torch.float16):
         return F.scaled_dot_product_attention(q, k, v, **options)
     with torch.autocast("cpu", enabled=False):

@@ -249,11 +249,10 @@ class Task(ImageTask):
         logits = self.model(pixels[None].to(self.device()), states=states)
         by_layer = []
         if layers and states:
-            norm = self.model.encoder.encoder.norm
-            outputs = [*map(norm, states[1:-1]), states[-1]]
-            by_layer = [
-                (f"encoder.encoder.{at}", self.model.head(self.model.encoder.pool(x))) for at, x in enumerate(outputs)
-            ]
+            encoder = self.model.encoder
+            outputs = [*map(encoder.encoder.norm, states[1:-1]), states[-1]]
+            vectors = map(encoder.pool, outputs)
+            by_layer = [(f"encoder.encoder.{at}", self.model.head(vector)) for at, vector in enumerate(vectors)]
         rows, columns = self.model.encoder.grid(*pixels.shape[1:])
         axis = self.image_axis(pixels, len(self.model.encoder.extra) + rows * columns)
         position = StepAxis(Role.LABEL, ("label",))
@@ -287,11 +286,7 @@ class Task(ImageTask):
 
     def to_pretrained(self) -> Pretrained:
         network, family = merge_lora(self.model), self.family
-        kind = (
-            "ViT"
-            if family is None or family.name not in ("vit", "deit")
-            else {"vit": "ViT", "deit": "DeiT"}[family.name]
-        )
+        kind = "DeiT" if family is not None and family.name == "deit" else "ViT"
         processor = processor_of(self.format, network.encoder, kind)
         head = ImageHead(self.labels, "distillation" in network.encoder.extra)
         return Pretrained(network, network.encoder.config, processor, family, "image_classification", head)

@@ -33,6 +33,7 @@ VIT = [f"model.encoder.vit.{setting}" for setting in ("dim=32", "depth=1", "head
 LINES = [f"model.encoder.transformer.{setting}" for setting in ("dim=32", "depth=1", "heads=2", "hidden=64")]
 SETTINGS: dict[str, list[str]] = {
     "visual_question_answering": [*CNN, *(f"model.question.{setting}" for setting in STACK)],
+    "image_classification": ["model.architecture=vit", *(f"model.vit.{setting}" for setting in STACK), "batch_size=16"],
     "image_text": [
         *CNN,
         *(f"{part}.{setting}" for part in ("image", "text") for setting in STACK),
@@ -58,6 +59,7 @@ INPUTS: dict[str, dict[str, Any]] = {
     "sentence_vectors": PAIR,
     "tagging": {"text": "the blue cat"},
     "visual_question_answering": {"image": scenes.draw("red", "bar", "left"), "question": "What colour is the bar?"},
+    "image_classification": {"image": scenes.draw("red", "bar", "left")},
     "image_text": {"image": scenes.draw("red", "bar", "left"), "text": "a red bar"},
     "question_answering": {"question": "the what?", "context": "the blue cat sat."},
     "captioning": {"image": np.asarray(picture_data.scene("red", "left"))},
@@ -67,6 +69,7 @@ PICTURES = {
     "captioning": picture_data.write_captions,
     "reading": picture_data.write_lines,
     "visual_question_answering": scenes.write_questions,
+    "image_classification": scenes.write_classes,
     "image_text": scenes.write_captions,
 }
 OPTIONS: dict[str, dict[str, Any]] = {"language_model": {"max_new_tokens": 12}}
