@@ -40,12 +40,18 @@ class Frame:
 
 
 def film(attention: AttentionMap, style: OverlayStyle = OverlayStyle()) -> bytes:
-    """Return a GIF with one frame for each query: the image dark but where it attends to, its label below."""
+    """Return a GIF with one frame for each query: the image dark but where it attends to, its label below.
+
+    The comment of the file has the label of each frame on a line of its own.
+    """
     shown = frames(attention, style)
+    from PIL import Image
+
     file = io.BytesIO()
-    first, *others = (_reduced(frame) for frame in shown)
+    first, *others = (frame.image.quantize(method=Image.Quantize.FASTOCTREE) for frame in shown)  # 256 colours
     durations = [frame.milliseconds for frame in shown]
-    first.save(file, "GIF", save_all=True, append_images=others, duration=durations, loop=0, disposal=1)
+    comment = "\n".join(frame.label for frame in shown).encode()
+    first.save(file, "GIF", save_all=True, append_images=others, duration=durations, loop=0, comment=comment)
     return file.getvalue()
 
 
@@ -116,10 +122,3 @@ def _draw_path(canvas: Image.Image, points: list[tuple[float, float]]) -> None:
         pen.ellipse((x - 3, y - 3, x + 3, y + 3), fill=PATH)
     x, y = points[-1]
     pen.ellipse((x - 9, y - 9, x + 9, y + 9), outline=PATH, width=3)
-
-
-def _reduced(frame: Frame) -> Image.Image:
-    """Return the image of a frame in the 256 colours of a GIF, named by its label."""
-    reduced = frame.image.quantize(256)
-    reduced.info["comment"] = frame.label.encode()[:255]
-    return reduced

@@ -36,13 +36,15 @@ def page(prediction: Prediction, attention: Iterable[AttentionMap], *, title: st
             f"a page must hold at most {MOST:,} weights, but these maps have {count:,}; choose fewer layers"
         )
     style, script = _part("page.css"), _part("page.js")
+    pictured = any(isinstance(weights.keys, GridAxis) and weights.keys.image is not None for weights in maps)
+    inputs = {name: value for name, value in prediction.inputs.items() if isinstance(value, str) or not pictured}
     return Template(_part("page.html")).substitute(
         title=_html(title),
         style=style,
         script=script,
         style_hash=_hash(style),
         script_hash=_hash(script),
-        inputs="".join(_input(name, value) for name, value in prediction.inputs.items()),
+        inputs="".join(_input(name, value) for name, value in inputs.items()),
         output=_html(prediction.text),
         scores=_scores(prediction),
         alternatives=_alternatives(prediction.alternatives),

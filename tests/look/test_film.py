@@ -27,6 +27,7 @@ def film_map():
 def test_a_film_has_one_frame_for_each_word_and_loops():
     with Image.open(io.BytesIO(film(film_map()))) as opened:
         assert (opened.format, opened.n_frames, opened.info["loop"]) == ("GIF", 4, 0)
+        assert opened.info["comment"].decode().split("\n") == list(WORDS)
         seen = []
         for number in range(4):
             opened.seek(number)

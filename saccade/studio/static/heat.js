@@ -20,7 +20,12 @@ export const heatControls = () => {
   opacity.oninput = () => change("opacity", Number(opacity.value));
   const smooth = make("input", { type: "checkbox", checked: style.smooth, className: "smooth" });
   smooth.onchange = () => change("smooth", smooth.checked);
-  return [make("label", { className: "row" }, "Opacity ", opacity), make("label", {}, smooth, " Smooth")];
+  return [make("label", { className: "slider" }, "Opacity ", opacity), make("label", {}, smooth, " Smooth")];
+};
+// The colours from 0 to the largest value, for a legend.
+export const drawHeatScale = (canvas) => {
+  [canvas.width, canvas.height] = [64, 1];
+  canvas.getContext("2d").putImageData(heatImage(Float32Array.from({ length: 64 }, (_, i) => i / 63), 64, 1, 1, 255), 0, 0);
 };
 
 // All maps of a prediction lie over the same images, which are sent once.

@@ -3,7 +3,7 @@ import { at, data, decodeBytes, decodeWeights, digits, drawPixels, make, outputT
 import { explanations } from "./explanations.js";
 import { buildInputs, exampleName, hasPictures, isEmpty, optionControls, optionText, parseOptionText, readInputs, readOptions, textInputs, writeInputs, writeOptions } from "./form.js";
 import { generate } from "./generation.js";
-import { drawThumbnail, style, withImages } from "./heat.js";
+import { drawHeatScale, drawThumbnail, style, withImages } from "./heat.js";
 import { colourOf, keys, lines, SHOWN } from "./lines.js";
 import { Matrix } from "./matrix.js";
 import { pictureView } from "./pictures.js";
@@ -181,7 +181,7 @@ const render = (done) => {
   const sqrt = at("sqrt").checked = state.sqrt ?? columns.length > LONG;
   at("steps").href = `/steps?${query({ model: state.model, ...textInputs(prediction.inputs), map: state.map, head: state.heads[0] ?? 0, query: tokenOf(state.row), options: optionText(at("options")) })}`;
   drawPixels(at("scale"), Array.from({ length: 64 }, (_, i) => (sqrt && view === "matrix" ? Math.sqrt(i / 63) : i / 63)), 64);
-  at("scale").hidden = view === "query" && overImage(); // a heat map has its own colours
+  if (view === "query" && overImage()) drawHeatScale(at("scale"));
   showDownloads();
   ({ matrix: showMatrix, lines: showLines, query: showQuery })[view](rows, columns, done);
 };

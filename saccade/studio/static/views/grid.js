@@ -23,7 +23,7 @@ export const show = ({ axis, labels, values = null, largest = 1, selected = -1, 
   const image = axis.image ? [make("img", { src: axis.image, alt: "", draggable: false, className: isSmall(axis.size) ? "coarse" : "" })] : [];
   const picture = make("div", { className: "picture" }, ...image, canvas, ...(path.length ? gazePath(path) : []), outline);
   Object.assign(picture.dataset, { kind: "grid", selected });
-  Object.assign(picture.style, { aspectRatio: String(aspectOf(axis)), width: `min(100%, ${(side * Math.sqrt(aspectOf(axis))).toFixed(1)}rem)` });
+  Object.assign(picture.style, { aspectRatio: String(aspectOf(axis)), width: `${(side * Math.sqrt(aspectOf(axis))).toFixed(1)}rem` });
   picture.setAttribute("role", select ? "grid" : "img");
   picture.setAttribute("aria-label", `${axis.rows} by ${axis.columns} cells over the image${selected < first ? "" : `, cell ${labels[selected]} selected`}`);
   const cell = Math.max(0, selected - first);
