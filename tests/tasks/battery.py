@@ -33,7 +33,11 @@ VIT = [f"model.encoder.vit.{setting}" for setting in ("dim=32", "depth=1", "head
 LINES = [f"model.encoder.transformer.{setting}" for setting in ("dim=32", "depth=1", "heads=2", "hidden=64")]
 SETTINGS: dict[str, list[str]] = {
     "visual_question_answering": [*CNN, *(f"model.question.{setting}" for setting in STACK)],
-    "image_classification": ["model.architecture=vit", *(f"model.vit.{setting}" for setting in STACK), "batch_size=16"],
+    "image_classification": [
+        "model.architecture=vit",
+        *(f"model.vit.{setting}" for setting in STACK),
+        *("batch_size=16", "augment.flip=false"),
+    ],
     "image_text": [
         *CNN,
         *(f"{part}.{setting}" for part in ("image", "text") for setting in STACK),
