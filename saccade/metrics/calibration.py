@@ -27,7 +27,9 @@ def calibration_error(probabilities: ArrayLike, references: Sequence[int], bins:
     invalid = (table < 0).any(1) | (np.abs(table.sum(1) - 1) > TOLERANCE)
     if invalid.any():
         wrong = int(np.argmax(invalid))
-        raise ValueError(f"probabilities must be at least 0 and sum to 1, but row {wrong} sums to {table[wrong].sum():g}")
+        raise ValueError(
+            f"probabilities must be at least 0 and sum to 1, but row {wrong} sums to {table[wrong].sum():g}"
+        )
     confidence = table.max(1)
     correct = table.argmax(1) == expected
     # A bin includes its upper edge: 1.0 belongs to the last one.

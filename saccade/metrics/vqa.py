@@ -15,9 +15,9 @@ START_WORDS = 2  # of a question; they often decide the kind of answer
 
 ARTICLES = {"a", "an", "the"}
 NUMBERS = {
-    word: str(number)
-    for number, word in enumerate("zero one two three four five six seven eight nine ten".split())
-} | {"none": "0"}
+    **{"none": "0", "zero": "0", "one": "1", "two": "2", "three": "3", "four": "4", "five": "5", "six": "6"},
+    **{"seven": "7", "eight": "8", "nine": "9", "ten": "10"},
+}
 # Each is restored where one of its apostrophes is missing. Forms that are words of their own without it ("we're",
 # "he'll", "its") are not in the published list.
 CONTRACTIONS = """
@@ -30,11 +30,9 @@ CONTRACTIONS = """
     wouldn't wouldn't've y'all y'all'll y'all'd've you'd you'd've you'll you're you've
 """
 RESTORED = {
-    word[: mark.start()] + word[mark.end() :]: word
-    for word in CONTRACTIONS.split()
-    for mark in re.finditer("'", word)
+    word[: mark.start()] + word[mark.end() :]: word for word in CONTRACTIONS.split() for mark in re.finditer("'", word)
 } | {"somebody'd": "somebodyd"}  # this way round in the published list
-PUNCTUATION = ";/[]\"{}()=+\\_-><@`,?!"
+PUNCTUATION = ';/[]"{}()=+\\_-><@`,?!'
 PERIOD = re.compile(r"\.(?!\d)")
 NUMBER_COMMA = re.compile(r"\d,\d")
 
