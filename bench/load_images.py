@@ -14,7 +14,6 @@ import argparse
 import functools
 import importlib.util
 import os
-import random
 import shutil
 import tempfile
 from pathlib import Path
@@ -42,30 +41,36 @@ def create(folder, count, size):
 
 
 def ours(folder, size, first=False):
+    import numpy as np
     import torch
     from saccade.data.images.augment import Augment, augment
     from saccade.data.images.decoded import decode_pictures
     from saccade.data.images.pictures import PictureFiles
     from saccade.data.images.resizing import Resize
+    from saccade.tasks._vision.task import to_array, to_tensor
 
     names = sorted(str(path.relative_to(folder)) for path in folder.rglob("*.jpg"))
     config = Augment(flip=True, shift=size // 8)
     mean, std = (torch.tensor(values).view(1, 3, 1, 1) * 255 for values in (MEAN, STD))
     epochs = iter(range(1_000_000))
 
+    def open_pictures():
+        return decode_pictures(PictureFiles(folder, names), Resize("crop", size))
+
+    opened = open_pictures()
+
     def work():
         epoch = next(epochs)
+        pictures = opened
         if first:
-            shutil.rmtree(os.environ["SACCADE_CACHE"], ignore_errors=True)
-        pictures = decode_pictures(PictureFiles(folder, names), Resize("crop", size))
-        order = list(range(len(pictures)))
-        random.Random(epoch).shuffle(order)
-        total = 0
+            shutil.rmtree(os.environ["SACCADE_CACHE"])
+            pictures = open_pictures()
+        order = np.random.default_rng(epoch).permutation(len(pictures))
         for step in range(0, len(order), BATCH):
-            pixels = augment(pictures.batch(order[step : step + BATCH]), size, config, epoch * len(order) + step)
-            batch = (pixels.float() - mean) / std
-            total += len(batch)
-        assert total == len(names)
+            images = to_array(pictures.batch(order[step : step + BATCH]))
+            pixels = to_tensor(augment(images, size, config, epoch * len(order) + step))
+            batch = pixels.to(torch.float32).sub_(mean).div_(std)
+        assert batch.shape[1:] == (3, size, size)
 
     return work
 
@@ -83,14 +88,23 @@ def theirs(folder, size, workers):
     return work
 
 
-def torchvision_folder(folder, size):
+def import_torchvision():
+    """Import torchvision, also one for GPUs beside a torch for the CPU.
+
+    That one cannot load its operators and then misses the names of two of them, which are not used here.
+    """
     import torch
 
     try:
-        # Builds for a GPU fail to import beside a torch for the CPU only because this operator is missing.
-        torch.library.define("torchvision::nms", "(Tensor boxes, Tensor scores, float threshold) -> Tensor")
+        import torchvision
     except RuntimeError:
-        pass
+        for name in ("nms", "qnms"):
+            torch.library.define(f"torchvision::{name}", "(Tensor boxes, Tensor scores, float threshold) -> Tensor")
+        import torchvision  # noqa: F401
+
+
+def torchvision_folder(folder, size):
+    import_torchvision()
     from torchvision import transforms
     from torchvision.datasets import ImageFolder
 
@@ -128,7 +142,9 @@ def main():
         serve(CANDIDATES[candidate](Path(folder), options.size))
         return
     if importlib.util.find_spec("torchvision") is None:
-        raise SystemExit("torchvision is missing; pip install --no-deps --target peers torchvision, and set PYTHONPATH=peers")
+        raise SystemExit(
+            "torchvision is missing; pip install --no-deps --target peers torchvision, and set PYTHONPATH=peers"
+        )
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary) / "pictures"
         folder.mkdir()
