@@ -51,7 +51,7 @@ def write_captions(folder: Path, *, seed: int = 1, train_rows: int = 10_000, val
 
 
 def write_image_text(folder: Path, *, seed: int = 1, train_rows: int = 10_000, valid_rows: int = 1_000) -> DemoFiles:
-    """Write a table of pictures with two objects and their captions; examples are all pairs of three pictures and captions.
+    """Write a table of pictures with two objects and their captions; examples are pairs of three pictures and captions.
 
     A fifth of all captions is for validation only, and each is there once: no sentence can be repeated from training,
     and a caption has one picture. All objects and relations are in training, so that minutes are enough to learn them.
