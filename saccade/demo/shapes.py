@@ -3,7 +3,9 @@
 import random
 import zlib
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 from saccade.demo._demo import Demo, DemoFiles, DemoTask
@@ -42,7 +44,14 @@ def write_classes(folder: Path, *, seed: int = 1, train_rows: int = 9_600, valid
 
 
 def write_captions(folder: Path, *, seed: int = 1, train_rows: int = 10_000, valid_rows: int = 1_000) -> DemoFiles:
-    """Write a table of pictures with two objects and their captions.
+    """Write the table of pictures and captions, to describe pictures."""
+    files = write_image_text(folder, seed=seed, train_rows=train_rows, valid_rows=valid_rows)
+    pictures = dict.fromkeys(example["image"] for example in files.examples)
+    return replace(files, examples=tuple({"image": picture} for picture in pictures))
+
+
+def write_image_text(folder: Path, *, seed: int = 1, train_rows: int = 10_000, valid_rows: int = 1_000) -> DemoFiles:
+    """Write a table of pictures with two objects and their captions; examples are pairs of three pictures and captions.
 
     A fifth of all captions is for validation only, and each is there once: no sentence can be repeated from training,
     and a caption has one picture. All objects and relations are in training, so that minutes are enough to learn them.
@@ -60,14 +69,16 @@ def write_captions(folder: Path, *, seed: int = 1, train_rows: int = 10_000, val
         name = _picture("captions", part, number)
         files[name] = partial(render, scene)
         rows.append((name, caption, part))
-    examples = tuple({"image": folder / name} for name, _, part in rows if part == "examples")
+    shown = [(folder / name, caption) for name, caption, part in rows if part == "examples"]
     rows = [row for row in rows if row[2] != "examples"]
     write_files(folder, {**files, "captions.csv": partial(table, rows)}, "captions")
     plan = (
         f"{len({row[1] for row in rows[1:]}):,} captions of two objects, {train_rows:,} pictures for training and "
         f"{valid_rows:,} for validation, whose captions are not in the training data"
     )
-    return DemoFiles(folder / "captions.csv", plan, examples)
+    every = product((path for path, _ in shown), (caption for _, caption in shown))
+    examples: list[dict[str, str | Path]] = [{"image": path, "text": caption} for path, caption in every]
+    return DemoFiles(folder / "captions.csv", plan, tuple(examples))
 
 
 def write_questions(folder: Path, *, seed: int = 1, train_rows: int = 8_000, valid_rows: int = 600) -> DemoFiles:
@@ -128,7 +139,7 @@ DEMO = Demo(
         ),
         "image_text": DemoTask(
             "match pictures of two objects with their captions",
-            write_captions,
+            write_image_text,
             "attention to the cells of",
             minutes=3,
         ),

@@ -133,6 +133,9 @@ def test_plans_and_examples(tmp_path):
         "training data"
     )
     assert all(example["image"].is_file() for example in files.examples) and len(files.examples) == 3
+    paired = shapes.write_image_text(tmp_path, train_rows=20, valid_rows=10)
+    assert [example["image"] for example in paired.examples[::3]] == [example["image"] for example in files.examples]
+    assert len({example["text"] for example in paired.examples}) == 3 and len(paired.examples) == 9
     files = shapes.write_questions(tmp_path, train_rows=30, valid_rows=10)
     numbers = re.fullmatch(
         r"(\d+) questions of 7 kinds with (\d+) answers, about 30 pictures for training and 10 others for validation",
