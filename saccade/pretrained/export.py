@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields as dataclass_fields
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -129,14 +128,9 @@ def _round_trips(family: Family, network: nn.Module, config: Any) -> bool:
 
 def _inference_config(config: Any) -> Any:
     """Return a config without the fields that do not change the outputs of a trained network."""
-    if not isinstance(config, TransformerConfig):  # of two encoders
-        values = {field.name: getattr(config, field.name) for field in dataclass_fields(config)}
-        return replace(
-            config,
-            **{
-                name: _inference_config(value) for name, value in values.items() if isinstance(value, TransformerConfig)
-            },
-        )
+    nested = {name: value for name, value in vars(config).items() if isinstance(value, TransformerConfig)}
+    if nested:  # of two encoders
+        return replace(config, **{name: _inference_config(value) for name, value in nested.items()})
     common = {name: value for name, value in TRAINING_ONLY.items() if hasattr(config, name)}
     kv_heads = 0 if config.kv_heads == config.heads else config.kv_heads
     epsilon = config.epsilon

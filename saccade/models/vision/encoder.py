@@ -57,5 +57,5 @@ class VisionEncoder(nn.Module, abc.ABC):
         return self.dim
 
     def pool(self, features: Tensor) -> Tensor:
-        """Return one vector for each image, that of the class position or else the mean of the grid: (B, pooled_dim)."""
+        """Return one vector for each image, of the class position or else the mean of the grid: (B, pooled_dim)."""
         return features[:, 0] if self.extra else features.mean(1)
