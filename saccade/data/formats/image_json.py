@@ -28,6 +28,12 @@ SHAPES = {
     "answers": '{"annotations": [{"question_id": 1, "answers": [{"answer": "a dog"}]}]}',
     "triples": '[["what shape is it?", "circle", 1]]',
 }
+DESCRIPTIONS = {
+    "coco": "captions as in COCO",
+    "karpathy": "captions with Karpathy's splits",
+    "questions": "questions as in VQA",
+    "triples": "questions as in easy-vqa",
+}
 
 Kind = Literal["coco", "karpathy", "questions", "answers", "triples"]
 Item = Mapping[str, Any]
@@ -71,8 +77,15 @@ class JsonPictures(ImageLayout):
             reader = _Reader(document, collector, number, self.folder)
             reader.add_rows(self._answers)
             progress((number + 1) / len(documents))
-        described = [f"{document.path.name}: {document.kind} JSON" for document in documents]
-        return collector.rows(self.path, described)
+        return collector.rows(self.path, [self._describe(document) for document in documents])
+
+    def _describe(self, document: _Document) -> str:
+        path, items = document.path, document.content
+        items = (
+            items if isinstance(items, list) else items.get("annotations") or items.get("questions") or items["images"]
+        )
+        name = path.relative_to(self.path) if path != self.path and path.is_relative_to(self.path) else path.name
+        return f"{name}: {DESCRIPTIONS[document.kind]}, {len(items):,} entries"
 
     @cached_property
     def _answers(self) -> dict[object, str]:
@@ -156,9 +169,8 @@ class _Reader:
                 self._problem(f"item {number} is {preview(item)}", "[question, answer, picture]", self._step())
                 continue
             question, answer, image = item
-            self._collector.add(
-                self._file, 0, str(PurePosixPath(within, str(image))), [question, answer], self._document.part
-            )
+            name = f"{within}/{image}" if within else str(image)
+            self._collector.add(self._file, 0, name, [question, answer], self._document.part)
 
     def _picture_of(self, image: object, subset: str) -> str:
         """Return the name of the picture of a number, as COCO writes it or as the number itself."""

@@ -137,11 +137,12 @@ class RowCollector:
         self._texts: dict[str, list[str]] = {role: [] for role in self.roles}
         self._parts: list[int] = []
         self._origins: list[tuple[int, int]] = []
+        self._folders: list[str] = []
 
     def add(self, file: int, line: int, name: str, texts: Sequence[str], part: int | None = None) -> None:
         """Add a row, or the problem with it; `line` is 0 where the file has no lines."""
         where = (self.files[file], line or None, None)
-        number = self.finder.number(name, within_folder(self.files[file], self.finder.folder))
+        number = self.finder.number(name, self._within(file))
         if number is None:
             self.problems.add(Problem(*where, *self.finder.reason(name)))
             return
@@ -155,6 +156,11 @@ class RowCollector:
             self._texts[role].append(text.strip())
         self._parts.append(-1 if part is None else part)
         self._origins.append((file, line))
+
+    def _within(self, file: int) -> str:
+        while len(self._folders) <= file:
+            self._folders.append(within_folder(self.files[len(self._folders)], self.finder.folder))
+        return self._folders[file]
 
     def rows(self, path: Path, notes: Iterable[str] = ()) -> ImageRows:
         """Return the rows, or raise all problems."""

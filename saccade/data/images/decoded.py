@@ -28,7 +28,9 @@ from saccade.data.images.resizing import Resize
 from saccade.data.tables.problems import BadRows, Problems
 from saccade.data.texts import NumberWriter
 
-AHEAD = 4  # pictures of each thread that wait to be written
+AHEAD = 4  # blocks of pictures of each thread that wait to be written
+BLOCK_BYTES = 1 << 20
+HASHED = 8  # pictures that a thread hashes at a time
 REPORTS = 200  # calls of `progress`
 
 Result = TypeVar("Result")
@@ -101,7 +103,7 @@ def decode_pictures(pictures: Pictures, resize: Resize, progress: Progress = ign
         pictures.wait_until_settled()
         pixels, shapes = writer.array("pixels", "uint8"), NumberWriter(writer, "shapes")
         hashes, problems = NumberWriter(writer, "hashes", "uint64"), Problems()
-        for picture in _in_order(decode_one, len(pictures), progress):
+        for picture in _in_order(decode_one, len(pictures), progress, _block_size(resize)):
             if isinstance(picture, BadRows):
                 for problem in picture.problems:
                     problems.add(problem)
@@ -131,7 +133,7 @@ def picture_hashes(pictures: Pictures, progress: Progress = ignore_progress) -> 
     def build(writer: EntryWriter) -> Record:
         pictures.wait_until_settled()
         hashes, problems = NumberWriter(writer, "hashes", "uint64"), Problems()
-        for value in _in_order(hash_one, len(pictures), progress):
+        for value in _in_order(hash_one, len(pictures), progress, HASHED):
             if isinstance(value, BadRows):
                 for problem in value.problems:
                     problems.add(problem)
@@ -151,22 +153,34 @@ def hash_picture(content: bytes | Pixels) -> int:
     return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little")
 
 
-def _in_order(work: Callable[[int], Result], count: int, progress: Progress) -> Iterator[Result]:
-    """Yield the results for 0 to count - 1 in order, computed on threads a little ahead."""
+def _in_order(work: Callable[[int], Result], count: int, progress: Progress, block: int = 1) -> Iterator[Result]:
+    """Yield the results for 0 to count - 1 in order, computed on threads a little ahead, `block` of them at a time."""
+
+    def run(start: int) -> list[Result]:
+        return [work(number) for number in range(start, min(start + block, count))]
+
     threads = os.cpu_count() or 1
-    report = max(1, count // REPORTS)
+    report = max(block, count // REPORTS // block * block)
     with ThreadPoolExecutor(threads, thread_name_prefix="decode") as pool:
-        pending: deque[Future[Result]] = deque()
+        pending: deque[Future[list[Result]]] = deque()
         try:
-            for number in range(count):
-                pending.append(pool.submit(work, number))
+            for start in range(0, count, block):
+                pending.append(pool.submit(run, start))
                 if len(pending) > AHEAD * threads:
-                    yield pending.popleft().result()
-                if number % report == 0:
-                    progress(number / count)
+                    yield from pending.popleft().result()
+                if start % report == 0:
+                    progress(start / count)
             while pending:
-                yield pending.popleft().result()
+                yield from pending.popleft().result()
         finally:
             for future in pending:
                 future.cancel()
     progress(1.0)
+
+
+def _block_size(resize: Resize) -> int:
+    """Return how many pictures a thread decodes at a time: several small ones, which cost less than handing them over.
+
+    Together they have about a megabyte; pictures that are not resized may be large.
+    """
+    return 1 if resize.mode == "none" else min(32, max(1, BLOCK_BYTES // (6 * resize.size**2)))
