@@ -12,8 +12,22 @@ import torch
 from torch import Tensor, nn
 
 from saccade.atomic_io import read_json, write_json
-from saccade.core import AttentionMaps, Base, Batch, Evaluation, ForwardTrace, Image, LabelOutput, Metric, Prediction
-from saccade.core import PredictOptions, Progress, Role, Split, StepAxis
+from saccade.core import (
+    AttentionMaps,
+    Base,
+    Batch,
+    Evaluation,
+    ForwardTrace,
+    Image,
+    LabelOutput,
+    Metric,
+    Prediction,
+    PredictOptions,
+    Progress,
+    Role,
+    Split,
+    StepAxis,
+)
 from saccade.core.callback import ignore_progress
 from saccade.data.formats.image_rows import ImageRows
 from saccade.data.formats.labelled import sort_labels

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import TypeVar
 
 import numpy as np
@@ -58,9 +59,9 @@ class DecodedPictures:
         number = range(len(self))[number]
         height, width = self.shapes[number].tolist()
         pixels = self._pixels[self._offsets[number] : self._offsets[number + 1]]
-        return torch.from_numpy(np.array(pixels)).view(3, height, width)
+        return torch.from_numpy(np.array(pixels)).view(height, width, 3).permute(2, 0, 1)
 
-    @property
+    @cached_property
     def uniform(self) -> bool:
         """Whether all pictures have the same shape."""
         return bool((self.shapes == self.shapes[:1]).all())
@@ -70,8 +71,8 @@ class DecodedPictures:
         if not self.uniform:
             raise ValueError("a batch needs pictures of one shape; resize them with mode exact or crop, or pad them")
         height, width = self.shapes[0].tolist()
-        pixels = self._pixels.reshape(-1, 3, height, width)
-        return torch.from_numpy(np.take(pixels, np.asarray(numbers, dtype=np.int64), axis=0))
+        pixels = self._pixels.reshape(-1, height, width, 3)
+        return torch.from_numpy(np.take(pixels, np.asarray(numbers, dtype=np.int64), axis=0)).permute(0, 3, 1, 2)
 
     def fingerprint(self) -> str:
         """Return a hash of all pictures and how they were resized; where they are stored does not matter."""
@@ -84,7 +85,7 @@ class _Decoded:
     """One picture for the cache."""
 
     pixels: Pixels
-    """(3, H, W)"""
+    """(H, W, 3)"""
     hash: int
 
 
@@ -97,7 +98,7 @@ def decode_pictures(pictures: Pictures, resize: Resize, progress: Progress = ign
             pixels = decode(content, pictures.name(number)) if isinstance(content, bytes) else content
         except BadRows as problem:
             return problem
-        return _Decoded(np.ascontiguousarray(resize.apply(pixels).transpose(2, 0, 1)), hash_picture(content))
+        return _Decoded(resize.apply(pixels), hash_picture(content))
 
     def build(writer: EntryWriter) -> Record:
         pictures.wait_until_settled()
@@ -109,8 +110,8 @@ def decode_pictures(pictures: Pictures, resize: Resize, progress: Progress = ign
                     problems.add(problem)
                 continue
             pixels.write_bytes(picture.pixels.tobytes())
+            shapes.add(picture.pixels.shape[0])
             shapes.add(picture.pixels.shape[1])
-            shapes.add(picture.pixels.shape[2])
             hashes.add(picture.hash)
         problems.check()
         pictures.check_unchanged()
