@@ -130,9 +130,9 @@ def find_cifar(tree: Tree) -> CifarPictures | None:
     """Return the files of CIFAR in a folder or archive; None if it has none."""
     by_folder: dict[str, list[str]] = {}
     for name in tree.names:
-        base = PurePosixPath(name).name
+        folder, _, base = name.rpartition("/")
         if BATCH.fullmatch(base) or HUNDRED.fullmatch(base) or base in NAMES:
-            by_folder.setdefault(str(PurePosixPath(name).parent), []).append(name)
+            by_folder.setdefault(folder, []).append(name)
     fitting = [names for names in by_folder.values() if _is_cifar([PurePosixPath(name).name for name in names])]
     return CifarPictures(tree, fitting[0]) if len(fitting) == 1 else None
 

@@ -78,7 +78,7 @@ def _pictures(file: Path) -> PixelPictures:
         with _open(file) as stream:
             shape = _shape(file, stream, 3)
             pixels = writer.array("pixels", "uint8")
-            for data in _content(file, stream, math.prod(shape)):
+            for data in _content(file, stream, math.prod(shape), last=True):
                 pixels.write_bytes(data)
         return {"shape": list(shape)}
 
@@ -89,7 +89,7 @@ def _pictures(file: Path) -> PixelPictures:
 def _values(file: Path) -> list[int]:
     with _open(file) as stream:
         (count,) = _shape(file, stream, 1)
-        return list(b"".join(_content(file, stream, count)))
+        return list(b"".join(_content(file, stream, count, last=True)))
 
 
 def _open(file: Path) -> io.BufferedIOBase:
@@ -117,19 +117,21 @@ def _shape(file: Path, stream: io.BufferedIOBase, dimensions: int) -> tuple[int,
     return shape
 
 
-def _content(file: Path, stream: io.BufferedIOBase, size: int) -> Iterator[bytes]:
-    """Yield that many bytes of a file."""
+def _content(file: Path, stream: io.BufferedIOBase, size: int, *, last: bool = False) -> Iterator[bytes]:
+    """Yield that many bytes of a file; `last`: the file must end behind them, where gzip has its checksum."""
     missing = size
-    while missing:
+    while missing or last:
         try:
-            data = stream.read(min(missing, BLOCK))
+            data = stream.read(min(missing, BLOCK) or 1)
         except DAMAGE as error:
             what = f"damaged gzip data ({str(error) or type(error).__name__})"
             raise BadRows([Problem(file, None, None, what, "a complete file", "download it again")]) from error
         except OSError as error:
             raise explain(file, error) from error
-        if not data:
-            what, step = f"the file ends {format_size(missing)} too early", "download it again"
-            raise BadRows([Problem(file, None, None, what, f"{format_size(size)} by its header", step)])
+        if not data and not missing:
+            return
+        if not data or not missing:
+            what = f"the file ends {format_size(missing)} too early" if missing else "more bytes than its header says"
+            raise BadRows([Problem(file, None, None, what, f"{format_size(size)} by its header", "download it again")])
         missing -= len(data)
         yield data

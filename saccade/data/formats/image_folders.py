@@ -19,7 +19,7 @@ from saccade.data.formats.image_layouts import (
     skipped_notes,
     text_column,
 )
-from saccade.data.images.kinds import is_picture_name
+from saccade.data.images.kinds import is_picture_name, suffix_of
 from saccade.data.images.trees import Tree
 from saccade.data.settings import ImageSettings
 from saccade.data.tables.problems import BadRows, Problem, Problems
@@ -96,7 +96,7 @@ class ClassFolders(ImageLayout):
 
 def _classify(names: Sequence[str]) -> tuple[list[_Labelled], list[str]]:
     """Return the pictures in class folders with their labels, and the names of those outside of any."""
-    paths = [PurePosixPath(name).parts for name in names]
+    paths = [tuple(part for part in name.split("/") if part != ".") for name in names]
     first = 0
     while paths and _is_wrapper(paths, first):
         first += 1
@@ -178,4 +178,4 @@ def find_folders(tree: Tree) -> ImageLayout | None:
 
 def _is_text_name(name: str) -> bool:
     plain = name.lower().removesuffix(".gz")
-    return PurePosixPath(plain).suffix in FORMATS or is_source(plain)
+    return suffix_of(plain) in FORMATS or is_source(plain)

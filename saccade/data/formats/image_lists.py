@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -102,12 +103,13 @@ def looks_like_list(file: DataFile) -> bool:
     """Whether nearly all of the first lines of a file are the path of a picture and a text."""
     if file.format in ("csv", "jsonl"):
         return False
-    try:
-        lines = [line for line in islice(Lines(file), SNIFFED) if line.strip()]
-    except DataError:  # reading reports it, with its line
+    lines: list[str] = []
+    with contextlib.suppress(DataError):  # reading reports it, with its line
+        lines.extend(line for line in islice(Lines(file), SNIFFED) if line.strip())
+    if not lines:
         return False
     fits = [LINE.fullmatch(line.rstrip("\n")) is not None for line in lines]
-    if file.format == "text" and lines and _is_header(lines[0]):
+    if file.format == "text" and _is_header(lines[0]):
         fits = fits[1:]
     elif file.header and not fits[0]:  # a table, whose columns have names
         return False

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from saccade.core.callback import Progress, ignore_progress
 from saccade.data.formats.image_layouts import TEST, TRAIN, VALID, ImageRows
-from saccade.data.formats.image_search import find_images
+from saccade.data.formats.image_search import find_images, open_table
 from saccade.data.images.decoded import picture_hashes
 from saccade.data.settings import ImageSettings, ValidationSplit
 from saccade.data.splitting import Overlap, SplitSettings, hold_out
@@ -27,7 +27,7 @@ def read_image_rows(
 
     Bad rows and missing pictures are raised together; the pictures themselves are not decoded.
     """
-    layout = find_images(Path(path), settings)
+    layout = find_images(Path(path), settings) or open_table(Path(path), settings)
     if layout is None:
         what = "no pictures, nor a table of paths of pictures"
         expected = "a folder or archive of pictures, a table or JSON file with their paths, or arrays of pixels"

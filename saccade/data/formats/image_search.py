@@ -8,7 +8,7 @@ from pathlib import Path
 from saccade.data.formats.cifar import find_cifar
 from saccade.data.formats.idx import find_idx
 from saccade.data.formats.image_arrays import find_npz
-from saccade.data.formats.image_folders import find_folders
+from saccade.data.formats.image_folders import PictureNames, find_folders
 from saccade.data.formats.image_json import find_json
 from saccade.data.formats.image_layouts import ImageLayout
 from saccade.data.formats.image_lists import PictureList, is_numbered, looks_like_list, part_of_file
@@ -27,6 +27,14 @@ IGNORED = ("readme", "license", "licence", "requirements", "changelog", "classes
 MAX_TABLES = 20  # files of a folder that are looked into
 
 
+class UnreadableTable(Exception):
+    """The only table or list of some pictures cannot be read."""
+
+    def __init__(self, reason: DataError) -> None:
+        super().__init__(str(reason))
+        self.reason = reason
+
+
 def find_images(path: Path, settings: ImageSettings) -> ImageLayout | None:
     """Return the pictures of a path and how the texts belong to them; None if it has no pictures."""
     try:
@@ -41,9 +49,28 @@ def find_images(path: Path, settings: ImageSettings) -> ImageLayout | None:
         documents = find_json(path, tree, settings)
         if documents is not None or tree is None:
             return documents or _find_file(path, settings)
-        return find_cifar(tree) or _find_annotated(tree, settings) or find_folders(tree)
+        return find_cifar(tree) or _find_in_tree(tree, settings)
     except OSError as error:
         raise explain(path, error) from error
+
+
+def open_table(path: Path, settings: ImageSettings) -> ImageLayout | None:
+    """Return a file that does not look like a table of pictures as one, so that reading it says why; None: no table."""
+    if path.is_dir() or _format(path.name) is None:
+        return None
+    file = sniff_table(path, settings)
+    return None if file.format == "text" else PictureTable(path, [file], path.parent, settings)
+
+
+def _find_in_tree(tree: Tree, settings: ImageSettings) -> ImageLayout | None:
+    """Return the pictures of a folder or archive: by tables or lists in it, or by its folders."""
+    by_folder = find_folders(tree)
+    try:
+        return _find_annotated(tree, settings) or by_folder
+    except UnreadableTable as error:
+        if isinstance(by_folder, PictureNames):  # nothing else says what the pictures are
+            raise error.reason from error
+        return by_folder
 
 
 def _may_have_pictures(folder: Folder) -> bool:
@@ -55,7 +82,10 @@ def _find_file(path: Path, settings: ImageSettings) -> ImageLayout | None:
     """Return a table or a list of pictures; None for any other file."""
     if is_picture_name(path.name) or _format(path.name) is None:
         return None
-    return _find_tables(path, [path], path.parent, settings)
+    try:
+        return _find_tables(path, [path], path.parent, settings)
+    except UnreadableTable:  # reading it as text, or as the table it was said to be, reports the reason
+        return None
 
 
 def _find_annotated(tree: Tree, settings: ImageSettings) -> ImageLayout | None:
@@ -71,7 +101,13 @@ def _find_annotated(tree: Tree, settings: ImageSettings) -> ImageLayout | None:
 
 def _find_tables(path: Path, files: Sequence[Path], folder: Path, settings: ImageSettings) -> ImageLayout | None:
     """Return those of some files that are lists or tables of pictures; several must be parts of the data."""
-    sniffed = [file for file in (_sniff(file, settings) for file in files) if file is not None]
+    sniffed: list[DataFile] = []
+    for file in files:
+        try:
+            sniffed.append(sniff_table(file, settings))
+        except DataError as error:  # of several files, another one may be the table
+            if len(files) == 1:
+                raise UnreadableTable(error) from error
     lists = [file for file in sniffed if looks_like_list(file)]
     numbered = [file for file in lists if is_numbered(file) and "lemma" not in file.path.name.lower()]
     if lists:
@@ -87,14 +123,6 @@ def _choose(path: Path, files: Sequence[DataFile]) -> Sequence[DataFile]:
         listed = ", ".join(str(file.path.relative_to(path)) for file in files[:5])
         raise DataError(f"{path}: {len(files)} tables of pictures ({listed}), expected one; name the one you mean")
     return files
-
-
-def _sniff(path: Path, settings: ImageSettings) -> DataFile | None:
-    """Return how a file is read; None if it cannot be, which reading it as text reports."""
-    try:
-        return sniff_table(path, settings)
-    except DataError:
-        return None
 
 
 def _format(name: str) -> str | None:

@@ -92,7 +92,7 @@ class _Decoded:
 def decode_pictures(pictures: Pictures, resize: Resize, progress: Progress = ignore_progress) -> DecodedPictures:
     """Decode and resize all pictures, or open them in the cache; those that cannot be decoded are raised together."""
 
-    def decode_one(number: int) -> _Decoded | BadRows:
+    def decode_number(number: int) -> _Decoded | BadRows:
         try:
             content = pictures.read(number)
             pixels = decode(content, pictures.name(number)) if isinstance(content, bytes) else content
@@ -104,7 +104,7 @@ def decode_pictures(pictures: Pictures, resize: Resize, progress: Progress = ign
         pictures.wait_until_settled()
         pixels, shapes = writer.array("pixels", "uint8"), NumberWriter(writer, "shapes")
         hashes, problems = NumberWriter(writer, "hashes", "uint64"), Problems()
-        for picture in _in_order(decode_one, len(pictures), progress, _block_size(resize)):
+        for picture in _in_order(decode_number, len(pictures), progress, _block_size(resize)):
             if isinstance(picture, BadRows):
                 for problem in picture.problems:
                     problems.add(problem)
@@ -125,7 +125,7 @@ def decode_pictures(pictures: Pictures, resize: Resize, progress: Progress = ign
 def picture_hashes(pictures: Pictures, progress: Progress = ignore_progress) -> NDArray[np.uint64]:
     """Return the hash of the content of each picture, without decoding it; read once, then from the cache."""
 
-    def hash_one(number: int) -> int | BadRows:
+    def hash_number(number: int) -> int | BadRows:
         try:
             return hash_picture(pictures.read(number))
         except BadRows as problem:
@@ -134,7 +134,7 @@ def picture_hashes(pictures: Pictures, progress: Progress = ignore_progress) -> 
     def build(writer: EntryWriter) -> Record:
         pictures.wait_until_settled()
         hashes, problems = NumberWriter(writer, "hashes", "uint64"), Problems()
-        for value in _in_order(hash_one, len(pictures), progress, HASHED):
+        for value in _in_order(hash_number, len(pictures), progress, HASHED):
             if isinstance(value, BadRows):
                 for problem in value.problems:
                     problems.add(problem)

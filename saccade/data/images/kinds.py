@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import codecs
+import posixpath
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 
 from saccade.data.tables.kinds import PAGES, binary_kind
 
@@ -107,11 +107,16 @@ def _is_text(head: bytes) -> bool:
     return "\x00" not in text
 
 
+def suffix_of(name: str) -> str:
+    """Return the suffix of a file name in lower case, with its dot; much faster than pathlib for very many names."""
+    return posixpath.splitext(name)[1].lower()
+
+
 def is_picture_name(name: str) -> bool:
     """Whether a file is a picture in a format that is decoded, by its name."""
-    return PurePosixPath(name.lower()).suffix in SUFFIXES
+    return suffix_of(name) in SUFFIXES
 
 
 def is_other_picture_name(name: str) -> bool:
     """Whether a file is a picture in a format that is not decoded, by its name."""
-    return PurePosixPath(name.lower()).suffix in OTHER_SUFFIXES
+    return suffix_of(name) in OTHER_SUFFIXES

@@ -1,6 +1,7 @@
 """Columns: which columns of a table hold the text, a second text and the label, by name or by content."""
 
 import json
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -245,7 +246,7 @@ def ambiguous_column(
     """Return the error for a table in which no column, or several, may have a role."""
     listed = ", ".join(name or "(no name)" for name in sample) or "none"
     what = f"{len(fits)} columns look like a {kind} ({', '.join(fits)})" if fits else f"no column looks like a {kind}"
-    what = what.replace("like a text", "like text")
+    what = re.sub("like a (?=[aeiou])", "like an ", what.replace("like a text", "like text"))
     step = f"choose one with {setting}=NAME"
     return BadRows([Problem(file.path, 1, None, what, f"one column for the {role} among: {listed}", step)])
 
