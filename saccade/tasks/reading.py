@@ -124,7 +124,8 @@ class LineExamples(TextExamples):
     @property
     def lengths(self) -> NDArray[np.int64]:
         """Columns of each line."""
-        return -(-self.images.shapes[self.rows.picture, 1] // STRIDE)
+        columns: NDArray[np.int64] = -(-self.images.shapes[self.rows.picture, 1] // STRIDE)
+        return columns
 
 
 @dataclass(frozen=True)

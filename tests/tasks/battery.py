@@ -49,7 +49,10 @@ SETTINGS: dict[str, list[str]] = {
     "masked_language_model": [*BERT, "max_length=32", "batch_tokens=512"],
     "question_answering": [*BERT, "max_length=64", "stride=8"],
     # without batch norm, under which two processes compute other gradients than one
-    "captioning": [*DECODER, *VIT, "model.encoder.architecture=vit", "batch_size=16", "search.beam=2"],
+    "captioning": [
+        *(*DECODER, *VIT, "model.encoder.architecture=vit"),
+        *("augment.shift=1", "augment.colour=0.1", "batch_size=16", "search.beam=2"),
+    ],
     "reading": [*DECODER, *LINES, "model.encoder.widths=[8,16]", "height=16", "batch_size=16", "search.beam=2"],
 }
 PAIR = {"first": "the blue cat", "second": "the dog"}
@@ -66,8 +69,8 @@ INPUTS: dict[str, dict[str, Any]] = {
     "image_classification": {"image": scenes.draw("red", "bar", "left")},
     "image_text": {"image": scenes.draw("red", "bar", "left"), "text": "a red bar"},
     "question_answering": {"question": "the what?", "context": "the blue cat sat."},
-    "captioning": {"image": np.asarray(picture_data.scene("red", "left"))},
-    "reading": {"image": np.asarray(picture_data.line("bad"))},
+    "captioning": {"image": np.array(picture_data.scene("red", "left"))},
+    "reading": {"image": np.array(picture_data.line("bad"))},
 }
 PICTURES = {
     "captioning": picture_data.write_captions,
