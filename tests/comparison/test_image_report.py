@@ -124,7 +124,8 @@ def test_the_summary_names_the_best_model_and_what_is_within_noise(result):
     sentences = summary(result)
     assert sentences[0].startswith("hybrid could not be trained: its process was killed")
     assert sentences[1] == (
-        "The CNN + attention is best with 84.0% accuracy, 1.0 points above the CNN; the ViT is last with 63.0%."
+        "The CNN + attention is best with 84.0% accuracy, 1.0 points above the CNN; the ViT is last with 63.0%. "
+        "Always predicting the most frequent label scores 28.6%."
     )
     assert sentences[2] == (
         "On 1,000 validation images differences below 3.3 points are within noise (95%): "
@@ -180,6 +181,7 @@ def test_the_page_has_every_section_and_names_no_other_file(result):
     for title in ("Models", "Learning curves", "Accuracy by label", "Where the models look", "Setup"):
         assert f"<h2>{title}</h2>" in text
     assert text.count('class="blank">no attention') == 2  # the CNN, on both pictures
+    assert text.count("encoder.<wbr>attention<br>largest weight 1.0 x the mean") == 4
     assert not re.search(r"https?:|href=|@import|url\(|src=\"(?!data:image/png;base64,)", text)
     assert "img-src data:; style-src 'sha256-" in text
 
