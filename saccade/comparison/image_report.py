@@ -71,7 +71,7 @@ def _name(model: Model) -> str:
 def _overview(result: dict[str, Any], done: Sequence[Model]) -> str:
     """Return one row for each model."""
     names = score_names(result)
-    titles = [html(capitalize(SCORES[name])) for name in names]
+    titles = [html(capitalize(SCORES[name]).replace("-", "\u2011")) for name in names]
     header = ["Model", titles[0], "95% interval", *titles[1:], *(title[0].upper() + title[1:] for title in COLUMNS)]
     best = [best_values([model["scores"][name] for model in done], name in HIGHER_IS_BETTER) for name in names]
     rows = []
@@ -155,7 +155,7 @@ def _look(model: Model, picture: dict[str, Any], prediction: dict[str, Any]) -> 
         alt = f"{NAMES[model['name']]}: {attention['name']}, {attention['query']}"
         shown = f'<img src="{_overlay(picture["image"], attention["weights"])}" alt="{html(alt)}">'
         layer = html(attention["name"]).replace(".", ".<wbr>")
-        about = f"<small>{layer}<br>largest weight {_contrast(attention['weights']):.1f} x the mean</small>"
+        about = f"<small>{layer}<br>largest {_contrast(attention['weights']):.1f} x the mean</small>"
     return f'<td>{shown}<span class="said">{text}{about}</span></td>'
 
 
