@@ -111,7 +111,7 @@ def _parts(done: list[Model]) -> list[str]:
     if "vit" in named and convolutional:
         versus = _versus(named["vit"], max(convolutional, key=accuracy))
         sentences.append(
-            f"Without convolutions the ViT reaches {accuracy(named['vit']):.1f}% in the same time, {versus}."
+            f"Without convolutions the ViT reaches {accuracy(named['vit']):.1f}% with the same budget, {versus}."
         )
     if {"cnn", "cnn+attention"} <= named.keys():
         versus = _versus(named["cnn+attention"], named["cnn"])

@@ -135,7 +135,7 @@ def test_the_summary_names_the_best_model_and_what_is_within_noise(result):
 
 def test_the_summary_says_what_convolutions_and_attention_are_worth(result):
     sentences = summary(result)
-    without = "Without convolutions the ViT reaches 63.0% in the same time, 21.0 points below the CNN + attention."
+    without = "Without convolutions the ViT reaches 63.0% with the same budget, 21.0 points below the CNN + attention."
     assert without in sentences
     attention = "Self-attention between its convolutions: the CNN + attention is 1.0 points above the CNN"
     assert f"{attention}, which is within noise." in sentences
