@@ -86,7 +86,9 @@ class Buckets:
         # Alternately ascending and descending: neighbours at the border of two target lengths have similar sources.
         self._keys = (np.where(target % 2 == 0, coarse, -coarse), target)
         order = np.lexsort(self._keys)
-        self._cuts = self._cut((coarse[order] + 1) * self.GRAIN, target[order])
+        equal = len(source) > 0 and bool(source.min() == source.max())  # as images, which have no length
+        bounds = source if equal else (coarse + 1) * self.GRAIN
+        self._cuts = self._cut(bounds[order], target[order])
         self._epoch = (-1, order, order)  # number, order of the rows, order of the batches; replaced in one assignment
 
     def _cut(self, source: NDArray[np.int64], target: NDArray[np.int64]) -> list[int]:

@@ -30,7 +30,7 @@ RECORD = "entry.json"
 STALE = 24 * 3600.0  # seconds after which the temporary folder of a killed builder is removed
 UNUSED = 60 * 24 * 3600.0  # seconds after which an entry that nobody opened is removed
 SETTLED = 2.0  # seconds after which a further change is sure to change the modification time
-DTYPES = ("uint8", "uint16", "uint32", "uint64", "int32", "int64")
+DTYPES = ("uint8", "uint16", "uint32", "uint64", "int32", "int64", "float16")
 
 Array = NDArray[Any]
 Record = dict[str, Any]

@@ -81,15 +81,13 @@ def cross_attention(maps: Iterable[AttentionMap] | Mapping[str, AttentionMap]) -
 
 
 def strip_ends(attention: AttentionMap) -> AttentionMap:
-    """Return the map without the last position of both axes: end-of-sequence tokens align with nothing."""
-    queries, keys = _without_last(attention.queries), _without_last(attention.keys)
-    return AttentionMap(attention.name, attention.weights[:, :-1, :-1], queries, keys)
+    """Return the map without the last token of each axis of tokens: end-of-sequence tokens align with nothing."""
+    queries, keys = _without_end(attention.queries), _without_end(attention.keys)
+    return AttentionMap(attention.name, attention.weights[:, : len(queries), : len(keys)], queries, keys)
 
 
-def _without_last(axis: Axis) -> TokenAxis:
-    if not isinstance(axis, TokenAxis):
-        raise ValueError(f"words are aligned along tokens only, but one axis is of {axis.kind}")
-    return TokenAxis(axis.role, axis.tokens[:-1], axis.words[:-1])
+def _without_end(axis: Axis) -> Axis:
+    return TokenAxis(axis.role, axis.tokens[:-1], axis.words[:-1]) if isinstance(axis, TokenAxis) else axis
 
 
 def align(attention: AttentionMap, *, threshold: float = 0.0) -> list[tuple[int, int]]:

@@ -3,8 +3,6 @@
 Equal to the tokenizer of the COCO caption evaluation (Stanford's PTBTokenizer) on ordinary captions.
 """
 
-import re
-
 # Removed after splitting. Brackets stay: their names are lower case by then, and the published list is upper case.
 PUNCTUATION = {"''", "'", "``", "`", ".", "?", "!", ",", ":", "-", "--", "...", ";"}
 BRACKETS = {"(": "-lrb-", ")": "-rrb-", "[": "-lsb-", "]": "-rsb-", "{": "-lcb-", "}": "-rcb-"}

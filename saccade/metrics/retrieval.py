@@ -14,7 +14,7 @@ CUTOFFS = (1, 5, 10)
 
 @dataclass(frozen=True)
 class Retrieval:
-    """Recall by the number of candidates returned, 0 to 100, and the median rank; each beside that of a random order."""
+    """Recall by the number of candidates returned, 0 to 100, and the median rank, beside those of a random order."""
 
     recall: dict[int, Score]
     median_rank: Score

@@ -15,7 +15,10 @@ START_WORDS = 2  # of a question; they often decide the kind of answer
 
 ARTICLES = {"a", "an", "the"}
 NUMBERS = {
-    word: str(number) for number, word in enumerate("zero one two three four five six seven eight nine ten".split())
+    word: str(number)
+    for number, word in enumerate(
+        ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
+    )
 } | {"none": "0"}
 # Each is restored where one of its apostrophes is missing. Forms that are words of their own without it ("we're",
 # "he'll", "its") are not in the published list.

@@ -139,7 +139,7 @@ class Task(CoreTask):
         sources = [pairs.source[row].tolist() for row in rows]
         settings = replace(self.config.search, beam=1, n_best=1) if quick else self.config.search
         hypotheses = self._search(sources, settings, progress=progress)
-        outputs = [self.tokenizers.decode_target(best.ids) for best, *_ in hypotheses]
+        outputs = [self.tokenizers.output.decode(best.ids) for best, *_ in hypotheses]
         scores = self._scores(outputs, [pairs.texts[row][1] for row in rows])
         values = {name: score.value for name, score in scores.items()}
         return Evaluation(
@@ -220,7 +220,7 @@ class Task(CoreTask):
         rows = [0, len(pairs) // 2]
         settings = replace(self.config.search, beam=1, n_best=1)
         hypotheses = self._search([pairs.source[row].tolist() for row in rows], settings)
-        outputs = [self.tokenizers.decode_target(best.ids) for best, *_ in hypotheses]
+        outputs = [self.tokenizers.output.decode(best.ids) for best, *_ in hypotheses]
         sources = [shorten(pairs.texts[row][0], 120, placeholder=" ...") for row in rows]
         return "\n".join(f"{source} -> {output}" for source, output in zip(sources, outputs, strict=True))
 
@@ -256,8 +256,8 @@ class Task(CoreTask):
         return ForwardTrace(
             logits,
             (*target, special.target_end),
-            tokenizers.output_axis(target),
-            (tokenizers.source_axis(source), tokenizers.input_axis(target)),
+            tokenizers.output.output_axis(target),
+            (tokenizers.source_axis(source), tokenizers.output.input_axis(target)),
             lambda token: tokenizers.target.pieces([token])[0],
             by_layer,
         )
@@ -315,9 +315,8 @@ class Task(CoreTask):
         prefix: Sequence[int] = (),
         progress: Progress = ignore_progress,
     ) -> list[list[Hypothesis]]:
-        special = self.tokenizers.special
         return search_targets(
-            self.model, sources, special, settings, self._max_target, prefix=prefix, progress=progress
+            self.model, sources, self.tokenizers, settings, self._max_target, prefix=prefix, progress=progress
         )
 
     def _max_target(self, source: int) -> int:
@@ -331,7 +330,7 @@ class Task(CoreTask):
         self, example: Mapping[str, Any], source: list[int], hypothesis: Hypothesis, attention: bool
     ) -> Prediction:
         scores = {"log_probability": hypothesis.log_probability, "score": hypothesis.score}
-        output = TextOutput(self.tokenizers.decode_target(hypothesis.ids))
+        output = TextOutput(self.tokenizers.output.decode(hypothesis.ids))
         return self._with_attention(example, output, scores, (source, list(hypothesis.ids)), attention)
 
     @torch.no_grad()
@@ -347,7 +346,7 @@ class Task(CoreTask):
         total = float(log_probs.gather(1, labels[:, None]).sum())
         best = [token for token in log_probs.argmax(-1).tolist() if token != special.target_end]
         scores = {"log_probability": total, "perplexity": math.exp(min(700.0, -total / len(labels)))}
-        output = TextOutput(self.tokenizers.decode_target(best))
+        output = TextOutput(self.tokenizers.output.decode(best))
         return self._with_attention(example, output, scores, (source, target), attention)
 
     def _with_attention(

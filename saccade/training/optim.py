@@ -16,7 +16,8 @@ class OptimConfig:
     """Optimizer and learning-rate schedule."""
 
     kind: Literal["muon", "adamw"] = "muon"
-    """muon: orthogonalised momentum for matrices of linear layers and convolutions, AdamW for all others; adamw: AdamW alone"""
+    """muon: orthogonalised momentum for matrices of linear layers and convolutions, AdamW for all others; adamw: AdamW
+    alone"""
     matrix_lr: float = 0.03
     """peak learning rate of Muon"""
     embedding_lr: float = 0.15
@@ -88,9 +89,9 @@ def build_optimizers(config: OptimConfig, network: nn.Module) -> list[torch.opti
         if role == "matrix":
             matrices.append(weight)
             continue
-        lr = {"embedding": config.embedding_lr, "head": config.output_lr * 128 / weight.shape[-1]}.get(
-            role or "", config.lr
-        )
+        lr = config.embedding_lr if role == "embedding" else config.lr
+        if role == "head":
+            lr = config.output_lr * 128 / weight.shape[-1]
         if config.kind == "adamw" and config.new_head_lr and name.startswith("head."):
             lr = config.new_head_lr
         groups.setdefault((lr, config.weight_decay if weight.dim() > 1 else 0.0), []).append(weight)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from saccade.data.formats import bitext
 from saccade.data.formats.bitext import Bitext, PairReader, PairSettings, train_tokenizers
+from saccade.data.text.tokenizer_choice import train_text_tokenizer
 from saccade.data.text.tokenizers import BEGIN, END
 from saccade.errors import DataError, UsageError
 
@@ -109,7 +110,7 @@ def test_wishes_count_more_than_the_data(tmp_path: Path) -> None:
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=40))
 def test_any_text_comes_back_through_spaced_byte_pairs(text: str) -> None:
-    tokenizer = bitext._train("bpe", (source for row in sentences(50) for source in row), 300)
+    tokenizer = train_text_tokenizer("bpe", (source for row in sentences(50) for source in row), 300, "size")
     assert tokenizer.decode(tokenizer.encode(text)).strip() == text.strip()
 
 

@@ -180,13 +180,14 @@ def test_cross_attention_is_between_two_roles():
     assert [one.name for one in alignment.cross_attention(maps.values())] == ["decoder.0.cross"]
 
 
-def test_strip_ends_drops_the_last_position_of_both_axes():
+def test_strip_ends_drops_the_last_token_of_both_axes():
     whole = random_attention(2, 3, 4, queries=axis(3, (0, 1, 1)), keys=axis(4))
     inner = alignment.strip_ends(whole)
     assert torch.equal(inner.weights, whole.weights[:, :-1, :-1])
     assert (inner.queries, inner.keys) == (TokenAxis(Role.TEXT, ("w0", "w1"), (0, 1)), axis(3))
-    with pytest.raises(ValueError, match="along tokens only, but one axis is of grid"):
-        alignment.strip_ends(random_attention(1, 1, 4, keys=GridAxis(Role.IMAGE, 2, 2)))
+    grid = GridAxis(Role.IMAGE, 2, 2)
+    over_image = alignment.strip_ends(random_attention(1, 3, 4, queries=axis(3), keys=grid))
+    assert (over_image.shape, over_image.keys) == ((1, 2, 4), grid), "a grid has no end"
 
 
 def test_a_grid_has_no_words_to_merge():

@@ -9,7 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from saccade.tasks import task_names
+from tests.tasks import picture_data, scenes
 
 EXAMPLES = [f"tests.examples.{path.stem}" for path in sorted((Path(__file__).parents[1] / "examples").glob("[!_]*.py"))]
 NAMES = [*task_names(), *EXAMPLES]
@@ -20,12 +23,30 @@ PAIRS = [
 ]
 GPT = ["model.dim=32", "model.depth=1", "model.heads=2", "model.hidden=64", "model.max_positions=32", "batch_size=8"]
 BERT = ["model.dim=32", "model.depth=1", "model.heads=2", "model.hidden=64", "vocabulary_size=60", "batch_tokens=400"]
+STACK = ("dim=16", "depth=1", "heads=2", "hidden=32")
+CNN = [
+    *("encoder.cnn.widths=[8,8]", "encoder.cnn.attention_stage=1", "augment.shift=1", "augment.colour=0.1"),
+    *("vocabulary_size=90", "batch_size=32"),
+]
+DECODER = [f"model.transformer.{setting}" for setting in ("dim=32", "depth=1", "heads=2", "hidden=64")]
+VIT = [f"model.encoder.vit.{setting}" for setting in ("dim=32", "depth=1", "heads=2", "hidden=64", "patch=4")]
+LINES = [f"model.encoder.transformer.{setting}" for setting in ("dim=32", "depth=1", "heads=2", "hidden=64")]
 SETTINGS: dict[str, list[str]] = {
+    "visual_question_answering": [*CNN, *(f"model.question.{setting}" for setting in STACK)],
+    "image_classification": ["model.architecture=vit", *(f"model.vit.{setting}" for setting in STACK), "batch_size=16"],
+    "image_text": [
+        *CNN,
+        *(f"{part}.{setting}" for part in ("image", "text") for setting in STACK),
+        *("image.dropout=0", "text.dropout=0", "projection=16"),
+    ],
     "language_model": GPT,
     "translation": PAIRS,
     "summarisation": [*PAIRS, "search.no_repeat_ngram_size=0"],
     "masked_language_model": [*BERT, "max_length=32", "batch_tokens=512"],
     "question_answering": [*BERT, "max_length=64", "stride=8"],
+    # without batch norm, under which two processes compute other gradients than one
+    "captioning": [*DECODER, *VIT, "model.encoder.architecture=vit", "batch_size=16", "search.beam=2"],
+    "reading": [*DECODER, *LINES, "model.encoder.widths=[8,16]", "height=16", "batch_size=16", "search.beam=2"],
 }
 PAIR = {"first": "the blue cat", "second": "the dog"}
 INPUTS: dict[str, dict[str, Any]] = {
@@ -37,7 +58,19 @@ INPUTS: dict[str, dict[str, Any]] = {
     "regression": PAIR,
     "sentence_vectors": PAIR,
     "tagging": {"text": "the blue cat"},
+    "visual_question_answering": {"image": scenes.draw("red", "bar", "left"), "question": "What colour is the bar?"},
+    "image_classification": {"image": scenes.draw("red", "bar", "left")},
+    "image_text": {"image": scenes.draw("red", "bar", "left"), "text": "a red bar"},
     "question_answering": {"question": "the what?", "context": "the blue cat sat."},
+    "captioning": {"image": np.asarray(picture_data.scene("red", "left"))},
+    "reading": {"image": np.asarray(picture_data.line("bad"))},
+}
+PICTURES = {
+    "captioning": picture_data.write_captions,
+    "reading": picture_data.write_lines,
+    "visual_question_answering": scenes.write_questions,
+    "image_classification": scenes.write_classes,
+    "image_text": scenes.write_captions,
 }
 OPTIONS: dict[str, dict[str, Any]] = {"language_model": {"max_new_tokens": 12}}
 
@@ -63,6 +96,8 @@ class Trial:
         if self.name in EXAMPLES:
             data: Path = importlib.import_module(self.name).write_data(folder)
             return data
+        if self.name in PICTURES:
+            return PICTURES[self.name](folder)
         draw = random.Random(3)
         words = ["red", "blue", "cat", "dog", "sat", "ran", "the", "a"]
         lines = [" ".join(draw.choices(words, k=8)) + "." for _ in range(300)]

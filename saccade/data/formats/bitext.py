@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, overload
@@ -21,20 +21,19 @@ from saccade.data.formats.pairs import Pairs, Skipped, empty_note, read_pairs
 from saccade.data.settings import HEADERS, Header
 from saccade.data.tables.counterparts import swap_rule
 from saccade.data.text.alphabets import UNKNOWN
-from saccade.data.text.tokenizer_training import train_tokenizer
-from saccade.data.text.tokenizers import BEGIN, END, Tokenizer
+from saccade.data.text.tokenizer_choice import choose_kind, describe_kind, train_text_tokenizer, vocabulary_size
+from saccade.data.text.tokenizers import Tokenizer
 from saccade.data.text.unknown_words import list_words, unit, unknown_id, unknown_words
 from saccade.data.texts import Texts
 from saccade.data.token_rows import TokenRows
 from saccade.data.tokenization import tokenize
-from saccade.errors import DataError, UsageError
+from saccade.errors import DataError
 
 HELD_OUT = 0.1  # at most this fraction is held out,
 MAX_HELD_OUT = 2000  # and at most this many pairs, if no fraction is given
 SAMPLE = 20_000  # pairs that decide how to tokenize
-FEW_WORDS = 300  # distinct ones: phonemes, tags, labels
-FEW_CHARACTERS = 512
 UNKNOWN_ROWS = 5  # rows whose unknown words are listed
+SIZE = "data.vocabulary_size"  # name of the setting in messages
 
 
 @dataclass(frozen=True)
@@ -178,18 +177,20 @@ def train_tokenizers(
         raise DataError(f"{data}: no pairs to train on, expected at least a few hundred; name a file with data in it")
     atomic_io.write_json(assets / "pairs.json", {"target": _target_rule(settings, data)})
     sides = {"source": pairs.sources, "target": pairs.targets}
-    kinds = {side: _kind(settings, texts[:SAMPLE]) for side, texts in sides.items()}
+    given = settings.tokenizer
+    kinds = {side: choose_kind(texts[:SAMPLE]) if given == "auto" else given for side, texts in sides.items()}
     notes = [*files.notes(), *pairs.notes]
     if settings.joint and kinds["source"] == kinds["target"]:
-        size = settings.vocabulary_size or _size(sides.values())
+        size = settings.vocabulary_size or vocabulary_size(sides.values())
         texts = (text for pair in zip(pairs.sources, pairs.targets, strict=True) for text in pair)
-        joint = _train(kinds["source"], texts, size)
+        joint = train_text_tokenizer(kinds["source"], texts, size, SIZE)
         joint.save(assets / "tokenizer.json")
-        return [*notes, f"vocabulary of both sides: {joint.size:,} {_unit(kinds['source'])}"]
+        return [*notes, f"vocabulary of both sides: {joint.size:,} {describe_kind(kinds['source'])}"]
     for side, kind in kinds.items():
-        tokenizer = _train(kind, iter(sides[side]), settings.vocabulary_size or _size([sides[side]]))
+        size = settings.vocabulary_size or vocabulary_size([sides[side]])
+        tokenizer = train_text_tokenizer(kind, sides[side], size, SIZE)
         tokenizer.save(assets / f"{side}.json")
-        notes.append(f"vocabulary of the {side}: {tokenizer.size:,} {_unit(kind)}")
+        notes.append(f"vocabulary of the {side}: {tokenizer.size:,} {describe_kind(kind)}")
     return notes
 
 
@@ -330,34 +331,3 @@ def _held_out(pairs: Pairs, fraction: float) -> NDArray[np.bool_]:
     """Return which pairs are held out: by the source alone, so that no sentence is in both parts."""
     held_out: NDArray[np.bool_] = pairs.source_hashes < np.uint64(math.ceil(fraction * 2.0**64))
     return held_out
-
-
-def _kind(settings: PairSettings, texts: Sequence[str]) -> str:
-    """Return how a side is tokenized, judged by a sample of it."""
-    if settings.tokenizer != "auto":
-        return settings.tokenizer
-    words = [text.split() for text in texts]
-    count = sum(map(len, words))
-    if count > 1.5 * len(texts) and len({word for row in words for word in row}) <= min(FEW_WORDS, count / 20):
-        return "words"
-    if count <= 1.5 * len(texts) and len(set().union(*texts)) <= FEW_CHARACTERS:
-        return "characters"
-    return "bpe"
-
-
-def _size(sides: Iterable[Texts]) -> int:
-    """Return a vocabulary size that grows with the square root of the text: about 5,000 tokens for 4 MB."""
-    count = sum(int(texts.sizes.sum()) for texts in sides)
-    return int(min(32_000, max(512, 2.5 * math.sqrt(count))))
-
-
-def _train(kind: str, texts: Iterator[str], size: int) -> Tokenizer:
-    specials = (BEGIN, END) if kind == "bpe" else (BEGIN, END, UNKNOWN)
-    min_size = 256 + len(specials)
-    if kind == "bpe" and size < min_size:
-        raise UsageError(f"data.vocabulary_size must be at least {min_size} for bpe (all bytes), but is {size}")
-    return train_tokenizer(kind, texts, size if kind == "bpe" else 1 << 16, specials, add_prefix_space=True)
-
-
-def _unit(kind: str) -> str:
-    return kind if kind != "bpe" else "bpe tokens"

@@ -53,7 +53,7 @@ class Seq2Seq(nn.Module, abc.ABC):
 
     @abc.abstractmethod
     def encode(self, source: Tensor, keep: Tensor) -> Memory:
-        """Encode the ids (B, S), of which `keep` are real."""
+        """Encode the ids (B, S), or the pixels of images, of which the positions `keep` (B, S) are real."""
 
     @abc.abstractmethod
     def decode(self, ids: Tensor, memory: Memory, *, cache: KVCache | None = None) -> Tensor:
@@ -88,7 +88,7 @@ class Seq2Seq(nn.Module, abc.ABC):
 
 @dataclass(frozen=True)
 class Vocabularies:
-    """Vocabulary sizes; joint: source and target share one vocabulary."""
+    """Vocabulary sizes, 0 for a source that is not text; joint: source and target share one vocabulary."""
 
     source: int
     target: int

@@ -62,12 +62,13 @@ class TranslatorConfig(EmbeddedConfig):
 
 
 class Embedded(Seq2Seq):
-    """Source and target embeddings and the output layer, tied or not, for one or two stacks."""
+    """Embeddings of the target, and of a source of text, and the output layer, tied or not, for one or two stacks."""
 
     def __init__(self, config: EmbeddedConfig, sizes: Vocabularies) -> None:
         super().__init__()
         self.config = config
-        self.source = nn.Embedding(sizes.source, config.dim)
+        if sizes.source:
+            self.source = nn.Embedding(sizes.source, config.dim)
         self.target = nn.Embedding(sizes.target, config.dim)
         self.norm = RMSNorm(config.dim, gain=False)
         self.head = nn.Linear(config.dim, sizes.target, bias=config.head_bias)
@@ -87,7 +88,18 @@ class Embedded(Seq2Seq):
         return dropout(x, self.config.embedding_dropout, self.training)  # (B, T, D)
 
 
-class Translator(Embedded):
+class TransformerDecoder(Embedded):
+    """A Transformer decoder with cross-attention to the memory of any encoder."""
+
+    decoder: Transformer
+
+    def decode(self, ids: Tensor, memory: Memory, *, cache: KVCache | None = None) -> Tensor:
+        x = self.embed(self.target, ids)
+        out: Tensor = self.decoder(x, memory.values, mask=Causal(), memory_mask=Padding(memory.keep), cache=cache)
+        return out
+
+
+class Translator(TransformerDecoder):
     """The Transformer of 2017, and later variants by configuration."""
 
     def __init__(self, config: TranslatorConfig, sizes: Vocabularies) -> None:
@@ -98,8 +110,3 @@ class Translator(Embedded):
 
     def encode(self, source: Tensor, keep: Tensor) -> Memory:
         return Memory(self.encoder(self.embed(self.source, source), mask=Padding(keep)), keep)
-
-    def decode(self, ids: Tensor, memory: Memory, *, cache: KVCache | None = None) -> Tensor:
-        x = self.embed(self.target, ids)
-        out: Tensor = self.decoder(x, memory.values, mask=Causal(), memory_mask=Padding(memory.keep), cache=cache)
-        return out

@@ -18,7 +18,8 @@ from saccade.models.text.bert import Bert, pool
 from saccade.models.vision.encoder import VisionEncoder
 from saccade.models.vision.vit import ViT, ViTConfig
 from saccade.nn.ablation import patch_embeddings
-from saccade.nn.layers import initialize_gpt2, initialize_zero_residual, make_norm
+from saccade.nn.kernels import dropout, rms_normalize
+from saccade.nn.layers import FeedForward, Residual, RMSNorm, initialize_gpt2, initialize_zero_residual, make_norm
 from saccade.nn.masks import Causal, Padding, combine
 from saccade.nn.transformer import Transformer, TransformerConfig
 
@@ -88,9 +89,22 @@ class TextEncoder(nn.Module, abc.ABC):
     dim: int
     """width of the vectors"""
 
-    @abc.abstractmethod
     def forward(self, ids: Tensor, keep: Tensor | None = None) -> Tensor:
         """Return one vector (B, D) for each text from its ids (B, T) and their padding mask (None: no padding)."""
+        return self.pool(self.features(ids, keep), ids, keep)
+
+    @abc.abstractmethod
+    def features(self, ids: Tensor, keep: Tensor | None) -> Tensor:
+        """Return the vectors (B, T, D) of the tokens."""
+
+    @abc.abstractmethod
+    def pool(self, features: Tensor, ids: Tensor, keep: Tensor | None) -> Tensor:
+        """Return one vector (B, D) for each text from those of its tokens (B, T, D)."""
+
+    @property
+    @abc.abstractmethod
+    def stack(self) -> Transformer:
+        """The layers over the tokens."""
 
 
 class TextTransformer(TextEncoder):
@@ -108,22 +122,27 @@ class TextTransformer(TextEncoder):
         else:
             initialize_gpt2(self)
 
-    def forward(self, ids: Tensor, keep: Tensor | None = None) -> Tensor:
-        padded = self.config.pooling == "last"
-        if padded:
+    @property
+    def stack(self) -> Transformer:
+        return self.encoder
+
+    def features(self, ids: Tensor, keep: Tensor | None) -> Tensor:
+        if self.config.pooling == "last":
             ids, keep = self._fill(ids, keep), None
         causal = Causal() if self.config.causal else None
         seen = keep if causal is None or self.config.pooling == "mean" else None  # what follows the end is not seen
         mask = combine(causal, None if seen is None else Padding(seen))
-        x = self.encoder(patch_embeddings(self.norm(self.embedding(ids))), mask=mask)  # (B, T, D)
+        x = dropout(patch_embeddings(self.norm(self.embedding(ids))), self.config.dropout, self.training)
+        out: Tensor = self.encoder(x, mask=mask)
+        return out
+
+    def pool(self, features: Tensor, ids: Tensor, keep: Tensor | None) -> Tensor:
         if self.config.pooling == "mean":
-            return pool(x, keep, "mean")
-        if padded:
-            last: Tensor = x[:, -1]
-            return last
+            return pool(features, keep, "mean")
+        if self.config.pooling == "last":
+            return features[:, -1]
         tokens = ids if self.config.eos_id < 0 else (ids == self.config.eos_id).int()
-        end: Tensor = x[torch.arange(len(x), device=x.device), tokens.argmax(1)]  # the first of them
-        return end
+        return features[torch.arange(len(features), device=features.device), tokens.argmax(1)]  # the first of them
 
     def _fill(self, ids: Tensor, keep: Tensor | None) -> Tensor:
         """Return ids (B, max_positions), with the padding token after each text."""
@@ -133,14 +152,34 @@ class TextTransformer(TextEncoder):
 
 
 class BertText(TextEncoder):
-    """A BERT as the encoder of texts: the mean of its tokens."""
+    """A frozen BERT as the encoder of texts, and one feed-forward layer over the mean of its tokens that is trained."""
 
-    def __init__(self, bert: Bert) -> None:
+    def __init__(self, bert: Bert, *, dropout: float = 0.0) -> None:
         super().__init__()
-        self.bert, self.dim = bert, bert.config.dim
+        self.bert, self.dim = bert.requires_grad_(False), bert.config.dim
+        self.feed = FeedForward(self.dim, 2 * self.dim, dropout=dropout)
+        self.residual = Residual(RMSNorm(self.dim, gain=False), dropout=dropout)
+        initialize_zero_residual(self.feed)
+
+    @property
+    def stack(self) -> Transformer:
+        return self.bert.encoder
 
     def forward(self, ids: Tensor, keep: Tensor | None = None) -> Tensor:
-        return pool(self.bert(ids, keep), keep, "mean")
+        """Return one vector for each text; instead of ids, means of its tokens (B, D) that were computed before."""
+        return self.refine(ids) if ids.is_floating_point() else super().forward(ids, keep)
+
+    def features(self, ids: Tensor, keep: Tensor | None) -> Tensor:
+        out: Tensor = self.bert(ids, keep)
+        return out
+
+    def pool(self, features: Tensor, ids: Tensor, keep: Tensor | None) -> Tensor:
+        return self.refine(pool(features, keep, "mean"))
+
+    def refine(self, means: Tensor) -> Tensor:
+        """Apply the trained layer to the means of tokens (B, D), each scaled to root mean square 1."""
+        out: Tensor = self.residual(rms_normalize(means), self.feed)
+        return out
 
 
 class CLIP(nn.Module):
@@ -168,12 +207,19 @@ class CLIP(nn.Module):
 
     def image_vectors(self, pixels: Tensor) -> Tensor:
         """Return the vectors of length 1 of images: uint8 (N, 3, H, W) -> (N, P)."""
-        vectors = self.vision.pool(self.vision(pixels))
+        return self.project_image(self.vision.pool(self.vision(pixels)))
+
+    def project_image(self, vectors: Tensor) -> Tensor:
+        """Return the vectors of length 1 of images from those of the image encoder: (N, D) -> (N, P)."""
         return F.normalize(vectors if self.image_projection is None else self.image_projection(vectors), dim=-1)
 
     def text_vectors(self, ids: Tensor, keep: Tensor | None = None) -> Tensor:
         """Return the vectors of length 1 of texts: ids and padding mask (M, T) -> (M, P)."""
-        return F.normalize(self.text_projection(self.text(ids, keep)), dim=-1)
+        return self.project_text(self.text(ids, keep))
+
+    def project_text(self, vectors: Tensor) -> Tensor:
+        """Return the vectors of length 1 of texts from those of the text encoder: (M, D) -> (M, P)."""
+        return F.normalize(self.text_projection(vectors), dim=-1)
 
     def logits(self, images: Tensor, texts: Tensor) -> Tensor:
         """Return the logits (N, M) of pairs from the vectors (N, P) of images and (M, P) of texts."""
@@ -181,19 +227,19 @@ class CLIP(nn.Module):
         return logits if self.logit_bias is None else logits + self.logit_bias
 
     def forward(
-        self, pixels: Tensor, ids: Tensor, keep: Tensor | None = None, *, groups: Tensor | None = None
+        self, pixels: Tensor, ids: Tensor, keep: Tensor | None = None, *, matches: Tensor | None = None
     ) -> Tensor:
         """Return the loss of pairs of images (B, 3, H, W) and texts (B, T).
 
-        Rows with the same number in `groups` (B,) match each other too, such as two captions of one picture.
+        `matches` (B, B) is True where a text belongs to an image, such as another caption of it; None: only to its own.
         """
         images, texts = self.image_vectors(pixels), self.text_vectors(ids, keep)
         scale = self.logit_scale.exp().clamp(max=MAX_SCALE)
         logits = (scale * images @ texts.t()).float()  # (B, B)
-        groups = torch.arange(len(logits), device=logits.device) if groups is None else groups
-        matches = groups[:, None] == groups
+        if matches is None:
+            matches = torch.eye(len(logits), dtype=torch.bool, device=logits.device)
         if self.logit_bias is not None:
             signs = torch.where(matches, 1.0, -1.0)
             return -F.logsigmoid(signs * (logits + self.logit_bias)).sum() / len(logits)
-        targets = matches / matches.sum(1, keepdim=True)
-        return (F.cross_entropy(logits, targets) + F.cross_entropy(logits.t(), targets)) / 2
+        of_images, of_texts = (table / table.sum(1, keepdim=True) for table in (matches, matches.t()))
+        return (F.cross_entropy(logits, of_images) + F.cross_entropy(logits.t(), of_texts)) / 2

@@ -34,8 +34,8 @@ def attention_maps(
     model: Seq2Seq, tokenizers: PairTokenizers, source: list[int], target: list[int]
 ) -> tuple[AttentionMaps, tuple[TokenScores, ...]]:
     """Return every attention map of one pair, and the steps of each token with adaptive computation time."""
-    source_axis, output_axis = tokenizers.source_axis(source), tokenizers.output_axis(target)
-    input_axis = tokenizers.input_axis(target)
+    source_axis, output_axis = tokenizers.source_axis(source), tokenizers.output.output_axis(target)
+    input_axis = tokenizers.output.input_axis(target)
     recorder = record(model) if any(hasattr(module, "weights") for module in model.modules()) else None
     ids, keep = source_tensors(model, tokenizers, source)
     target_ids = torch.tensor([[tokenizers.special.target_start, *target]], device=ids.device)

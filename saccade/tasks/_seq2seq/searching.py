@@ -11,11 +11,11 @@ from saccade.core import GeneratedToken, Progress, ignore_progress
 from saccade.data.batching import length_groups
 from saccade.data.text.tokenizers import StreamDecoder
 from saccade.decode.search import Beams, Hypothesis, Search, search
-from saccade.models.seq2seq.interface import DecoderState, Seq2Seq
+from saccade.models.seq2seq.interface import DecoderState, Memory, Seq2Seq
 from saccade.nn.packed import pack
 from saccade.nn.probe import RecordedRow
 from saccade.tasks._seq2seq.attention import cross_recorder, source_tensors
-from saccade.tasks._seq2seq.tokenizers import PairTokenizers, SpecialIds
+from saccade.tasks._seq2seq.tokenizers import PairTokenizers, TargetTokenizer
 
 ROWS = 64  # sentences searched at once
 POSITIONS = 1 << 14  # and their tokens, padding included
@@ -26,7 +26,7 @@ MIN_PACKED = 8  # minimum number of sentences for which packing the weights is f
 def search_targets(
     model: Seq2Seq,
     sources: Sequence[list[int]],
-    special: SpecialIds,
+    tokenizers: PairTokenizers,
     settings: Search,
     max_length: Callable[[int], int],
     *,
@@ -38,26 +38,43 @@ def search_targets(
     `max_length` returns the maximum number of target tokens for the length of a source.
     """
     device = next(model.parameters()).device
-    packed = pack(model, min(len(sources), ROWS) * settings.beam) if len(sources) >= MIN_PACKED else model
+    packed = pack_for(model, len(sources), settings)
     results: dict[int, list[Hypothesis]] = {}
     for group in length_groups([len(source) for source in sources], ROWS, POSITIONS):
-        rows = [[*sources[index], special.source_end] for index in group]
+        rows = [[*sources[index], tokenizers.special.source_end] for index in group]
         width = max(map(len, rows))
         ids = torch.tensor([[*row, *[0] * (width - len(row))] for row in rows], device=device)
         keep = torch.tensor([[True] * len(row) + [False] * (width - len(row)) for row in rows], device=device)
-        limits = [len(prefix) + max_length(len(row)) for row in rows]
-        state = DecoderState(packed, packed.encode(ids, keep), max(limits) + 1)
-        hypotheses = search(
-            state,
-            limits,
-            start_id=special.target_start,
-            end_id=special.target_end,
-            settings=settings,
-            prefixes=[prefix] * len(group),
-        )
+        limits = [max_length(len(row)) for row in rows]
+        hypotheses = search_memory(packed, packed.encode(ids, keep), tokenizers.output, settings, limits, prefix)
         results.update(zip(group, hypotheses, strict=True))
         progress(len(results) / len(sources))
     return [results[index] for index in range(len(sources))]
+
+
+def pack_for(model: Seq2Seq, sources: int, settings: Search) -> Seq2Seq:
+    """Return a copy with weights packed for a search in many sources; for few the model itself."""
+    return pack(model, min(sources, ROWS) * settings.beam) if sources >= MIN_PACKED else model
+
+
+def search_memory(
+    model: Seq2Seq,
+    memory: Memory,
+    target: TargetTokenizer,
+    settings: Search,
+    max_length: Sequence[int],
+    prefix: Sequence[int] = (),
+) -> list[list[Hypothesis]]:
+    """Return the best targets for each row of a memory, of at most this many tokens after the prefix."""
+    limits = [len(prefix) + limit for limit in max_length]
+    return search(
+        DecoderState(model, memory, max(limits) + 1),
+        limits,
+        start_id=target.start,
+        end_id=target.end,
+        settings=settings,
+        prefixes=[prefix] * len(limits),
+    )
 
 
 class StrippedText:
@@ -85,36 +102,55 @@ def stream_target(
     prefix: Sequence[int] = (),
     attention: bool = False,
 ) -> Iterator[GeneratedToken]:
+    """Yield the best target of a source token by token."""
+    with torch.no_grad():
+        memory = model.encode(*source_tensors(model, tokenizers, source))
+    prompt = tuple(tokenizers.source.pieces([*source, tokenizers.special.source_end]))
+    limit = max_length(len(source) + 1)
+    yield from stream_memory(
+        model, memory, tokenizers.output, settings, limit, prompt, prefix=prefix, attention=attention
+    )
+
+
+def stream_memory(
+    model: Seq2Seq,
+    memory: Memory,
+    target: TargetTokenizer,
+    settings: Search,
+    limit: int,
+    prompt: tuple[str, ...],
+    *,
+    prefix: Sequence[int] = (),
+    attention: bool = False,
+) -> Iterator[GeneratedToken]:
     """Yield the best target token by token; with a beam, the search finishes first and its best target is replayed.
 
-    The recorder is active only while the network runs: a suspended stream records no other call.
+    `prompt` names the positions of the memory. The recorder is active only while the network runs: a suspended stream
+    records no other call.
     """
-    special = tokenizers.special
-    limit = len(prefix) + max_length(len(source) + 1)
-    with torch.no_grad():
-        state = DecoderState(model, model.encode(*source_tensors(model, tokenizers, source)), limit + 1)
+    state = DecoderState(model, memory, len(prefix) + limit + 1)
     if settings.beam == 1:
-        tokens = _greedy(state, special, settings, limit, prefix)
+        tokens = _greedy(state, target, settings, len(prefix) + limit, prefix)
     else:
-        best = search_targets(model, [source], special, settings, max_length, prefix=prefix)[0][0]
-        tokens = _replay(state, special, best.ids) if attention else iter(best.ids)
+        best = search_memory(model, memory, target, settings, [limit], prefix)[0][0]
+        tokens = _replay(state, target, best.ids) if attention else iter(best.ids)
     recorder = cross_recorder(model) if attention else None
     maps = {name: RecordedRow(recorded, 0) for name, recorded in (recorder or {}).items()}
-    prompt = tuple(tokenizers.source.pieces([*source, special.source_end]))
-    text, stripped = StreamDecoder(tokenizers.target), StrippedText()
+    text, stripped = StreamDecoder(target.tokenizer), StrippedText()
     for token in tokens if recorder is None else recorder.iterate(tokens):
-        yield GeneratedToken(tokenizers.target.pieces([token])[0], stripped.feed(text.feed(token)), maps, prompt)
+        piece = target.tokenizer.pieces([token])[0]
+        yield GeneratedToken(piece, stripped.feed(text.feed(token)), maps, prompt)
     last = stripped.feed(text.finish())
     if last:
         yield GeneratedToken("", last, maps, prompt)
 
 
 def _greedy(
-    state: DecoderState, special: SpecialIds, settings: Search, limit: int, prefix: Sequence[int]
+    state: DecoderState, target: TargetTokenizer, settings: Search, limit: int, prefix: Sequence[int]
 ) -> Iterator[int]:
     """Yield the tokens of greedy search."""
-    beams = Beams([limit], special.target_end, settings, [prefix])
-    ids, count = torch.tensor([[special.target_start]]), 0
+    beams = Beams([limit], target.end, settings, [prefix])
+    ids, count = torch.tensor([[target.start]]), 0
     while True:
         rows, sentences, ids = beams.choose(state.step(ids))
         if not beams.open:
@@ -125,8 +161,8 @@ def _greedy(
     yield from beams.results()[0][0].ids[count:]
 
 
-def _replay(state: DecoderState, special: SpecialIds, target: Sequence[int]) -> Iterator[int]:
+def _replay(state: DecoderState, target: TargetTokenizer, ids: Sequence[int]) -> Iterator[int]:
     """Yield the tokens of a given target while the decoder reads them."""
-    for previous, token in pairwise([special.target_start, *target]):
+    for previous, token in pairwise([target.start, *ids]):
         state.step(torch.tensor([[previous]]))
         yield token

@@ -20,6 +20,32 @@ class SpecialIds(NamedTuple):
 
 
 @dataclass(frozen=True)
+class TargetTokenizer:
+    """The tokenizer of generated texts, with the tokens a text starts and ends with."""
+
+    tokenizer: Tokenizer
+    start: int
+    end: int
+
+    @classmethod
+    def of(cls, tokenizer: Tokenizer) -> Self:
+        """Return a tokenizer whose vocabulary contains the special tokens."""
+        return cls(tokenizer, tokenizer.specials[BEGIN], tokenizer.specials[END])
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Return a target as text."""
+        return self.tokenizer.decode(ids).strip()
+
+    def output_axis(self, ids: Sequence[int]) -> TokenAxis:
+        """Return the axis of the tokens that are predicted, the end token included."""
+        return token_axis(Role.TARGET, self.tokenizer, [*ids, self.end])
+
+    def input_axis(self, ids: Sequence[int]) -> TokenAxis:
+        """Return the axis of the target tokens that the decoder reads, the start token included."""
+        return token_axis(Role.TARGET, self.tokenizer, [self.start, *ids])
+
+
+@dataclass(frozen=True)
 class PairTokenizers:
     """The tokenizers of a pair of texts."""
 
@@ -40,22 +66,15 @@ class PairTokenizers:
         """Whether source and target share one vocabulary."""
         return self.source is self.target
 
+    @property
+    def output(self) -> TargetTokenizer:
+        """The tokenizer of the target with its special tokens."""
+        return TargetTokenizer(self.target, self.special.target_start, self.special.target_end)
+
     def encode_sources(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the ids of sources, truncated as in training."""
         return [ids[: self.max_source] for ids in self.source.encode_batch(texts)]
 
-    def decode_target(self, ids: Sequence[int]) -> str:
-        """Return a target as text."""
-        return self.target.decode(ids).strip()
-
     def source_axis(self, ids: Sequence[int]) -> TokenAxis:
         """Return the axis of a source with its end token."""
         return token_axis(Role.SOURCE, self.source, [*ids, self.special.source_end])
-
-    def output_axis(self, ids: Sequence[int]) -> TokenAxis:
-        """Return the axis of the tokens that are predicted, the end token included."""
-        return token_axis(Role.TARGET, self.target, [*ids, self.special.target_end])
-
-    def input_axis(self, ids: Sequence[int]) -> TokenAxis:
-        """Return the axis of the target tokens that the decoder reads, the start token included."""
-        return token_axis(Role.TARGET, self.target, [self.special.target_start, *ids])

@@ -26,6 +26,7 @@ from saccade.data.images.decoded import DecodedPictures, decode_pictures
 from saccade.data.images.decoding import to_pixels
 from saccade.data.images.pictures import Pictures
 from saccade.data.images.resizing import Resize
+from saccade.models.vision.encoder import VisionEncoder
 from saccade.nn.probe import RecordedRow, Recorder
 
 LARGEST = 64  # pixels of a side, where the settings do not say
@@ -59,8 +60,8 @@ class ImageConfig:
         for name, least in (("rank", 1), ("size", 0), ("batch_size", 1), ("micro_batches", 1)):
             if getattr(self, name) < least:
                 raise ValueError(f"{name} must be at least {least}, but is {getattr(self, name)}")
-        if self.tune != "all" and not self.base:
-            raise ValueError(f"tune must be all without a base, but is {self.tune}")
+        if self.tune != type(self).tune and not self.base:
+            raise ValueError(f"tune must be {type(self).tune} without a base, but is {self.tune}")
 
 
 @dataclass(frozen=True)
@@ -72,14 +73,16 @@ class ImageFormat:
     stored: int
     """side of the stored images, from which training images are cropped"""
     interpolation: Literal["bilinear", "bicubic", "lanczos"] = "bicubic"
+    mode: Literal["crop", "exact"] = "crop"
+    """crop: resized until the shorter side fits, then cropped; exact: resized in both directions to fit"""
 
     @property
     def resize(self) -> Resize:
-        return Resize("crop", self.stored, interpolation=self.interpolation)
+        return Resize(self.mode, self.stored, interpolation=self.interpolation)
 
     def read(self, value: bytes | Tensor, name: str = "image") -> Tensor:
         """Return an input as pixels (3, size, size)."""
-        pixels = self.resize.apply(to_pixels(value, name))
+        pixels = np.array(self.resize.apply(to_pixels(value, name)))  # those of Pillow cannot be written
         return to_tensor(centre(pixels[None], self.size))[0]
 
 
@@ -147,7 +150,7 @@ class ImageTask(Task):
             valid = read_image_rows(Path(settings.valid), cls.roles, settings, progress)
             return rows, valid, rows.notes()
         train, valid = split_image_rows(rows, settings)
-        return train, valid, rows.notes()
+        return train, valid, train.notes()
 
     @classmethod
     def choose_format(cls, config: Any, pictures: Pictures, base: Base) -> ImageFormat:
@@ -212,11 +215,17 @@ class ImageTask(Task):
 
     # Attention
 
+    @property
+    def encoder(self) -> VisionEncoder:
+        """The image encoder of the network."""
+        encoder: VisionEncoder = self.model.encoder
+        return encoder
+
     def image_axis(self, pixels: Tensor, positions: int) -> Axis:
         """Return the axis of positions over an image (3, H, W): a grid after the extra positions of the encoder."""
-        extra: tuple[str, ...] = self.model.encoder.extra
+        extra: tuple[str, ...] = self.encoder.extra
         height, width = pixels.shape[1:]
-        rows, columns = self.model.encoder.grid(height, width)
+        rows, columns = self.encoder.grid(height, width)
         if len(extra) + rows * columns != positions:  # a layer inside a convolutional network has a finer grid
             extra, rows = (), round((positions * height / width) ** 0.5)
             columns = positions // rows

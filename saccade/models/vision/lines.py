@@ -1,0 +1,93 @@
+"""Encoder of a line of text: convolutions that keep the horizontal resolution, then a Transformer over the columns.
+
+CRNN (https://arxiv.org/abs/1507.05717), with self-attention instead of an LSTM.
+Shapes: B rows, H height, W width, C channels, N columns, D width.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from saccade.models.vision.encoder import VisionEncoder
+from saccade.nn.ablation import patch_embeddings
+from saccade.nn.layers import RMSNorm, initialize_zero_residual
+from saccade.nn.masks import Padding
+from saccade.nn.transformer import Transformer, TransformerConfig
+
+STRIDE = 4  # pixels of a column
+
+
+@dataclass(frozen=True)
+class LineConfig:
+    """Shape of the convolutions and of the Transformer."""
+
+    widths: tuple[int, ...] = (32, 64, 128, 192)
+    """channels of each stage; every stage halves the height, the first two also the width"""
+    transformer: TransformerConfig = field(
+        default_factory=lambda: TransformerConfig(dim=192, depth=2, heads=4, hidden=384, position="sinusoidal")
+    )
+
+    def __post_init__(self) -> None:
+        if len(self.widths) < 2 or min(self.widths) < 1:
+            raise ValueError(f"widths must be at least two numbers of channels, but is {list(self.widths)}")
+
+
+class LineStage(nn.Module):
+    """A convolution with a stride, then one with a residual connection; each followed by a norm over the channels.
+
+    Such a norm knows no other image and no other position: an image in a batch has the vectors it has alone.
+    """
+
+    def __init__(self, inputs: int, outputs: int, stride: tuple[int, int]) -> None:
+        super().__init__()
+        self.stride = stride
+        self.reduce = nn.Conv2d(inputs, outputs, 3, stride, padding=1)
+        self.refine = nn.Conv2d(outputs, outputs, 3, padding=1)
+        self.norm = RMSNorm(outputs, gain=False)
+
+    def forward(self, x: Tensor, real: Tensor) -> Tensor:
+        """Return features (B, C, H', W') of (B, inputs, H, W), 0 in columns where `real` (B, 1, 1, W') is False."""
+        x = self._activate(self.reduce(x)) * real
+        return x + self._activate(self.refine(x)) * real
+
+    def _activate(self, x: Tensor) -> Tensor:
+        return F.gelu(self.norm(x.permute(0, 2, 3, 1))).permute(0, 3, 1, 2)
+
+
+class LineEncoder(VisionEncoder):
+    """Pixels of a line of text to one vector for each column."""
+
+    def __init__(self, config: LineConfig, height: int) -> None:
+        super().__init__()
+        depth, reduction = len(config.widths), 2 ** len(config.widths)
+        if height % reduction:
+            raise ValueError(f"height must be a multiple of {reduction} for {depth} stages, but is {height}")
+        self.config, self.dim = config, config.transformer.dim
+        inputs = (3, *config.widths[:-1])
+        strides = [(2, 2), (2, 2), *[(2, 1)] * (depth - 2)]
+        self.stages = nn.ModuleList(map(LineStage, inputs, config.widths, strides))
+        self.columns = nn.Linear(config.widths[-1] * (height // reduction), self.dim)
+        self.norm = RMSNorm(self.dim, gain=False)
+        self.encoder = Transformer(config.transformer)
+        for part in (self.columns, self.encoder):
+            initialize_zero_residual(part)
+
+    def forward(self, pixels: Tensor, *, keep: Tensor | None = None, states: list[Tensor] | None = None) -> Tensor:
+        """Return the vectors (B, N, D) of uint8 pixels (B, 3, H, W), of which the columns `keep` (B, N) are real."""
+        keep = pixels.new_ones(len(pixels), pixels.shape[3] // STRIDE).bool() if keep is None else keep
+        real = keep[:, None, None].repeat_interleave(STRIDE, dim=3)  # (B, 1, 1, W)
+        x = (self.normalize(pixels) * real).contiguous(memory_format=torch.channels_last)
+        for stage in self.stages:
+            real = real[..., :: stage.stride[1]]
+            x = stage(x, real)
+        x = x.permute(0, 3, 2, 1).flatten(2)  # (B, N, H' C)
+        x = patch_embeddings(self.norm(self.columns(x)))
+        result: Tensor = self.encoder(x, mask=Padding(keep), states=states)
+        return result
+
+    def grid(self, height: int, width: int) -> tuple[int, int]:
+        return 1, width // STRIDE

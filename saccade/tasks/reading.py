@@ -1,0 +1,217 @@
+"""Reading: the text in an image of a word or a line, letter by letter; scored in texts read without an error."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from saccade.atomic_io import read_json, write_json
+from saccade.core import Base, Batch, Evaluation, Metric, Progress, Split, ignore_progress
+from saccade.data.formats.image_rows import ImageRows, ImageSettings
+from saccade.data.images.decoded import decode_pictures
+from saccade.data.images.decoding import to_pixels
+from saccade.data.images.line_augment import LineAugment, augment_lines
+from saccade.data.images.resizing import Resize
+from saccade.data.lengths import load_max_target_length
+from saccade.data.text.tokenizer_choice import train_text_tokenizer
+from saccade.data.text.tokenizers import Tokenizer
+from saccade.decode.search import Search
+from saccade.errors import UsageError
+from saccade.metrics.reading import score_reading
+from saccade.models.vision.image_to_text import DecoderConfig, build_image_to_text
+from saccade.models.vision.lines import STRIDE, LineConfig, LineEncoder
+from saccade.tasks._seq2seq.settings import TranslationOptions
+from saccade.tasks._vision.encoders import colour_statistics
+from saccade.tasks._vision.image_to_text import TOKENIZER, ImageSource, ImageToTextTask, TextExamples
+from saccade.tasks._vision.task import to_array, to_tensor
+
+LINES = "lines.json"
+QUICK_IMAGES = 500  # of a quick evaluation
+
+METRICS = {
+    metric.name: metric
+    for metric in (
+        Metric("exact", True, "%"),
+        Metric("cer", False, "% of the characters"),
+        Metric("wer", False, "% of the words"),
+        Metric("loss", False, "nats per character"),
+        Metric("images", None, "images"),
+    )
+}
+"""every value that `evaluate` returns"""
+
+
+@dataclass(frozen=True)
+class ReadingModel(DecoderConfig):
+    """Encoder and decoder, and their shapes."""
+
+    encoder: LineConfig = field(default_factory=LineConfig)
+
+
+@dataclass(frozen=True)
+class ReadingConfig:
+    """All settings of a reading model except those of the training loop."""
+
+    model: ReadingModel = field(default_factory=ReadingModel)
+    data: ImageSettings = field(default_factory=ImageSettings)
+    augment: LineAugment = field(default_factory=LineAugment)
+    """random changes of the training images"""
+    search: Search = field(default_factory=lambda: Search(beam=3))
+    height: int = 32
+    """height of the images in pixels; their width follows"""
+    max_width: int = 1024
+    """wider images are compressed to this width"""
+    batch_size: int = 64
+    """images per step, about: narrow ones are more"""
+    micro_batches: int = 1
+    """micro-batches per step, to save memory (gradient accumulation); the result is the same"""
+    label_smoothing: float = 0.0
+    """label smoothing: probability mass that is distributed evenly over all characters"""
+
+    def __post_init__(self) -> None:
+        for name, least in (("height", 8), ("max_width", STRIDE), ("batch_size", 1), ("micro_batches", 1)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} must be at least {least}, but is {getattr(self, name)}")
+        if not 0 <= self.label_smoothing < 1:
+            raise ValueError(f"label_smoothing must be at least 0 and below 1, but is {self.label_smoothing}")
+        reduction = 2 ** len(self.model.encoder.widths)
+        if self.height % reduction:
+            rule = f"height must be a multiple of {reduction}, as every stage of model.encoder.widths halves it"
+            raise ValueError(f"{rule}, but is {self.height}")
+
+
+@dataclass(frozen=True)
+class LineFormat:
+    """How images become the input of a network: of one height, and of a width that is a multiple of a column."""
+
+    height: int
+    max_width: int
+
+    @property
+    def resize(self) -> Resize:
+        return Resize("height", self.height, self.max_width)
+
+    def read(self, value: bytes | Tensor, name: str = "image") -> Tensor:
+        """Return an input as pixels (3, height, width)."""
+        return pad_line(to_tensor(np.array(self.resize.apply(to_pixels(value, name)))[None])[0])
+
+
+def pad_line(pixels: Tensor, width: int = 0) -> Tensor:
+    """Repeat the last column of pixels (3, H, W) to the next multiple of a column, or to a given width."""
+    width = width or -(-pixels.shape[2] // STRIDE) * STRIDE
+    return torch.cat((pixels, pixels[:, :, -1:].expand(-1, -1, width - pixels.shape[2])), dim=2)
+
+
+def stack_lines(lines: Sequence[Tensor]) -> ImageSource:
+    """Return lines (3, H, W) in one batch (B, 3, H, W) of the greatest width, with their real columns (B, N)."""
+    widths = torch.tensor([line.shape[2] for line in lines])
+    pixels = torch.stack([pad_line(line, int(widths.max())) for line in lines])
+    columns = torch.arange(pixels.shape[3] // STRIDE)
+    return pixels.contiguous(memory_format=torch.channels_last), columns < widths[:, None] // STRIDE
+
+
+@dataclass(frozen=True, eq=False)
+class LineExamples(TextExamples):
+    """Lines of one split; those of similar width are batched together."""
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """Columns of each line."""
+        return -(-self.images.shapes[self.rows.picture, 1] // STRIDE)
+
+
+@dataclass(frozen=True)
+class ReadingOptions(TranslationOptions):
+    """Options of a text."""
+
+    beam: int = 3
+    """beam size; 1 is greedy search"""
+
+
+class Task(ImageToTextTask):
+    """Convolutions over a line, a Transformer over its columns, and a decoder that attends to them at every letter."""
+
+    Config: ClassVar[type[Any]] = ReadingConfig
+    Options: ClassVar[type[Any]] = ReadingOptions
+    summary: ClassVar[str] = "read the text in an image of a word or a line"
+    needs: ClassVar[str] = "images of words or lines with their text"
+    roles: ClassVar[tuple[str, ...]] = ("text",)
+    metric = METRICS["exact"]
+
+    # Data
+
+    @classmethod
+    def prepare(
+        cls, config: Any, data: Path, assets: Path, *, base: Base = None, progress: Progress = ignore_progress
+    ) -> list[str]:
+        if base is not None:
+            raise UsageError("reading cannot be fine-tuned from a pretrained model yet")
+        train, _, notes = cls.read(config.data, data, progress)
+        format = LineFormat(config.height, config.max_width)
+        mean, std = colour_statistics(decode_pictures(train.pictures, format.resize, progress))
+        write_json(assets / LINES, {"mean": mean, "std": std})
+        tokenizer = train_text_tokenizer("characters", train.texts["text"], 0, "")
+        cls.write_tokenizer(tokenizer, train, assets)
+        return [*notes, f"alphabet: {tokenizer.size - len(tokenizer.specials)} characters"]
+
+    @classmethod
+    def open(cls, config: Any, assets: Path) -> Self:
+        tokenizer = Tokenizer.load(assets / TOKENIZER)
+        encoder = LineEncoder(config.model.encoder, config.height)
+        colours = read_json(assets / LINES)
+        encoder.mean.copy_(torch.tensor(colours["mean"]))
+        encoder.std.copy_(torch.tensor(colours["std"]))
+        model = build_image_to_text(config.model, encoder, tokenizer.size)
+        format = LineFormat(config.height, config.max_width)
+        return cls(config, format, tokenizer, load_max_target_length(assets), model)
+
+    def examples(self, rows: ImageRows, progress: Progress = ignore_progress) -> LineExamples:
+        examples = super().examples(rows, progress)
+        return LineExamples(examples.rows, examples.images, tokens=examples.tokens)
+
+    def stored(self, examples: TextExamples, indices: Sequence[int]) -> ImageSource:
+        return stack_lines([self.image(examples, row) for row in indices])
+
+    def stack(self, images: Sequence[Tensor]) -> ImageSource:
+        return stack_lines(images)
+
+    def image(self, examples: TextExamples, index: int) -> Tensor:
+        return pad_line(examples.images[int(examples.rows.picture[index])])
+
+    def positions(self, examples: TextExamples, indices: Sequence[int]) -> list[int]:
+        columns: list[int] = examples.lengths[np.asarray(indices)].tolist()
+        return columns
+
+    def augmented(self, batch: Any, seed: int) -> Batch:
+        images = augment_lines(to_array(batch.pixels), self.config.augment, seed)
+        changed: Batch = replace(batch, pixels=to_tensor(images))
+        return changed
+
+    # Evaluation
+
+    @torch.no_grad()
+    def evaluate(self, split: Split, *, quick: bool = False, progress: Progress = ignore_progress) -> Evaluation:
+        """Compare what is read with the texts; quick: greedy, on an even sample of the images."""
+        examples = self.splits[split]
+        indices = list(range(0, len(examples), max(1, -(-len(examples) // QUICK_IMAGES)) if quick else 1))
+        settings = replace(self.config.search, beam=1, n_best=1) if quick else self.config.search
+        outputs = self.outputs(examples, indices, settings, progress)
+        texts = examples.rows.texts["text"]
+        scores = score_reading(outputs, [texts[row] for row in indices])
+        named = {"exact": scores["exact"], "cer": scores["character_error"], "wer": scores["word_error"]}
+        return Evaluation(
+            {
+                **{name: score.value for name, score in named.items()},
+                "loss": self.mean_loss(examples, indices),
+                "images": len(indices),
+            },
+            {name: score.signature for name, score in named.items()},
+            complete=len(indices) == len(examples) and settings.beam == self.config.search.beam,
+        )
