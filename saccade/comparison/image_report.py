@@ -44,7 +44,8 @@ evaluated. An epoch is one pass over the training images. Peak memory is the res
 process."""
 LOOK_NOTE = """Weights of the last attention layer over the picture, the mean of its heads: those of the class position
 where the model has one, else the mean over all cells. Attention shows which cells are read, not why a label was chosen.
-Pictures are shown as the networks see them; the colour scale ends at the largest weight of each picture."""
+Pictures are shown as the networks see them. The strongest colour is the largest weight of each map; where it is about
+the mean, the model looks everywhere."""
 
 
 def page(result: dict[str, Any]) -> str:
@@ -70,7 +71,7 @@ def _name(model: Model) -> str:
 def _overview(result: dict[str, Any], done: Sequence[Model]) -> str:
     """Return one row for each model."""
     names = score_names(result)
-    titles = [html(capitalize(SCORES[name])) for name in names]
+    titles = [html(capitalize(SCORES[name]).replace("-", "\u2011")) for name in names]
     header = ["Model", titles[0], "95% interval", *titles[1:], *(title[0].upper() + title[1:] for title in COLUMNS)]
     best = [best_values([model["scores"][name] for model in done], name in HIGHER_IS_BETTER) for name in names]
     rows = []
@@ -152,10 +153,16 @@ def _look(model: Model, picture: dict[str, Any], prediction: dict[str, Any]) -> 
         shown, about = '<span class="blank">no attention</span>', ""
     else:
         alt = f"{NAMES[model['name']]}: {attention['name']}, {attention['query']}"
-        extra = "".join(f", {name} {weight:.2f}" for name, weight in attention["extra"].items())
         shown = f'<img src="{_overlay(picture["image"], attention["weights"])}" alt="{html(alt)}">'
-        about = f"<small>{html(attention['name'] + extra)}</small>"
+        layer = html(attention["name"]).replace(".", ".<wbr>")
+        about = f"<small>{layer}<br>largest {_contrast(attention['weights']):.1f} x the mean</small>"
     return f'<td>{shown}<span class="said">{text}{about}</span></td>'
+
+
+def _contrast(weights: Sequence[Sequence[float]]) -> float:
+    """Return the largest weight as a multiple of the mean: 1 is attention that looks everywhere."""
+    flat = [weight for row in weights for weight in row]
+    return max(flat) * len(flat) / max(sum(flat), 1e-9)
 
 
 def _overlay(url: str, weights: Sequence[Sequence[float]]) -> str:

@@ -86,9 +86,15 @@ def _quality(done: list[Model]) -> list[str]:
         f"{enumerate_names(close)} cannot be told from the best" if close else "the best is better than all others"
     )
     return [
-        f"{sentence}.",
+        f"{sentence}. Always predicting the most frequent label scores {majority(best):.1f}%.",
         f"On {count:,} validation images differences below {margin:.1f} points are within noise (95%): {verdict}.",
     ]
+
+
+def majority(model: Model) -> float:
+    """Return the accuracy of always predicting the most frequent label of the validation images, in percent."""
+    counts = [label["count"] for label in model["by_label"].values()]
+    return 100 * max(counts) / sum(counts)
 
 
 def within_noise(first: Model, second: Model) -> bool:
@@ -105,7 +111,7 @@ def _parts(done: list[Model]) -> list[str]:
     if "vit" in named and convolutional:
         versus = _versus(named["vit"], max(convolutional, key=accuracy))
         sentences.append(
-            f"Without convolutions the ViT reaches {accuracy(named['vit']):.1f}% in the same time, {versus}."
+            f"Without convolutions the ViT reaches {accuracy(named['vit']):.1f}% with the same budget, {versus}."
         )
     if {"cnn", "cnn+attention"} <= named.keys():
         versus = _versus(named["cnn+attention"], named["cnn"])
