@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, cast
 
 import torch
 from torch import Tensor, nn
@@ -167,7 +167,7 @@ class Task(ImageTask):
         return ImageBatch(examples.pixels(indices), targets, [examples.rows.origins.describe(row) for row in indices])
 
     def augmented(self, batch: Any, seed: int) -> Batch:
-        batch = super().augmented(batch, seed)
+        batch = cast(ImageBatch, super().augmented(batch, seed))
         images, mixture = mix(to_array(batch.pixels), self.config.augment, seed)
         if mixture is None:
             return batch
@@ -285,7 +285,7 @@ class Task(ImageTask):
         return task
 
     def to_pretrained(self) -> Pretrained:
-        network, family = merge_lora(self.model), self.family
+        network, family = cast(ImageClassifier, merge_lora(self.model)), self.family
         kind = "DeiT" if family is not None and family.name == "deit" else "ViT"
         processor = processor_of(self.format, network.encoder, kind)
         head = ImageHead(self.labels, "distillation" in network.encoder.extra)

@@ -102,7 +102,8 @@ class Stage(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.reduce(x)
-        return x + self.refine(x)
+        result: Tensor = x + self.refine(x)
+        return result
 
 
 class ResNet(VisionEncoder):

@@ -41,15 +41,15 @@ def write_encoder(
     The weights are those of a pretrained encoder, or the few that are computed from the training images.
     """
     if base is None:
-        name, config = model.architecture, shape(model, size)
-        encoder, notes = ENCODERS[name][1](config, size), list[str]()
+        create = ENCODERS[model.architecture][1]
+        encoder, notes = create(shape(model, size), size), list[str]()
         weights = {part: encoder.state_dict()[part] for part in encoder.adapt(sample_images(images))}
     else:
         encoder = base_encoder(base, config.base)
-        name, weights = encoder.name, encoder.state_dict()
+        weights = encoder.state_dict()
         count = sum(value.numel() for value in encoder.parameters())
-        notes = [f"base: {config.base}, {name}, {count / 1e6:.1f} M parameters"]
-    write_json(assets / ENCODER, {"name": name, "config": to_json(encoder.config), "size": size})
+        notes = [f"base: {config.base}, {encoder.name}, {count / 1e6:.1f} M parameters"]
+    write_json(assets / ENCODER, {"name": encoder.name, "config": to_json(encoder.config), "size": size})
     save_file({part: value.contiguous() for part, value in weights.items()}, assets / WEIGHTS)
     return notes
 
