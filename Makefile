@@ -42,6 +42,7 @@ reliability: $(VENV)/test.stamp
 	$(BIN)/python tests/reliability/damage.py --count 500
 	$(BIN)/python tests/reliability/disk.py
 	$(BIN)/python tests/reliability/broken_files.py
+	$(BIN)/python tests/reliability/broken_images.py
 	$(BIN)/python tests/reliability/hostile_models.py --count 500
 	$(BIN)/python tests/reliability/hostile_requests.py --count 3000
 	$(BIN)/python tests/reliability/studio_delay.py

@@ -1,7 +1,7 @@
 """Training step of a ViT: ours and Hugging Face's ViT in a plain loop, interleaved, in images per second.
 
-Ours is the step of the real loop: images from the cache, augmentation, seeding, AdamW; `published` has the layers of the
-peer (LayerNorm, exact GELU, biases, class token), `fastest` also the precision that is faster on this machine, as the
+Ours is the step of the real loop: images from the cache, augmentation, seeding, AdamW; `published` has the layers of
+the peer (LayerNorm, exact GELU, biases, class token), `fastest` also the precision that is faster on this machine, the
 default of image tasks. The peer is transformers' ViTForImageClassification (sdpa, no dropout) with torch's AdamW on
 one fixed batch of normalized images: it loads and augments nothing.
 

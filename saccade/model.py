@@ -22,6 +22,8 @@ from saccade.core.task import InputLength, Task
 from saccade.errors import ModelFileError, UsageError, suggest
 from saccade.look.explain import Explanation
 from saccade.look.figure import AttentionFigure
+from saccade.look.overlay import OverlayStyle
+from saccade.look.serialize import alignment_to_json
 from saccade.pretrained.export import export
 
 FORMATS = ("hf",)
@@ -54,8 +56,7 @@ class ModelPrediction(Prediction):
             record["alternatives"] = list(alternatives)
         if self.notes:
             record["notes"] = list(self.notes)
-        if self.alignment is not None:
-            record["alignment"] = AttentionFigure.of(self).alignment
+        record |= alignment_to_json(self.alignment)
         return record
 
     def _repr_html_(self) -> str:
@@ -135,15 +136,21 @@ class Model:
         return _checked(self.task.stream(bound, given))
 
     def attention(
-        self, *inputs: Any, layer: str = "", head: int | None = None, pieces: bool = False, **inputs_and_options: Any
+        self,
+        *inputs: Any,
+        layer: str = "",
+        head: int | None = None,
+        pieces: bool = False,
+        style: OverlayStyle = OverlayStyle(),
+        **inputs_and_options: Any,
     ) -> AttentionFigure:
-        """Return the figure of one attention: the best aligned, or the mean or one head of a layer.
+        """Return the figure of one attention: the best aligned, the mean or one head of a layer, or `rollout`.
 
-        `pieces`: show the tokens of the model instead of words.
+        `pieces`: show the tokens of the model instead of words. `style`: how attention is drawn over an image.
         """
         named, options = self._separate({**inputs_and_options, "attention": True})
         (prediction,) = self._predict([bind(self.inputs, inputs, named)], options, attention=True)
-        return AttentionFigure.of(prediction, layer, head, pieces=pieces)
+        return AttentionFigure.of(prediction, layer, head, pieces=pieces, style=style)
 
     def explain(self, prediction: Prediction) -> Explanation:
         """Return what can be asked about a prediction: ablations, importance of heads, attributions, logit lens."""

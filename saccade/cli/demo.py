@@ -2,74 +2,113 @@
 
 from __future__ import annotations
 
+import base64
+import mimetypes
 import os
 import re
-import shutil
+import shlex
 import signal
 import subprocess
 import sys
 import webbrowser
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from urllib.parse import quote
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlencode
 
 import click
 
-from saccade.cli.group import log, main, progress_bar, runs_option
-from saccade.cli.printing import show_run
+from saccade.cli.group import echo, log, main, progress_bar, runs_option
+from saccade.cli.printing import show_figure, show_run
+
+if TYPE_CHECKING:
+    from saccade.run import Run
 
 
 @main.command()
-@click.option(
-    "--minutes", type=click.FloatRange(0, min_open=True), default=0.9, show_default=True, help="Minutes of training."
-)
+@click.argument("name", default="dates")
+@click.option("--task", default="", help="Task to train, for a demo with several of them; default: its first.")
+@click.option("--minutes", type=click.FloatRange(0, min_open=True), help="Minutes of training; default: see --list.")
 @click.option("--steps", type=click.IntRange(1), help="Steps of training, instead of minutes.")
+@click.option("--list", "listing", is_flag=True, help="List the demos and their tasks.")
 @runs_option
-def demo(minutes: float, steps: int | None, root: str) -> None:
-    """Train a small model on generated dates and show it.
+def demo(name: str, task: str, minutes: float | None, steps: int | None, listing: bool, root: str) -> None:
+    """Train a small model on generated data and show it.
 
-    The model converts dates as they are written in some 40 languages to ISO dates, character by character.
+    The demo NAME writes ordinary data files, trains on them, and opens the model in the studio. Without a NAME the
+    model converts dates as they are written in some 40 languages to ISO dates, character by character.
 
     \b
     Examples:
       saccade demo
+      saccade demo --list
       saccade demo --minutes 5
+      saccade demo shapes
+      saccade demo shapes --task captioning
+      saccade demo text-lines
     """
     from saccade import api
-    from saccade.demo.dates import EXAMPLES, plan_dates, write_dates
+    from saccade.demo import load_demo
 
-    data, valid = write_dates(Path(root) / "dates")
-    name = api.free_name(root, "dates")
+    if listing:
+        _list_demos()
+        return
+    chosen = load_demo(name)
+    task = task or chosen.default
+    trained = chosen.task(task)
+    log(f"The demo learns to {trained.goal}.")
+    files = trained.write(Path(root) / name)
+    log(files.plan)
+    stem = name if task == chosen.default else f"{name}-{task.replace('_', '-')}"
+    run_name = api.free_name(root, stem)
+    budget = {"steps": steps} if steps else {"minutes": minutes or trained.minutes}
+    settings: dict[str, Any] = {**trained.settings, **budget, **({"valid": files.valid} if files.valid else {})}
     interactive = sys.stdout.isatty() and os.environ.get("CI", "") not in ("true", "1")
     with _studio(root) as address:
         with progress_bar() as bar:
-            bar.log("The demo learns to convert dates, as people write them, to ISO dates such as 2014-08-12.")
-            bar.log(str(plan_dates()))
             if address and interactive:
-                bar.log(f"Watch it learn: {_page(address, f'watch/{name}')}")
-                webbrowser.open(_page(address, f"watch/{name}"))
+                bar.log(f"Watch it learn: {_page(address, f'watch/{run_name}')}")
+                webbrowser.open(_page(address, f"watch/{run_name}"))
             run = api.train(
-                data,
-                task="translation",
-                preset="dates",
-                name=name,
+                files.train,
+                task=task,
+                preset=trained.preset,
+                name=run_name,
                 root=root,
                 callbacks=[bar],
                 progress=False,
-                **({"steps": steps} if steps else {"minutes": minutes}),
-                valid=valid,
+                **settings,
             )
         show_run(run, False)
-        model = api.load(run)
-        for prediction in model(list(EXAMPLES)):
-            click.echo(f"{prediction.text}  {prediction.inputs['source']}")
-        log(f"\nattention of each digit to the letters of '{EXAMPLES[0]}':")
-        width = shutil.get_terminal_size((100, 24)).columns
-        click.echo(model.attention(EXAMPLES[0]).terminal(width, colour=False))
-        log(f'\nNow try: saccade look {run.path} "12 August 2014" --out date.html')
+        _show_examples(run, files.examples, trained.attention)
         if address:
-            _open_look(_page(address, f"look?model={name}&source={quote(EXAMPLES[0])}"), interactive)
+            _open_look(address, run_name, files.examples[0], interactive)
+
+
+def _list_demos() -> None:
+    """Print each demo with what it generates, and its tasks with their minutes and what they learn."""
+    from saccade.demo import demo_names, load_demo
+
+    for name in demo_names():
+        listed = load_demo(name)
+        echo(f"{name}: {listed.summary}")
+        for task, described in listed.tasks.items():
+            echo(f"  {task:28}{described.minutes:>4g} min  {described.goal}")
+
+
+def _show_examples(run: Run, examples: Sequence[Mapping[str, Any]], title: str) -> None:
+    """Print the predictions for the examples, the attention for the first, and a command for the second."""
+    from saccade import api
+
+    model = api.load(run)
+    shown = ["  ".join(str(value) for value in example.values()) for example in examples]
+    for prediction, inputs in zip(model([dict(example) for example in examples]), shown, strict=True):
+        echo(f"{prediction.text}  {inputs}")
+    log(f"\n{title} '{shown[0]}':")
+    show_figure(model.attention(**examples[0]))
+    arguments = " ".join(shlex.quote(str(value)) for value in examples[1].values())
+    log(f"\nNow try: saccade look {shlex.quote(str(run.path))} {arguments} --out attention.html")
 
 
 @contextmanager
@@ -93,8 +132,20 @@ def _page(address: str, path: str) -> str:
     return address.replace("/?", f"/{path}{'&' if '?' in path else '?'}")
 
 
-def _open_look(page: str, interactive: bool) -> None:
+def _look_page(address: str, name: str, inputs: Mapping[str, str | Path]) -> str:
+    """Return the address of the attention for some inputs; a file is part of the address, as a data URL."""
+    values = {key: _data_url(value) if isinstance(value, Path) else value for key, value in inputs.items()}
+    return _page(address, f"look?{urlencode({'model': name, **values}, quote_via=quote)}")
+
+
+def _data_url(path: Path) -> str:
+    kind = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
+    return f"data:{kind};base64,{base64.b64encode(path.read_bytes()).decode()}"
+
+
+def _open_look(address: str, name: str, inputs: Mapping[str, str | Path], interactive: bool) -> None:
     """Open the attention page in a browser and wait for a key; without a terminal check that the page responds."""
+    page = _look_page(address, name, inputs)
     if not interactive:
         from urllib.request import HTTPCookieProcessor, build_opener  # takes longer to import than everything else
 
@@ -102,6 +153,7 @@ def _open_look(page: str, interactive: bool) -> None:
             title = re.search(r"<title>(.*?)</title>", response.read().decode())
         log(f"studio: the page '{title[1] if title else ''}' responds; at a terminal it opens in a browser")
         return
-    log(f"the attention is shown at {page}")
+    texts = {key: value for key, value in inputs.items() if not isinstance(value, Path)}
+    log(f"the attention is shown at {_look_page(address, name, texts)}")  # a file would fill the terminal
     webbrowser.open(page)
     click.pause("press any key to stop")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import shutil
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,10 +20,11 @@ from saccade.cli.group import (
     runs_option,
     task_option,
 )
-from saccade.cli.printing import show_evaluation, show_prediction, show_text
+from saccade.cli.printing import show_evaluation, show_figure, show_prediction, show_text
 from saccade.errors import UsageError
 
 if TYPE_CHECKING:
+    from saccade.core import Prediction
     from saccade.model import Model
 
 BATCH = 256  # examples of a file that are predicted together
@@ -105,14 +105,22 @@ def predict(
 @click.argument("ref")
 @click.argument("inputs", nargs=-1, metavar="[INPUT]...")
 @option_option
-@click.option("--out", type=click.Path(path_type=Path), help="Also write a .html, .svg, .png or .json file.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    help="Also write a .html, .svg, .png or .json file, or a .gif: a film over the image, one gaze per word.",
+)
 @click.option(
     "--layer",
     default="",
-    help="Attention to show, such as decoder.1.cross; default: the word alignment, else the last layer.",
+    help="Attention to show, such as decoder.1.cross, or rollout: all layers of self-attention together; "
+    "default: the word alignment, else the last layer.",
 )
 @click.option("--head", type=click.IntRange(0), help="Head to show; default: the mean over heads.")
 @click.option("--pieces", is_flag=True, help="Show the subword tokens of the model instead of words.")
+@click.option("--at", metavar="ROW,COLUMN", default="", help="Over an image: the cell that attends; default: the mean.")
+@click.option("--opacity", default=0.7, show_default=True, help="Over an image: opacity of the largest weight.")
+@click.option("--blocks", is_flag=True, help="Over an image: a block for each cell; default: smooth between cells.")
 @checkpoint_option
 @runs_option
 @task_option
@@ -128,15 +136,20 @@ def look(ref: str, inputs: tuple[str, ...], options: tuple[str, ...], out: Path 
       saccade look pairs-1 "Good morning." --out morning.html
       saccade look pairs-1 "Good morning." --layer decoder.1.cross --head 2 --out morning.svg
       saccade look book-1 "It was a" -o max_new_tokens=20 --json
+      saccade look pets-1 photo.jpg --layer rollout --out photo.png
+      saccade look captions-1 photo.jpg --out film.gif
+      saccade look answers-1 photo.jpg question="What colour is the car?"
     """
     from saccade import api
     from saccade.cli.inputs import parse_arguments
+    from saccade.look.overlay import OverlayStyle
 
     shown = {name: others.pop(name) for name in ("layer", "head", "pieces")}
+    style = OverlayStyle(others.pop("opacity"), not others.pop("blocks"), _cell(others.pop("at")))
     as_json = others.pop("as_json")
     model = api.load(ref, log=log, **others)
     given = model.parse_options(options)
-    figure = model.attention(**parse_arguments(model.inputs, inputs), **shown, **given)
+    figure = model.attention(**parse_arguments(model.inputs, inputs), style=style, **shown, **given)
     for note in figure.prediction.notes:
         log(note)
     if out is not None:
@@ -145,11 +158,11 @@ def look(ref: str, inputs: tuple[str, ...], options: tuple[str, ...], out: Path 
     if as_json:
         print_json(figure.to_json())
         return
+    show_text(_questions(model, figure.prediction))
     show_text(f"{_prefix(model, figure.prediction.inputs)}{figure.prediction.text}\n")
     if figure.alignment:
         show_text(f"{figure.alignment}\n")
-    colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
-    click.echo(figure.terminal(shutil.get_terminal_size((100, 24)).columns, colour=colour))
+    show_figure(figure)
 
 
 def _predict_one(model: Model, example: dict[str, Any], options: dict[str, Any], as_json: bool) -> None:
@@ -169,3 +182,21 @@ def _predict_one(model: Model, example: dict[str, Any], options: dict[str, Any],
 def _prefix(model: Model, inputs: Any) -> str:
     """Return the text that an output continues; empty for most models."""
     return str(inputs[model.inputs[0].name]) if model.task.continues else ""
+
+
+def _questions(model: Model, prediction: Prediction) -> str:
+    """Return the texts that are inputs beside an image, one per line; nothing for other models."""
+    if all(field.kind == "text" for field in model.inputs):
+        return ""
+    texts = {name: value for name, value in prediction.inputs.items() if isinstance(value, str)}
+    return "".join(f"{name}: {text}\n" for name, text in texts.items())
+
+
+def _cell(text: str) -> tuple[int, int] | None:
+    """Return row and column of a cell."""
+    if not text:
+        return None
+    match = re.fullmatch(r"([0-9]{1,6}),([0-9]{1,6})", text)
+    if match is None:
+        raise UsageError(f"--at must be ROW,COLUMN, such as 3,5, but is '{text}'")
+    return int(match[1]), int(match[2])

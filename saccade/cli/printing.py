@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
 from typing import TYPE_CHECKING
 
@@ -12,6 +14,7 @@ from saccade.errors import printable
 
 if TYPE_CHECKING:
     from saccade.core import Evaluation
+    from saccade.look.figure import AttentionFigure
     from saccade.model import ModelPrediction
     from saccade.run import Run
 
@@ -32,6 +35,12 @@ def show_prediction(prediction: ModelPrediction, as_json: bool, prefix: str = ""
 def show_text(text: str) -> None:
     """Print the output of a model: as it is to a file or a pipe, without control characters to a terminal."""
     click.echo(printable(text) if sys.stdout.isatty() else text, nl=False)
+
+
+def show_figure(figure: AttentionFigure) -> None:
+    """Print an attention map as wide as the terminal, in colour where there is one."""
+    colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+    click.echo(figure.terminal(shutil.get_terminal_size((100, 24)).columns, colour=colour))
 
 
 def show_run(run: Run, as_json: bool) -> None:

@@ -1,10 +1,9 @@
-"""Job: train and compare several architectures on one file; an interrupted comparison can be continued."""
+"""Job: train and compare several architectures on the same data; an interrupted comparison can be continued."""
 
 from __future__ import annotations
 
 import contextlib
 import datetime
-import math
 import platform
 import shutil
 import tempfile
@@ -14,62 +13,26 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from saccade import __version__, api
 from saccade.atomic_io import read_json, write_json, write_text
-from saccade.comparison import MODELS
-from saccade.comparison import report as reports
-from saccade.comparison.process import Failure, Job, run_job
+from saccade.comparison import MODELS as MODELS
+from saccade.comparison.kind import ComparisonKind
+from saccade.comparison.kinds import KINDS, choose_kind
+from saccade.comparison.process import FILE, Failure, Job, run_job
 from saccade.comparison.progress import OverallProgress
+from saccade.comparison.trial import Trial
 from saccade.config import to_json
-from saccade.core import Callback, Split
-from saccade.errors import DataError, ResourceError, SaccadeError, UsageError, suggest
+from saccade.core import Callback
+from saccade.errors import DataError, ResourceError, SaccadeError, UsageError
 from saccade.runs import folder as runs
 from saccade.runs.folder import Run
 from saccade.runs.provenance import hash_assets
-from saccade.tasks import translation
+from saccade.tasks import load_task
 from saccade.training.device import choose_device, describe_device
 
-QUANTILES = (0.2, 0.4, 0.6, 0.8, 0.95)  # of the source lengths: edges of the length classes
-FILE = "compare.json"
-FORMAT = 2
-MIN_PROBE = 0.3  # minutes
-
-
-@dataclass(frozen=True)
-class Trial:
-    """Settings of a comparison: the models and their training time."""
-
-    models: tuple[str, ...] = MODELS
-    minutes: float = 5.0
-    """training time of each model; a train.steps or train.epochs among the overrides takes precedence"""
-    probe_minutes: float | None = None
-    """training time of each model to copy and to reverse, together; None: two fifths of `minutes`; 0: no probe"""
-    sentence: str = ""
-    """the sentence whose alignment is shown; default: a validation sentence of median length"""
-
-    def __post_init__(self) -> None:
-        if not self.models:
-            raise UsageError(
-                f"models must name at least one architecture, but names none; there are: {', '.join(MODELS)}"
-            )
-        for model in self.models:
-            if model not in MODELS:
-                raise UsageError(f"no model '{model}'{suggest(model, list(MODELS))}")
-        repeated = sorted({model for model in self.models if self.models.count(model) > 1})
-        if repeated:
-            raise UsageError(f"models must name each architecture once, but names {', '.join(repeated)} again")
-        if not (self.minutes > 0 and math.isfinite(self.minutes)):
-            raise UsageError(f"minutes must be above 0, but is {self.minutes}")
-        if self.probe_minutes is not None and not (self.probe_minutes >= 0 and math.isfinite(self.probe_minutes)):
-            raise UsageError(f"probe-minutes must be 0 or more, but is {self.probe_minutes}")
-
-    @property
-    def probe(self) -> float:
-        """Training time of the probe in minutes."""
-        return max(MIN_PROBE, 0.4 * self.minutes) if self.probe_minutes is None else self.probe_minutes
+FORMAT = 3
 
 
 @dataclass(frozen=True)
@@ -83,6 +46,10 @@ class Comparison:
     def page(self) -> Path:
         """The report as an HTML file."""
         return self.path / "report.html"
+
+    def text_table(self) -> list[str]:
+        """Return the table of the models as lines of text."""
+        return KINDS[self.result["run"]["task"]].text_table(self.result)
 
     def __repr__(self) -> str:
         return f"<saccade.Comparison {self.page}>"
@@ -98,23 +65,23 @@ def compare(
     callback: Callback | None = None,
     command: str = "",
 ) -> Comparison:
-    """Train each model on the file for the same time, measure all of them, and write report.html and report.json.
+    """Train each model on the data for the same time, measure all of them, and write report.html and report.json.
 
     The `name` of an interrupted comparison continues it: finished jobs are not repeated.
     """
     trial, callback, data, root = trial or Trial(), callback or Callback(), Path(data), Path(root)
     overrides = list(overrides)
-    if any(override.startswith("model.architecture=") for override in overrides):
-        raise UsageError("model.architecture must not be set, since every model has its own; name them with --models")
-    if not any(override.startswith(("train.minutes=", "train.steps=", "train.epochs=")) for override in overrides):
+    kind = choose_kind(data, overrides, trial.task)
+    kind.check(trial, overrides)
+    if not any(override.startswith(api.BUDGETS) for override in overrides):
         overrides.append(f"train.minutes={trial.minutes}")
-    description = survey(data, overrides, trial, callback)
+    description = survey(kind, data, overrides, trial, callback)
     folder = _folder(root, name, data, {**description, "command": command})
-    jobs = _jobs(trial, description["settings"]["minutes"])
     with Run(folder).lock():
         settings = read_json(folder / FILE)
-        _check_unchanged(folder, settings, description)
-        callback.log(f"comparing {len(trial.models)} models in {folder}")
+        _check_unchanged(folder, settings, description, kind)
+        callback.log(f"comparing {len(settings['models'])} models in {folder}")
+        jobs = kind.jobs(settings)
         try:
             return _finish(folder, settings, _run_all(folder, jobs, callback))
         except (OSError, ResourceError) as error:
@@ -136,41 +103,35 @@ def _run_all(folder: Path, jobs: Sequence[Job], callback: Callback) -> list[Fail
 
 def _stopped(folder: Path, jobs: Sequence[Job], error: Exception) -> ResourceError:
     """Return the error for a comparison that ran out of space or the like; one that has trained nothing is removed."""
-    if any(job.file(folder).exists() or (folder / job.run).exists() for job in jobs if job.stage != "memory"):
+    if any(job.file(folder).exists() or (folder / job.run).exists() for job in jobs if job.model):
         return ResourceError(f"{error}; the comparison continues with the same command and --name {folder.name}")
     shutil.rmtree(folder, ignore_errors=True)
     return ResourceError(f"{error}; nothing was trained and nothing is left: run the same command again")
 
 
-def survey(data: Path, overrides: Sequence[str], trial: Trial, callback: Callback) -> dict[str, Any]:
-    """Check the file and the settings before training, and return a description of both as JSON."""
-    configs = [api.configure(translation.Task, [*overrides, f"model.architecture={model}"]) for model in trial.models]
-    config, training = configs[0]
+def survey(
+    kind: ComparisonKind, data: Path, overrides: Sequence[str], trial: Trial, callback: Callback
+) -> dict[str, Any]:
+    """Check the data and the settings before training, and return a description of both as JSON."""
+    models, task_class = trial.models or kind.models, load_task(kind.task)
+    configs = [api.configure(task_class, [*overrides, f"model.architecture={model}"]) for model in models]
+    training = configs[0][1]
     with tempfile.TemporaryDirectory(prefix="saccade-") as temporary:
         run = Run(Path(temporary))
         run.assets.mkdir()
         progress = partial(callback.on_progress, "reading")
-        notes = translation.Task.prepare(config, data, run.assets, progress=progress)
-        with torch.device("meta"):  # only shapes: each model is allocated in its own process
-            task, *_ = [translation.Task.open(config, run.assets) for config, _ in configs]
-        notes += task.load_data(data, progress=partial(callback.on_progress, "tokenizing"))
+        task, notes = kind.open([config for config, _ in configs], data, run.assets, progress)
+        notes += task.load_data(data, progress=partial(callback.on_progress, "loading data"))
         for note in notes:
             callback.log(note)
-        valid = task.splits[Split.VALID]
-        hashes = hash_assets(run)
-    lengths = valid.source.lengths
-    edges = sorted({int(edge) for edge in np.quantile(lengths, QUANTILES)} - {0, int(lengths.min())})
-    median = int(np.argsort(lengths, kind="stable")[len(lengths) // 2])
-    source, target = valid.texts[median]
+        hashes = kind.shared_assets(hash_assets(run))
     return {
         "format": FORMAT,
+        "task": kind.task,
         "data": str(data.resolve()),
-        "models": list(trial.models),
+        "models": list(models),
         "overrides": list(overrides),
-        "probe_minutes": trial.probe,
-        "sentence": trial.sentence or source,
-        "reference": "" if trial.sentence else target,
-        "edges": edges,
+        **kind.describe(task, trial),
         "fingerprint": task.fingerprint,
         "assets": hashes,
         "notes": notes,
@@ -213,11 +174,11 @@ def _processor() -> str:
     return platform.processor() or platform.machine()
 
 
-def _check_unchanged(folder: Path, settings: dict[str, Any], description: dict[str, Any]) -> None:
+def _check_unchanged(folder: Path, settings: dict[str, Any], description: dict[str, Any], kind: ComparisonKind) -> None:
     """Refuse to continue with other data or settings than the comparison was started with."""
     if settings.get("format") != FORMAT:
         raise UsageError(f"{folder / FILE}: format must be {FORMAT}, but is {settings.get('format')}; update saccade")
-    for key in ("models", "overrides", "probe_minutes", "sentence", "data"):
+    for key in ("task", "models", "overrides", *kind.options, "data"):
         if settings.get(key) != description[key]:
             raise UsageError(
                 f"{key} must be {settings.get(key)!r} to continue the comparison '{folder.name}', but is "
@@ -229,14 +190,6 @@ def _check_unchanged(folder: Path, settings: dict[str, Any], description: dict[s
             f"{settings.get('fingerprint')}: the data have changed since the comparison '{folder.name}' started; "
             "restore them to continue, or choose another --name"
         )
-
-
-def _jobs(trial: Trial, minutes: float) -> list[Job]:
-    """Return the jobs of a comparison in order, with estimates of their time."""
-    train = [Job(model, "train", 66 * (minutes or 1.0)) for model in trial.models]
-    kinds = ("copy", "reverse") if trial.probe else ()
-    probes = [Job(model, kind, 36 * trial.probe) for model in trial.models for kind in kinds]
-    return [*train, *probes, Job("", "memory", 5)]
 
 
 def _finish(folder: Path, settings: dict[str, Any], failures: list[Failure]) -> Comparison:
@@ -251,31 +204,36 @@ def _finish(folder: Path, settings: dict[str, Any], failures: list[Failure]) -> 
         raise error
     result = gather(folder, settings, failures)
     write_json(folder / "report.json", result)
-    write_text(folder / "report.html", reports.page(result))
+    write_text(folder / "report.html", KINDS[settings["task"]].page(result))
     return Comparison(folder, result)
 
 
 def gather(folder: Path, settings: dict[str, Any], failures: Sequence[Failure] = ()) -> dict[str, Any]:
     """Return all numbers of a comparison as one JSON object."""
-    models = []
-    for name in settings["models"]:
-        model = {"name": name}
-        for stage in ("train", "copy", "reverse"):
-            file = Job(name, stage).file(folder)
-            if file.exists():
-                model |= read_json(file) if stage == "train" else {stage: read_json(file)}
-        failed = {failure.job.stage: failure.message for failure in failures if failure.job.model == name}
-        models.append({**model, **({"failed": failed} if failed else {})})
-    for model in models:
-        if "assets" in model and (model["assets"], model["fingerprint"]) != (
-            settings["assets"],
-            settings["fingerprint"],
-        ):
-            raise DataError(
-                f"{settings['data']}: {model['name']} was trained on data with fingerprint "
-                f"{model['fingerprint']}, expected {settings['fingerprint']}: the file has changed meanwhile; "
-                "compare again under another --name"
-            )
-    memory = Job("", "memory").file(folder)
-    result = {"run": settings, "models": models, "attention_memory": read_json(memory) if memory.exists() else None}
-    return {**result, "summary": reports.summary(result)}
+    kind = KINDS[settings["task"]]
+    models: dict[str, dict[str, Any]] = {name: {"name": name} for name in settings["models"]}
+    shared: dict[str, Any] = {}
+    for job in kind.jobs(settings):
+        results = read_json(job.file(folder)) if job.file(folder).exists() else None
+        if not job.model:
+            shared[job.stage] = results
+        elif results is not None:
+            models[job.model] |= results if job.stage == "train" else {job.stage: results}
+    for failure in failures:
+        if failure.job.model:
+            models[failure.job.model].setdefault("failed", {})[failure.job.stage] = failure.message
+    for model in models.values():
+        _check_same_data(model, settings, kind)
+    result = {"run": settings, "models": list(models.values()), **shared}
+    return {**result, "summary": kind.summary(result)}
+
+
+def _check_same_data(model: dict[str, Any], settings: dict[str, Any], kind: ComparisonKind) -> None:
+    """Refuse the results of a model that was trained on other data than the comparison was started with."""
+    expected = (settings["assets"], settings["fingerprint"])
+    if "assets" in model and (kind.shared_assets(model["assets"]), model["fingerprint"]) != expected:
+        raise DataError(
+            f"{settings['data']}: {model['name']} was trained on data with fingerprint "
+            f"{model['fingerprint']}, expected {settings['fingerprint']}: the file has changed meanwhile; "
+            "compare again under another --name"
+        )

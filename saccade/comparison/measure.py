@@ -1,4 +1,4 @@
-"""Measurements of each trained model of a comparison.
+"""Measurements of each trained translation model of a comparison.
 
 Shapes: B rows, H heads, N tokens, E head width.
 """
@@ -9,7 +9,7 @@ import copy
 import resource
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,8 @@ from torch import Tensor, nn
 
 from saccade import api
 from saccade.atomic_io import read_json
+from saccade.comparison.history import curve, losses, speed
+from saccade.comparison.kind import OnProgress
 from saccade.core import Progress, Split
 from saccade.metrics import generation
 from saccade.metrics.alignment import head_weights, merge_words
@@ -29,15 +31,13 @@ from saccade.nn.attention import softmax as attention_weights
 from saccade.run import Run
 from saccade.tasks import translation
 
-OnProgress = Callable[[str, float], None]
 TOKENS = 101  # source tokens whose influence on the middle token is measured
 HALF, MOST = 0.5, 0.95  # fractions of a gradient
-POINTS = 200  # points of a curve of the training loss
 SIZES = (256, 512, 1024, 2048, 4096)  # sequence lengths at which the memory of attention is measured
 HEADS, WIDTH = 2, 32
 
 
-def measure_run(run: Run, settings: dict[str, Any], on_progress: OnProgress) -> dict[str, Any]:
+def measure_run(run: Run, settings: Mapping[str, Any], on_progress: OnProgress) -> dict[str, Any]:
     """Return all measurements of a trained translation model, as JSON."""
     task = api.load(run.path).task
     if not isinstance(task, translation.Task):
@@ -53,8 +53,8 @@ def measure_run(run: Run, settings: dict[str, Any], on_progress: OnProgress) -> 
         "parameters": sum(weight.numel() for weight in model.parameters()),
         **_speed(run, task),
         **_translate(task, settings["edges"], on_progress),
-        "curve": _curve(run),
-        "losses": _losses(run),
+        "curve": curve(run, "tokens"),
+        "losses": losses(run, "tokens"),
         "sequential": sequential(task.config.model),
         "chain": {str(count): chain(model, count) for count in (TOKENS // 4, TOKENS // 2, TOKENS)},
         "reach": reach(model),
@@ -87,21 +87,8 @@ def peak_bytes() -> int:
 
 def _speed(run: Run, task: translation.Task) -> dict[str, float]:
     """Return the training steps and tokens per second, excluding evaluations."""
-    seconds = tokens = last = 0.0
-    evaluated, steps = True, 0  # the first step has no previous one to measure from
-    for record in run.history:
-        if "lr_scale" in record:
-            if not evaluated:
-                seconds, tokens = seconds + record["seconds"] - last, tokens + record["tokens"]
-            last, steps = record["seconds"], record["step"]
-        evaluated = "lr_scale" not in record
-    speed = tokens / max(seconds, 1e-9)
-    return {
-        "steps": steps,
-        "minutes": last / 60,
-        "target_tokens_per_second": speed * _target_fraction(task),
-        "tokens_per_second": speed,
-    }
+    measured = speed(run, "tokens")
+    return {**measured, "target_tokens_per_second": measured["tokens_per_second"] * _target_fraction(task)}
 
 
 def _target_fraction(task: translation.Task) -> float:
@@ -133,30 +120,6 @@ def _translate(task: translation.Task, edges: Sequence[int], on_progress: OnProg
         rows = generation.by_length(lengths, outputs, list(references), edges, score)
         classes[name] = [dict(zip(("from", "to", "count", "value"), row, strict=True)) for row in rows]
     return {"translating_seconds": seconds, "pairs": len(sources), "by_length": classes}
-
-
-def _curve(run: Run) -> list[dict[str, float]]:
-    """Return the scores of every evaluation during training, with the minutes and tokens so far."""
-    curve, tokens = [], 0
-    for record in run.history:
-        if "lr_scale" in record:
-            tokens += record["tokens"]
-        else:
-            values = {name: value for name, value in record.items() if name not in ("elapsed", "best", "pairs")}
-            curve.append({**values, "minutes": record["elapsed"] / 60, "tokens": tokens})
-    return curve
-
-
-def _losses(run: Run) -> list[list[float]]:
-    """Return [step, minutes, tokens, training loss] at regular intervals; each loss is the mean of its interval."""
-    records = [record for record in run.history if "lr_scale" in record]
-    every, losses, tokens = max(1, -(-len(records) // POINTS)), [], 0
-    for first in range(0, len(records), every):
-        group = records[first : first + every]
-        tokens += sum(record["tokens"] for record in group)
-        loss = sum(record["loss"] for record in group) / len(group)
-        losses.append([group[-1]["step"], round(group[-1]["seconds"] / 60, 4), tokens, round(loss, 5)])
-    return losses
 
 
 def sequential(config: Seq2SeqConfig) -> dict[str, Any]:

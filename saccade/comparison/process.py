@@ -15,21 +15,24 @@ from saccade.core import Callback
 from saccade.errors import Interrupted
 from saccade.training.device import stop_signals
 
+FILE = "compare.json"  # description of a comparison in its folder
 LOG_LINES = 5  # last lines of the log that are reported when a process crashes
 
 
 @dataclass(frozen=True)
 class Job:
-    """One unit of work: train a model, train the copy or reverse probe, or measure the memory of attention."""
+    """One unit of work: train a model, or something else that a kind of comparison measures."""
 
     model: str
+    """empty: it concerns all models"""
     stage: str
     weight: float = 0.0
     """estimated seconds"""
+    label: str = ""
+    """what it does, after the name of the model"""
 
     def __str__(self) -> str:
-        suffix = {"train": "", "copy": ": copying", "reverse": ": reversing", "memory": "memory of attention"}
-        return self.model + suffix[self.stage]
+        return self.model + self.label
 
     @property
     def run(self) -> str:

@@ -1,27 +1,38 @@
-"""Report of a comparison as one HTML file, without network access or scripts."""
+"""Report of a comparison of translation models as one HTML file, without network access or scripts."""
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import re
 from collections.abc import Sequence
-from html import escape
-from pathlib import Path
-from string import Template
 from typing import Any
 
 import torch
 
-from saccade.comparison.charts import Line, chart, legend, number, strip
+from saccade.comparison.charts import Line, chart, strip
+from saccade.comparison.page import (
+    Model,
+    best_cell,
+    best_values,
+    capitalize,
+    collapsed,
+    document,
+    every_nth,
+    failed_cell,
+    html,
+    learning_curves,
+    models_legend,
+    note,
+    paragraph,
+    section,
+    setup,
+    side_by_side,
+    table,
+)
 from saccade.comparison.summary import NAMES, SCORES, format_score, score_names
-from saccade.comparison.summary import summary as summary
 from saccade.core import AttentionMap, Role, TokenAxis
 from saccade.look import draw
 from saccade.look.labels import visible
 from saccade.tasks._seq2seq.settings import METRICS
 
-Model = dict[str, Any]
 BAR = 28  # height of the highest bar in pixels
 ROWS = 12  # evaluations in the table of the curves
 
@@ -45,8 +56,7 @@ tensors that grow with N."""
 
 def page(result: dict[str, Any]) -> str:
     """Return the report as one HTML file."""
-    style, settings = _part("report.css"), result["run"]
-    title = f"Comparison of architectures on {Path(settings['data']).name}"
+    settings = result["run"]
     models = list(enumerate(result["models"]))  # the number decides the colour, even if another model has failed
     done = [(at, model) for at, model in models if "scores" in model]
     sections = [
@@ -59,80 +69,28 @@ def page(result: dict[str, Any]) -> str:
         _memory(result["attention_memory"]),
         _about(settings, done),
     ]
-    return Template(_part("report.html")).substitute(
-        title=html(title),
-        style=style,
-        style_hash=_hash(style),
-        about=html(
-            f"{settings['created']}, {_budget(settings)}, seed {settings['seed']}, {settings['machine']['device']}"
-        ),
-        summary="".join(f"<li>{html(line)}</li>" for line in result["summary"]),
-        sections="\n".join(section for section in sections if section),
-    )
+    return document(result, sections)
 
 
-def html(text: object) -> str:
-    """Escape a text for HTML; lone surrogates and bidirectional overrides are replaced."""
-    return escape(re.sub("[\ud800-\udfff\u202d\u202e\x00]", "\ufffd", str(text)))
-
-
-def _part(name: str) -> str:
-    return Path(__file__).with_name(name).read_text(encoding="utf-8")
-
-
-def _hash(text: str) -> str:
-    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
-
-
-def _title(name: str) -> str:
-    return name[0].upper() + name[1:] if name.islower() else name  # chrF stays
-
-
-def _budget(settings: dict[str, Any]) -> str:
-    training = settings["settings"]
-    for name in ("steps", "epochs", "minutes"):
-        if training[name]:
-            return f"{training[name]:g} {name} per model"
-    return "5 minutes per model"
-
-
-def _section(title: str, *parts: str) -> str:
-    return f"<section><h2>{html(title)}</h2>{''.join(parts)}</section>"
-
-
-def table(header: Sequence[str], rows: Sequence[Sequence[str]], caption: str = "") -> str:
-    """Return a table of cells that are HTML already; the first column names the rows."""
-    top = "".join(f'<th scope="col">{head}</th>' for head in header)
-    body = "".join(f'<tr><th scope="row">{row[0]}</th>{"".join(map(_cell, row[1:]))}</tr>' for row in rows)
-    title = f"<caption>{html(caption)}</caption>" if caption else ""
-    inner = f"{title}<thead><tr>{top}</tr></thead><tbody>{body}</tbody>"
-    return f'<div class="wide" tabindex="0"><table>{inner}</table></div>'
-
-
-def _cell(text: str) -> str:
-    return text if text.startswith("<td") else f"<td>{text}</td>"
-
-
-def _numbers(body: str) -> str:
-    return f"<details><summary>Show the numbers</summary>{body}</details>"
+def _name(model: Model) -> str:
+    return capitalize(NAMES[model["name"]])
 
 
 def _legend(models: Sequence[tuple[int, Model]]) -> str:
-    return legend([(at, _title(NAMES[model["name"]])) for at, model in models])
+    return models_legend(models, NAMES)
 
 
 def _overview(models: Sequence[tuple[int, Model]]) -> str:
     """Return one row for each model."""
     done = [model for _, model in models if "scores" in model]
     names = score_names(done)
-    best: dict[str, set[float]] = {}
-    for name in names:
-        values = [model["scores"][name] for model in done]
-        top = max(values) if METRICS[name].higher_is_better else min(values)
-        best[name] = {top} if len(set(values)) > 1 else set()
+    best = {
+        name: best_values([model["scores"][name] for model in done], bool(METRICS[name].higher_is_better))
+        for name in names
+    }
     header = [
         "Model",
-        *(html(_title(SCORES[name])) for name in names),
+        *(html(capitalize(SCORES[name])) for name in names),
         "Parameters",
         "Target tokens/s",
         "All tokens/s",
@@ -146,17 +104,12 @@ def _overview(models: Sequence[tuple[int, Model]]) -> str:
     rows = []
     for _, model in models:
         if "scores" not in model:
-            reason = html(model.get("failed", {}).get("train", "not trained yet"))
-            rows.append(
-                [html(_title(NAMES[model["name"]])), f'<td class="broken" colspan="{len(header) - 1}">{reason}</td>']
-            )
+            rows.append([html(_name(model)), failed_cell(model, len(header) - 1)])
             continue
-        scores = []
-        for name in names:
-            text = format_score(name, model["scores"][name])
-            scores.append(f'<td class="best">{text}</td>' if model["scores"][name] in best[name] else text)
-        rows.append([html(_title(NAMES[model["name"]])), *scores, *_costs(model)])
-    return _section("Models", table(header, rows), f'<p class="note">{html(MODELS_NOTE)}</p>')
+        values = model["scores"]
+        scores = [best_cell(format_score(name, values[name]), values[name] in best[name]) for name in names]
+        rows.append([html(_name(model)), *scores, *_costs(model)])
+    return section("Models", table(header, rows), note(MODELS_NOTE))
 
 
 def _costs(model: Model) -> list[str]:
@@ -183,17 +136,14 @@ def _lengths(done: Sequence[tuple[int, Model]]) -> str:
         lines = []
         for at, model in done:
             points = tuple((_middle(row), row["value"]) for row in model["by_length"][name])
-            lines.append(Line(_title(NAMES[model["name"]]), at, points))
+            lines.append(Line(_name(model), at, points))
         drawn = chart(f"{SCORES[name]} by source length", lines, "source tokens", SCORES[name])
-        rows = [
-            [html(_title(NAMES[model["name"]])), *(f"{row['value']:.1f}" for row in model["by_length"][name])]
-            for _, model in done
-        ]
+        rows = [[html(_name(model)), *(f"{row['value']:.1f}" for row in model["by_length"][name])] for _, model in done]
         rows.append(["pairs", *(f"{row['count']:,}" for row in classes)])
         listed = table(["Source tokens", *map(html, spans)], rows, SCORES[name])
         parts.append(f"<figure>{drawn}{listed}</figure>")
     about = f"{SCORES[score]} by class of source length; each class but the last two has about a fifth of the pairs."
-    return _section(title, f"<p>{html(about)}</p>", _legend(done), f'<div class="charts">{"".join(parts)}</div>')
+    return section(title, paragraph(about), _legend(done), side_by_side(parts))
 
 
 def _span(row: dict[str, Any]) -> str:
@@ -206,19 +156,9 @@ def _middle(row: dict[str, Any]) -> float:
 
 def _curves(done: Sequence[tuple[int, Model]]) -> str:
     """Return the charts of validation score and loss against minutes and tokens."""
-    score, figures = done[0][1]["score"], []
-    for metric in (score, "loss"):
-        for axis in ("minutes", "tokens"):
-            lines = [
-                Line(_title(NAMES[model["name"]]), at, tuple((point[axis], point[metric]) for point in model["curve"]))
-                for at, model in done
-            ]
-            title = f"{SCORES[metric]} against {axis}"
-            figures.append(f"<figure>{chart(title, lines, axis, SCORES[metric])}</figure>")
-    rows = []
+    score, rows = done[0][1]["score"], []
     for _, model in done:
-        every = max(1, -(-len(model["curve"]) // ROWS))
-        for point in model["curve"][::-1][::every][::-1]:
+        for point in every_nth(model["curve"], ROWS):
             cells = [
                 f"{point['step']:,}",
                 f"{point['minutes']:.2f}",
@@ -226,18 +166,14 @@ def _curves(done: Sequence[tuple[int, Model]]) -> str:
                 f"{point[score]:.1f}",
                 f"{point['loss']:.3f}",
             ]
-            rows.append([html(_title(NAMES[model["name"]])), *cells])
+            rows.append([html(_name(model)), *cells])
     listed = table(["Model", "Step", "Minutes", "Tokens", html(SCORES[score]), "Loss"], rows)
     about = (
         "On a fixed sample of the validation pairs, decoded greedily; the table above is of all pairs, by beam search."
     )
-    return _section(
-        "Learning curves",
-        f"<p>{html(about)}</p>",
-        _legend(done),
-        f'<div class="charts">{"".join(figures)}</div>',
-        _numbers(listed),
-    )
+    metrics = {name: SCORES[name] for name in (score, "loss")}
+    drawn = learning_curves(done, NAMES, metrics, ("minutes", "tokens"))
+    return section("Learning curves", paragraph(about), _legend(done), drawn, collapsed(listed))
 
 
 def _probe(models: Sequence[tuple[int, Model]], minutes: float) -> str:
@@ -248,7 +184,7 @@ def _probe(models: Sequence[tuple[int, Model]], minutes: float) -> str:
         for at, model in models:
             if kind in model:
                 accuracy = {int(length): value for length, value in model[kind]["accuracy"].items()}
-                lengths, name = sorted(accuracy), _title(NAMES[model["name"]])
+                lengths, name = sorted(accuracy), _name(model)
                 lines.append(Line(name, at, tuple((length, accuracy[length]) for length in lengths)))
                 rows.append(
                     [
@@ -269,11 +205,11 @@ def _probe(models: Sequence[tuple[int, Model]], minutes: float) -> str:
         return ""
     probed = [(at, model) for at, model in models if "copy" in model or "reverse" in model]
     about = f"{PROBE_NOTE} Each model trains {minutes / 2:g} minutes per task."
-    return _section(
+    return section(
         "Fixed-vector bottleneck",
-        f"<p>{html(about)}</p>",
+        paragraph(about),
         _legend(probed),
-        f'<div class="charts">{"".join(figures)}</div>',
+        side_by_side(figures),
         *tables,
     )
 
@@ -282,14 +218,14 @@ def _reaches(done: Sequence[tuple[int, Model]]) -> str:
     """Return which source tokens influence the middle one."""
     rows, listed = [], []
     for _, model in done:
-        reach, name = model["reach"], _title(NAMES[model["name"]])
+        reach, name = model["reach"], _name(model)
         title = f"{name}: {reach['seen']} of {reach['of']} source tokens influence the middle one"
         rows.append(f"<div>{html(name)}</div>{strip(title, reach['fractions'])}")
         listed.append([html(name), f"{reach['seen']}", f"{reach['half']}", f"{reach['most']}"])
     numbers = table(["Model", "Tokens with influence", "Tokens with 50% of the gradient", "Tokens with 95%"], listed)
-    return _section(
+    return section(
         "Receptive field of the encoder",
-        f"<p>{html(REACH_NOTE)}</p>",
+        paragraph(REACH_NOTE),
         f'<div class="strips">{"".join(rows)}</div>',
         numbers,
     )
@@ -306,10 +242,10 @@ def _sentences(done: Sequence[tuple[int, Model]], settings: dict[str, Any]) -> s
         steps = "".join(_bars(scores) for scores in sentence["steps"])
         output = html(sentence["output"]) or "(empty)"
         translations.append(
-            f'<div><h3>{html(_title(NAMES[model["name"]]))}</h3><p dir="auto">{output}</p>'
+            f'<div><h3>{html(_name(model))}</h3><p dir="auto">{output}</p>'
             f"{_map(sentence['alignment'], NAMES[model['name']])}{steps}</div>"
         )
-    return _section("Example", source, f'<div class="models">{"".join(translations)}</div>')
+    return section("Example", source, f'<div class="models">{"".join(translations)}</div>')
 
 
 def _map(alignment: dict[str, Any] | None, name: str) -> str:
@@ -348,26 +284,16 @@ def _memory(memory: dict[str, Any] | None) -> str:
         before = row
     header = ["Tokens", "Plain", "growth", "Fused kernel", "growth", "Plain / fused"]
     about = f"One attention of {memory['heads']} heads of width {memory['width']}, in float32. {MEMORY_NOTE}"
-    return _section("Memory of attention", f"<p>{html(about)}</p>", table(header, rows))
+    return section("Memory of attention", paragraph(about), table(header, rows))
 
 
 def _about(settings: dict[str, Any], done: Sequence[tuple[int, Model]]) -> str:
     """Return the data, settings and machine of the comparison."""
-    machine = settings["machine"]
     facts = {
-        "File": settings["data"],
-        "Settings": " ".join(settings["overrides"]),
-        "Command": settings["command"],
-        "Data": "; ".join(settings["notes"]),
         "Vocabulary": "the same files for every model: "
         + ", ".join(f"{name} {value[:12]}" for name, value in settings["assets"].items()),
         "Pairs": f"fingerprint {settings['fingerprint']}, the same for every model",
         "Probe": f"{settings['probe_minutes']:g} minutes per model" if settings["probe_minutes"] else "skipped",
         "Scores": "; ".join(f"{name}: {value}" for name, value in done[0][1]["signatures"].items()),
-        "Versions": f"saccade {machine['saccade']}, torch {machine['torch']}, Python {machine['python']}",
-        "Machine": f"{machine['processor']}; {machine['device']}; {machine['system']}",
-        "Started": settings["created"],
-        "Seed": number(settings["seed"]),
     }
-    items = "".join(f"<dt>{html(name)}</dt><dd>{html(value)}</dd>" for name, value in facts.items() if value)
-    return _section("Setup", f'<dl class="facts">{items}</dl>')
+    return setup(facts, settings)

@@ -1,8 +1,8 @@
-"""Summary of a comparison in sentences and as a table, from fixed templates."""
+"""Summary of a comparison of translation models in sentences and as a table, from fixed templates."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 NAMES = {
@@ -19,16 +19,16 @@ SOLVED = 90.0  # percent of correct symbols from which a length counts as solved
 def summary(result: dict[str, Any]) -> list[str]:
     """Return sentences, the most important first."""
     done = [model for model in result["models"] if "scores" in model]
-    sentences = [*_failed(result["models"]), *_quality(done), *_length(done), *_cost(done)]
+    sentences = [*failures(result["models"], NAMES), *_quality(done), *_length(done), *_cost(done)]
     for kind, verb in (("copy", "Copying"), ("reverse", "Reversing")):
         sentences += _probe([model for model in result["models"] if kind in model], kind, verb)
     return [*sentences, *_memory(result["attention_memory"])]
 
 
-def _failed(models: Iterable[dict[str, Any]]) -> list[str]:
-    reasons = {"train": "could not be trained", "copy": "could not be probed", "reverse": "could not be probed"}
+def failures(models: Iterable[dict[str, Any]], names: Mapping[str, str]) -> list[str]:
+    """Return which models could not be trained or probed, and why."""
     return [
-        f"{NAMES[model['name']]} {reasons[stage]}: {message}"
+        f"{names[model['name']]} could not be {'trained' if stage == 'train' else 'probed'}: {message}"
         for model in models
         for stage, message in model.get("failed", {}).items()
     ]
@@ -71,9 +71,9 @@ def _length(done: list[dict[str, Any]]) -> list[str]:
 def _cost(done: list[dict[str, Any]]) -> list[str]:
     if len(done) < 2:
         return []
-    speed = _extremes(done, lambda model: model["target_tokens_per_second"])
-    memory = _extremes(done, lambda model: model["peak_bytes"])
-    decoding = _extremes(done, lambda model: model["translating_seconds"])
+    speed = extremes(done, lambda model: model["target_tokens_per_second"])
+    memory = extremes(done, lambda model: model["peak_bytes"])
+    decoding = extremes(done, lambda model: model["translating_seconds"])
     slow, fast = (model["target_tokens_per_second"] for model in speed)
     return [
         f"{_capital(speed[1])} trains on {fast:,.0f} target tokens per second, {fast / slow:.1f} times as many as "
@@ -86,7 +86,7 @@ def _cost(done: list[dict[str, Any]]) -> list[str]:
     ]
 
 
-def _extremes(
+def extremes(
     done: list[dict[str, Any]], quantity: Callable[[dict[str, Any]], float]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the models with the smallest and the largest value of a quantity."""
@@ -112,7 +112,7 @@ def _probe(models: list[dict[str, Any]], kind: str, verb: str) -> list[str]:
     parts = []
     for length, names in sorted(groups.items()):
         limit = f"up to {length:,} symbols" if length else "at no tested length"
-        parts.append(f"{_enumerate(names)} {limit}")
+        parts.append(f"{enumerate_names(names)} {limit}")
     return [f"{verb} is solved (at least {SOLVED:.0f}% of the symbols correct) by {'; '.join(parts)}."] if parts else []
 
 
@@ -127,7 +127,8 @@ def _memory(memory: dict[str, Any] | None) -> list[str]:
     ]
 
 
-def _enumerate(names: list[str]) -> str:
+def enumerate_names(names: list[str]) -> str:
+    """Return "a, b and c"."""
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
@@ -154,8 +155,12 @@ def text_table(result: dict[str, Any]) -> list[str]:
     """Return the table of the models as lines of text."""
     names = score_names([model for model in result["models"] if "scores" in model])
     header = ["model", *names, "parameters", "tokens/s", "peak MB", "steps", "sequential", "reach", "translating s"]
-    rows = [header, *(_row(model, names, len(header)) for model in result["models"])]
-    widths = [max(len(row[at]) for row in rows) for at in range(len(header))]
+    return align_columns([header, *(_row(model, names, len(header)) for model in result["models"])])
+
+
+def align_columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return the rows of a table as lines of text; all columns but the first are aligned to the right."""
+    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
     return ["  ".join(_justify(cell, widths[at], at) for at, cell in enumerate(row)).rstrip() for row in rows]
 
 

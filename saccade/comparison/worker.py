@@ -16,15 +16,14 @@ from typing import Any, TextIO
 
 from saccade import api
 from saccade.atomic_io import read_json, write_json
-from saccade.comparison import measure
-from saccade.comparison.probe import LENGTHS
-from saccade.comparison.process import Job
+from saccade.comparison.kinds import KINDS
+from saccade.comparison.measure import peak_bytes
+from saccade.comparison.process import FILE, Job
 from saccade.core import Callback
 from saccade.errors import SaccadeError
+from saccade.run import Run
 
 INTERVAL = 0.1  # minimum seconds between two reported steps
-PROBE = "saccade.comparison.probe"
-SHARED = ("train.seed=", "train.device=", "train.precision=")  # overrides that also apply to the probe
 
 
 class EventWriter(Callback):
@@ -63,39 +62,32 @@ class EventWriter(Callback):
 
 def work(folder: Path, job: Job, events: EventWriter) -> dict[str, Any]:
     """Run a job, or resume it if it was interrupted; return its results."""
-    if job.stage == "memory":
-        return measure.attention_memory(lambda fraction: events.on_progress("measuring", fraction))
-    settings = read_json(folder / "compare.json")
-    overrides, task = [*settings["overrides"], f"model.architecture={job.model}"], "translation"
+    settings = read_json(folder / FILE)
+    kind = KINDS[settings["task"]]
+    training = kind.training(job, settings)
+    run = None if training is None else _train(folder, job, settings["data"], training, events)
     if job.stage != "train":
-        shared = [override for override in settings["overrides"] if override.startswith(SHARED)]
-        task, minutes = PROBE, f"train.minutes={settings['probe_minutes'] / 2}"
-        kind = [f"model.architecture={job.model}", f"kind={job.stage}"]
-        overrides = [*shared, minutes, "train.optim.cooldown=0.3", *kind]
-    if (folder / job.run / "run.json").exists():
-        run = api.resume(folder / job.run, task=task, callbacks=[events], progress=False)
-    else:
-        run = api.train(
-            settings["data"],
-            task=task,
-            name=job.run,
-            root=folder,
-            overrides=overrides,
-            callbacks=[events],
-            progress=False,
-        )
-    if job.stage != "train":
-        return measure.probe_results(run, LENGTHS)
+        return kind.measure(job, run, settings, events.on_progress)
     save_peak(folder, job)
-    results = measure.measure_run(run, settings, events.on_progress)
+    results = kind.measure(job, run, settings, events.on_progress)
     return {**results, "peak_bytes": read_json(_peak_file(folder, job))["bytes"]}
+
+
+def _train(folder: Path, job: Job, data: str, training: tuple[str, list[str]], events: EventWriter) -> Run:
+    """Train the run of a job to its end."""
+    task, overrides = training
+    if (folder / job.run / "run.json").exists():
+        return api.resume(folder / job.run, task=task, callbacks=[events], progress=False)
+    return api.train(
+        data, task=task, name=job.run, root=folder, overrides=overrides, callbacks=[events], progress=False
+    )
 
 
 def save_peak(folder: Path, job: Job) -> None:
     """Save the peak memory over all processes that ran this job."""
     file = _peak_file(folder, job)
     before = read_json(file)["bytes"] if file.exists() else 0
-    write_json(file, {"bytes": max(before, measure.peak_bytes())})
+    write_json(file, {"bytes": max(before, peak_bytes())})
 
 
 def _peak_file(folder: Path, job: Job) -> Path:

@@ -195,16 +195,19 @@ class ActionsOutput(Output):
         return {**super().to_json(), "actions": list(self.actions), "return": self.reward}
 
 
+COLOUR_TYPES = {1: 0, 3: 2, 4: 6}  # of PNG, by the number of channels
+
+
 def png(pixels: Tensor) -> bytes:
-    """Encode a uint8 image (1 or 3, H, W) as PNG."""
+    """Encode a uint8 image (C, H, W) as PNG: grey, RGB or RGBA."""
     channels, height, width = pixels.shape
-    if channels not in (1, 3):
-        raise ValueError(f"an image must have 1 or 3 channels, but has {channels}")
+    if channels not in COLOUR_TYPES:
+        raise ValueError(f"an image must have 1, 3 or 4 channels, but has {channels}")
     rows = pixels.permute(1, 2, 0).contiguous().cpu()
-    raw = b"".join(b"\0" + bytes(row.flatten().tolist()) for row in rows)  # filter 0: the bytes as they are
+    raw = b"".join(b"\0" + row.numpy().tobytes() for row in rows)  # filter 0: the bytes as they are
 
     def chunk(name: bytes, body: bytes) -> bytes:
         return struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body))
 
-    header = struct.pack(">IIBBBBB", width, height, 8, 0 if channels == 1 else 2, 0, 0, 0)
+    header = struct.pack(">IIBBBBB", width, height, 8, COLOUR_TYPES[channels], 0, 0, 0)
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(raw)) + chunk(b"IEND", b"")

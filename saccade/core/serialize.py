@@ -18,21 +18,46 @@ from saccade.core.prediction import TokenScores
 
 Encoding = Literal["list", "uint16", "uint8"]
 DTYPES: Mapping[str, torch.dtype] = {"uint16": torch.uint16, "uint8": torch.uint8}
-SIGNATURES = {b"\x89PNG": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF8": "image/gif", b"RIFF": "audio/wav"}
+SIGNATURES = {b"\x89PNG": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF8": "image/gif", b"BM": "image/bmp"}
+RIFF = {b"WAVE": "audio/wav", b"WEBP": "image/webp"}  # by the kind of its content
 
 Label = Callable[[str], str]
 """formats a label, for example without control characters"""
 
 
+class Images:
+    """The images of several axes as data URLs, each once: all layers of a model lie over the same image."""
+
+    def __init__(self) -> None:
+        self.urls: list[str] = []
+        self._numbers: dict[int, tuple[Tensor, int]] = {}  # by id, which no other tensor has while this one is kept
+
+    def number(self, image: Tensor) -> int:
+        """Return the position of an image in `urls`."""
+        if id(image) not in self._numbers:
+            url = image_url(image)
+            if url not in self.urls:
+                self.urls.append(url)
+            self._numbers[id(image)] = (image, self.urls.index(url))
+        return self._numbers[id(image)][1]
+
+
 def map_to_json(
-    attention: AttentionMap, encoding: Encoding | None = "list", *, limit: int | None = None, label: Label = str
+    attention: AttentionMap,
+    encoding: Encoding | None = "list",
+    *,
+    images: Images | None = None,
+    limit: int | None = None,
+    label: Label = str,
 ) -> dict[str, Any]:
     """Return an attention map as JSON.
 
     encoding: nested lists, base64 of integers (little-endian, 1 is the largest), or None for a map without weights.
+    images: collects the images, which are then named by their number; None: each axis has its own.
     limit: maximum number of positions of an axis.
     """
-    queries, keys = (axis_to_json(axis, limit=limit, label=label) for axis in (attention.queries, attention.keys))
+    axes = (attention.queries, attention.keys)
+    queries, keys = (axis_to_json(axis, images=images, limit=limit, label=label) for axis in axes)
     header = {"name": attention.name, "heads": attention.shape[0], "queries": queries, "keys": keys}
     if encoding is None:
         return header
@@ -45,11 +70,15 @@ def map_to_json(
     return {**header, "encoding": encoding, "weights": packed}
 
 
-def axis_to_json(axis: Axis, *, limit: int | None = None, label: Label = str) -> dict[str, Any]:
-    """Return an axis as JSON, with the image a grid covers; a grid is never truncated."""
+def axis_to_json(
+    axis: Axis, *, images: Images | None = None, limit: int | None = None, label: Label = str
+) -> dict[str, Any]:
+    """Return an axis as JSON, with the image a grid covers and its size; a grid is never truncated."""
     fields = axis.to_json()
     if isinstance(axis, GridAxis):
-        fields["image"] = None if axis.image is None else image_url(axis.image)
+        image = axis.image
+        fields["image"] = None if image is None else image_url(image) if images is None else images.number(image)
+        fields["size"] = None if image is None else [image.shape[2], image.shape[1]]  # width, height
     elif limit is not None:
         fields |= {name: value[:limit] for name, value in fields.items() if name in ("labels", "words")}
     fields["labels"] = [label(text) for text in fields["labels"]]
@@ -77,15 +106,19 @@ def inputs_to_json(inputs: Mapping[str, Any]) -> dict[str, Any]:
 def input_to_json(value: Any) -> Any:
     """Return an input as JSON that its field can read: text, numbers, node-link graphs, data URLs of files."""
     if isinstance(value, bytes):
-        media = next(
-            (name for start, name in SIGNATURES.items() if value.startswith(start)), "application/octet-stream"
-        )
-        return f"data:{media};base64,{base64.b64encode(value).decode()}"
+        return f"data:{media_type(value)};base64,{base64.b64encode(value).decode()}"
     if isinstance(value, Tensor):
         return image_url(value) if value.dim() == 3 else value.tolist()
     if isinstance(value, tuple):  # samples and their rate
         return [input_to_json(part) for part in value]
     return value
+
+
+def media_type(data: bytes) -> str:
+    """Return the media type of a file by its first bytes."""
+    if data.startswith(b"RIFF"):
+        return RIFF.get(data[8:12], "application/octet-stream")
+    return next((name for start, name in SIGNATURES.items() if data.startswith(start)), "application/octet-stream")
 
 
 def image_url(image: Tensor) -> str:

@@ -57,3 +57,29 @@ class TextSettings(ValidationSplit):
     def _sniff(self, path: Path) -> list[DataFile]:
         encoding = self.encoding or None
         return [sniff(file, encoding=encoding, header=HEADERS[self.header]) for file in find(path, encoding)]
+
+
+@dataclass(frozen=True)
+class ImageSettings(ValidationSplit):
+    """Which pictures and texts are read."""
+
+    image_column: str = ""
+    """column of a table that holds the paths of the pictures; without it the usual names and contents are tried"""
+    label_column: str = ""
+    """column of the class of a picture"""
+    caption_column: str = ""
+    """column of the description of a picture"""
+    question_column: str = ""
+    """column of the question about a picture"""
+    answer_column: str = ""
+    """column of the answer to the question"""
+    text_column: str = ""
+    """column of the text that a picture shows"""
+    encoding: str = ""
+    """encoding of the table, if not UTF-8"""
+    header: Header = "auto"
+    """whether the first row of a table names its columns; auto: decided by the rows"""
+
+    def column(self, role: str) -> str:
+        """Return the given column for a role (label, caption, question, answer or text); empty if none was given."""
+        return str(getattr(self, f"{role}_column"))

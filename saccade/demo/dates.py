@@ -6,11 +6,13 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date, timedelta
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from saccade.errors import ResourceError, UsageError
+from saccade.demo._demo import Demo, DemoFiles, DemoTask
+from saccade.demo._files import table, write_files
+from saccade.errors import UsageError
 
 if TYPE_CHECKING:
     from babel import Locale
@@ -117,18 +119,11 @@ def write_dates(folder: Path, *, seed: int = 1, train_rows: int = 40_000, valid_
     rng = random.Random(seed)
     excluded = set(EXAMPLES)
     tables = {
-        folder / "dates-train.tsv": _sample_rows(plan.train, train_rows, rng, excluded),
-        folder / "dates-valid.tsv": _sample_rows(plan.held_out, valid_rows, rng, excluded),
+        "dates-train.tsv": _sample_rows(plan.train, train_rows, rng, excluded),
+        "dates-valid.tsv": _sample_rows(plan.held_out, valid_rows, rng, excluded),
     }
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for path, rows in tables.items():
-            temporary = path.with_name(path.name + ".tmp")
-            temporary.write_bytes("".join("\t".join(row) + "\n" for row in rows).encode())
-            temporary.replace(path)
-    except OSError as error:
-        raise ResourceError(f"cannot write the dates into {folder}: {error.strerror}; name another folder") from error
-    train, valid = tables
+    write_files(folder, {name: partial(table, rows, "\t") for name, rows in tables.items()}, "dates")
+    train, valid = (folder / name for name in tables)
     return train, valid
 
 
@@ -298,3 +293,22 @@ def _ordinal(text: str, number: int, language: str) -> str:
         return text
     # Not in numeric dates: 3rd/4/2015 is not a date.
     return re.sub(rf"(?<![\d/.-]){number}(?=,? |$)", f"{number}{ending}", text, count=1)
+
+
+def _write_demo(folder: Path) -> DemoFiles:
+    train, valid = write_dates(folder)
+    return DemoFiles(train, str(plan_dates()), tuple({"source": text} for text in EXAMPLES), valid)
+
+
+DEMO = Demo(
+    "dates in some 40 languages",
+    {
+        "translation": DemoTask(
+            "convert dates, as people write them, to ISO dates such as 2014-08-12",
+            _write_demo,
+            "attention of each digit to the letters of",
+            minutes=0.9,
+            preset="dates",
+        )
+    },
+)

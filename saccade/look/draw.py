@@ -9,6 +9,7 @@ from torch import Tensor
 from saccade.core import AttentionMap, GridAxis
 from saccade.look import grids
 from saccade.look.labels import align_right, cells, clusters, truncate, visible
+from saccade.look.overlay import OverlayStyle
 from saccade.look.shades import legend, shaded_row
 from saccade.metrics.alignment import head_weights
 
@@ -17,10 +18,10 @@ LISTED = 3  # keys of each query in the list
 SMALLEST = 0.05  # smaller weights are not listed
 
 
-def terminal(attention: AttentionMap, *, width: int, colour: bool) -> str:
+def terminal(attention: AttentionMap, *, width: int, colour: bool, style: OverlayStyle = OverlayStyle()) -> str:
     """Return a map as text: queries as rows, keys as columns; a list of the largest weights where that is too wide."""
     if isinstance(attention.keys, GridAxis):
-        return grids.terminal(attention, width=width, colour=colour)
+        return grids.terminal(attention, width=width, colour=colour, style=style)
     weights = head_weights(attention)
     rows, columns = ([visible(label) for label in axis.labels] for axis in (attention.queries, attention.keys))
     if not rows or not columns:
@@ -76,10 +77,10 @@ text{fill:currentColor}.w{fill:#1a56c4}.f{fill:none;stroke:currentColor;stroke-o
 """
 
 
-def svg(attention: AttentionMap, title: str = "") -> str:
+def svg(attention: AttentionMap, title: str = "", style: OverlayStyle = OverlayStyle()) -> str:
     """Return a map as a self-contained SVG: every cell names its tokens and its weight, screen readers get a title."""
     if isinstance(attention.keys, GridAxis):
-        return grids.svg(attention, title)
+        return grids.svg(attention, title, style)
     weights = head_weights(attention)
     rows, columns = ([visible(label) for label in axis.labels] for axis in (attention.queries, attention.keys))
     left, high = _extent(rows, 1.0) + 12, _extent(columns, math.sin(SLANT)) + 16

@@ -1,20 +1,24 @@
-"""The figure of a prediction: one of its attention maps as text, SVG, PNG, page or JSON."""
+"""The figure of a prediction: one of its attention maps as text, SVG, PNG, film, page or JSON."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
 from typing import Any
 
 from saccade.atomic_io import new_file
-from saccade.core import AttentionMap, Prediction
+from saccade.core import AttentionMap, GridAxis, Prediction
 from saccade.core.serialize import dump_json
 from saccade.errors import ResourceError, UsageError, suggest
 from saccade.look import draw
+from saccade.look.film import film
+from saccade.look.overlay import OverlayStyle
 from saccade.look.page import page
 from saccade.look.picture import png
-from saccade.look.serialize import inputs_text, prediction_to_json
+from saccade.look.rollout import NAME as ROLLOUT
+from saccade.look.rollout import rollout, rollout_layers
+from saccade.look.serialize import prediction_title, prediction_to_json
 from saccade.metrics.alignment import align, format_alignment, mean_heads, merge_words, one_head
 
 
@@ -25,42 +29,55 @@ class AttentionFigure:
     prediction: Prediction
     attention: AttentionMap
     """(1, queries, keys)"""
+    style: OverlayStyle = field(default_factory=OverlayStyle)
+    """of attention over an image"""
 
     @classmethod
     def of(
-        cls, prediction: Prediction, layer: str = "", head: int | None = None, *, pieces: bool = False
+        cls,
+        prediction: Prediction,
+        layer: str = "",
+        head: int | None = None,
+        *,
+        pieces: bool = False,
+        style: OverlayStyle = OverlayStyle(),
     ) -> AttentionFigure:
-        """Return the figure of the best aligned attention, or of the mean or one head of a layer."""
-        names = list(prediction.attention)
-        if layer and layer not in names:
-            raise UsageError(f"no attention '{layer}'{suggest(layer, names)}")
-        if not names:
+        """Return the figure of the best aligned attention, or of the mean or one head of a layer, or of rollout."""
+        if not prediction.attention:
             raise UsageError("this model has no attention to show; take one with attention, such as transformer")
-        attention = prediction.attention[layer or names[-1]]
+        attention = _layer(prediction, layer, style)
+        if style.at is not None and not isinstance(attention.queries, GridAxis):
+            message = (
+                f"at must name a cell of an image, but the queries of '{attention.name}' are {attention.queries.kind}"
+            )
+            raise UsageError(f"{message}; choose a layer of self-attention over the image")
         if head is not None:
             chosen = one_head(attention, head)
-        elif layer or prediction.alignment is None:
+        elif layer or style.at or prediction.alignment is None:
             chosen = mean_heads(attention)
         else:
             chosen = prediction.alignment
-        return cls(prediction, chosen if pieces else merge_words(chosen))
+        return cls(prediction, chosen if pieces else merge_words(chosen), style)
 
     @property
     def alignment(self) -> str:
-        """The word alignment of cross-attention, as `0-0 1-2`; empty for self-attention."""
+        """The word alignment of cross-attention, as `0-0 1-2`; empty for self-attention and over an image."""
         queries, keys = self.attention.queries, self.attention.keys
-        return "" if queries.role == keys.role else format_alignment(align(self.attention))
+        if queries.role == keys.role or isinstance(keys, GridAxis):
+            return ""
+        return format_alignment(align(self.attention))
 
     def terminal(self, width: int, *, colour: bool) -> str:
         """Return the map as text."""
-        return draw.terminal(self.attention, width=width, colour=colour)
+        return draw.terminal(self.attention, width=width, colour=colour, style=self.style)
 
     def to_json(self) -> dict[str, Any]:
         return prediction_to_json(self.prediction)
 
     def page(self) -> str:
-        """Return all maps as one HTML file that needs nothing else."""
-        return page(self.prediction, self.prediction.attention.values(), title=self._title)
+        """Return all maps as one HTML file that needs nothing else; rollout is the last where there is one."""
+        maps, layers = list(self.prediction.attention.values()), rollout_layers(self.prediction)
+        return page(self.prediction, [*maps, *([rollout(layers)] if layers else [])], title=self._title)
 
     def _repr_html_(self) -> str:
         """Return the page for a notebook, in a sandboxed frame."""
@@ -69,10 +86,10 @@ class AttentionFigure:
 
     @property
     def _title(self) -> str:
-        return f"{inputs_text(self.prediction.inputs)} - {self.attention.name}"
+        return f"{prediction_title(self.prediction)} - {self.attention.name}"
 
     def write(self, path: Path) -> None:
-        """Write the map as .svg or .png, or the prediction as .html or .json, by the suffix of the file."""
+        """Write the map as .svg, .png or .gif, or the prediction as .html or .json, by the suffix of the file."""
         content = self.render(path.suffix.lower().removeprefix("."))
         try:
             with new_file(path) as file:
@@ -81,13 +98,31 @@ class AttentionFigure:
             raise ResourceError(f"cannot write {path}: {error.strerror}; choose another file with --out") from error
 
     def render(self, kind: str) -> bytes:
-        """Return the content of a file: the map as svg or png, or the prediction as html or json."""
+        """Return the content of a file: the map as svg, png or a film (gif), or the prediction as html or json."""
         if kind == "svg":
-            return draw.svg(self.attention, self._title).encode()
+            return draw.svg(self.attention, self._title, self.style).encode()
         if kind == "png":
-            return png(self.attention, self._title)
+            return png(self.attention, self._title, self.style)
+        if kind == "gif":
+            return film(self.attention, self.style)
         if kind == "html":
             return self.page().encode()
         if kind == "json":
             return dump_json(self.to_json()).encode()
-        raise UsageError(f"--out must end on .html, .svg, .png or .json, but ends on '{kind and '.'}{kind}'")
+        raise UsageError(f"--out must end on .html, .svg, .png, .gif or .json, but ends on '{kind and '.'}{kind}'")
+
+
+def _layer(prediction: Prediction, name: str, style: OverlayStyle) -> AttentionMap:
+    """Return an attention by its name, or rollout; without a name the last one, of the cells if a cell is chosen."""
+    names, layers = list(prediction.attention), rollout_layers(prediction)
+    if name == ROLLOUT and not layers:
+        message = "rollout must have two or more layers of self-attention over the same positions"
+        raise UsageError(f"{message}, but this model has none; choose a layer{suggest(name, names)}")
+    if name == ROLLOUT:
+        return rollout(layers)
+    if name and name not in names:
+        raise UsageError(f"no attention '{name}'{suggest(name, [*names, *([ROLLOUT] if layers else [])])}")
+    cells = [attention for attention in prediction.attention.values() if isinstance(attention.queries, GridAxis)]
+    if not name and style.at is not None and cells:
+        return cells[-1]
+    return prediction.attention[name or names[-1]]

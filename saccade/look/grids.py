@@ -2,72 +2,73 @@
 
 from __future__ import annotations
 
+import base64
 from dataclasses import dataclass
 from html import escape
 
 from torch import Tensor
 
 from saccade.core import AttentionMap, GridAxis
+from saccade.core.outputs import png
 from saccade.core.serialize import image_url
 from saccade.look.labels import cells, truncate, visible
-from saccade.look.shades import legend, shaded_row
-from saccade.metrics.alignment import head_weights
+from saccade.look.overlay import HEAT, MARK, SMALL, OverlayStyle, fit, heat, outline, overlay, picture, scale
+from saccade.look.panels import Panel, grid_of, largest_weight, left_out, panels
+from saccade.look.shades import block, half_blocks, legend, ramp
 
-CELL, GAP, FONT = 28, 24, 13  # pixels
-MOST = 64  # panels of a figure
-
-
-@dataclass(frozen=True)
-class Panel:
-    """The weights of one query over a grid."""
-
-    label: str
-    weights: Tensor  # (rows, columns)
-    extra: tuple[tuple[str, float], ...]
-    """weights of the positions before the grid, such as a class token"""
+AREA, LONE_AREA = 26 * 26, 52 * 52  # pixels of a panel in a terminal, and of the only panel of a figure
+SMOOTH = 256  # pixels of the longer side of smoothed weights in an SVG
 
 
-def panels(attention: AttentionMap) -> list[Panel]:
-    """Return a panel for each query; cells of a grid of queries are shown by their mean."""
-    weights, keys, queries = head_weights(attention), attention.keys, attention.queries
-    if not isinstance(keys, GridAxis):
-        raise ValueError(f"'{attention.name}' must have keys on a grid, but has keys of {keys.kind}")
-    rows = [(label, row) for label, row in zip(queries.labels, weights, strict=True)]
-    if isinstance(queries, GridAxis) and queries.rows * queries.columns:
-        first = len(queries.extra)
-        rows = [*rows[:first], (f"mean of {len(queries) - first} cells", weights[first:].mean(0))]
-    return [_panel(label, row, keys) for label, row in rows[:MOST]]
-
-
-def _panel(label: str, row: Tensor, keys: GridAxis) -> Panel:
-    first = len(keys.extra)
-    extra = tuple(zip(keys.extra, row[:first].tolist(), strict=True))
-    return Panel(visible(label), row[first:].reshape(keys.rows, keys.columns), extra)
-
-
-def terminal(attention: AttentionMap, *, width: int, colour: bool) -> str:
-    """Return the panels of a map as text, as many side by side as fit."""
-    figures = panels(attention)
-    keys = attention.keys
-    if not figures or not isinstance(keys, GridAxis) or not keys.rows * keys.columns:
+def terminal(attention: AttentionMap, *, width: int, colour: bool, style: OverlayStyle) -> str:
+    """Return the panels of a map as text, as many side by side as fit: in colour over the image, else beside it."""
+    figures, keys = panels(attention, style.at), grid_of(attention)
+    if not figures or not keys.rows * keys.columns:
         return "(an empty map)"
-    wide = 2 * keys.columns
-    if wide > width:
-        return f"(a grid of {keys.columns} columns is too wide for {width} characters)"
-    largest = max(float(figure.weights.max()) for figure in figures)
+    high, wide = _size(keys, width, LONE_AREA if len(figures) == 1 and colour else AREA)
+    largest = largest_weight(figures)
+    texts = [_text_panel(figure, keys, largest, (high, wide), colour, style) for figure in figures]
+    if not colour and keys.image is not None:
+        brightness = picture(keys, (high // 2, wide)).mean(0) / 255
+        blank = [" " * wide] * (len(keys.extra))
+        texts.insert(0, [_padded("image", wide), *_shaded(brightness), *blank])
     together = max(1, (width + 2) // (wide + 2))
     lines: list[str] = []
-    for start in range(0, len(figures), together):
-        group = figures[start : start + together]
-        lines.append("  ".join(_padded(figure.label, wide) for figure in group).rstrip())
-        for row in range(keys.rows):
-            shaded = [shaded_row(figure.weights[row].tolist(), largest, colour) for figure in group]
-            lines.append("  ".join(shaded).rstrip(" "))
-        for number, name in enumerate(keys.extra):
-            values = (f"{truncate(visible(name), wide - 5)} {figure.extra[number][1]:.2f}" for figure in group)
-            lines.append("  ".join(_padded(value, wide) for value in values).rstrip())
+    for start in range(0, len(texts), together):
+        lines += ["  ".join(parts).rstrip(" ") for parts in zip(*texts[start : start + together], strict=True)]
         lines.append("")
-    return "\n".join([*lines[:-1], *legend(largest, width, colour)])
+    hidden = left_out(attention)
+    return "\n".join([*lines[:-1], *([f"({hidden})"] if hidden else []), *_legend(largest, width, colour)])
+
+
+def _legend(largest: float, width: int, colour: bool) -> list[str]:
+    return legend(largest, width, colour, over_image=True)
+
+
+def _size(keys: GridAxis, width: int, area: int) -> tuple[int, int]:
+    """Return the size (H, W) of a panel in pixels; H is even, since a character has two of them."""
+    high, wide = fit(keys, area)
+    if wide > width:
+        high, wide = max(1, round(high * width / wide)), width
+    return high + high % 2, wide
+
+
+def _text_panel(
+    figure: Panel, keys: GridAxis, largest: float, size: tuple[int, int], colour: bool, style: OverlayStyle
+) -> list[str]:
+    """Return the lines of one query, all of the same width."""
+    high, wide = size
+    if colour:
+        pixels = overlay(keys, figure.weights, largest, size, style)
+        lines = half_blocks(pixels if figure.query is None else outline(pixels, figure.query))
+    else:
+        lines = _shaded(scale(figure.weights, largest, (high // 2, wide), smooth=style.smooth))
+    extra = [_padded(f"{truncate(name, max(1, wide - 5))} {weight:.2f}", wide) for name, weight in figure.extra]
+    return [_padded(figure.label, wide), *lines, *extra]
+
+
+def _shaded(fractions: Tensor) -> list[str]:
+    return ["".join(map(block, row)) for row in fractions.tolist()]
 
 
 def _padded(text: str, width: int) -> str:
@@ -75,59 +76,96 @@ def _padded(text: str, width: int) -> str:
     return text + " " * (width - cells(text))
 
 
-STYLE = """
-svg{color:#1b1f24;background:#fff;font:13px system-ui,"Noto Sans","Noto Sans CJK SC",sans-serif}
-text{fill:currentColor}.w{fill:#d02a1e}.f{fill:none;stroke:currentColor;stroke-opacity:.35}image{image-rendering:pixelated}
-@media(prefers-color-scheme:dark){svg{color:#e6e8eb;background:#15181c}}
+GAP, FONT = 24, 13  # pixels
+PANEL, LONE_PANEL = 180 * 180, 420 * 420  # pixels of a panel of an SVG, and of the only panel of a figure
+STYLE = f"""
+svg{{color:#1b1f24;background:#fff;font:13px system-ui,"Noto Sans","Noto Sans CJK SC",sans-serif}}
+text{{fill:currentColor}}.f{{fill:none;stroke:currentColor;stroke-opacity:.35}}
+.q{{fill:none;stroke:rgb{MARK};stroke-width:2}}.b{{image-rendering:pixelated}}
+@media(prefers-color-scheme:dark){{svg{{color:#e6e8eb;background:#15181c}}}}
 """
 
 
-def svg(attention: AttentionMap, title: str = "", *, across: int = 6) -> str:
+@dataclass(frozen=True)
+class SvgGrid:
+    """What all panels of an SVG share."""
+
+    keys: GridAxis
+    largest: float
+    high: int
+    wide: int
+    style: OverlayStyle
+
+
+def svg(attention: AttentionMap, title: str, style: OverlayStyle, *, across: int = 6) -> str:
     """Return the panels of a map as an SVG: the image, each cell as strong as its weight; cells name their weight."""
-    figures, keys = panels(attention), attention.keys
-    assert isinstance(keys, GridAxis)
-    wide, high = CELL * keys.columns, CELL * keys.rows
+    figures, keys = panels(attention, style.at), grid_of(attention)
+    high, wide = fit(keys, LONE_PANEL if len(figures) == 1 else PANEL)
     columns = max(1, min(across, len(figures)))
     lines = -(-len(figures) // columns)
-    below = FONT * (len(keys.extra) + 1)
+    below = (FONT + 4) * (len(keys.extra) + 1)
     width = GAP + columns * (wide + GAP)
     head = 2 * FONT if title else 0
     height = GAP + head + lines * (high + GAP + below)
-    largest = max((float(figure.weights.max()) for figure in figures if figure.weights.numel()), default=0.0)
+    largest = largest_weight(figures)
     name = escape(visible(title or f"Attention {attention.name}"))
-    about = (
-        f"{len(figures)} queries over a grid of {keys.rows} x {keys.columns} cells; the largest weight is {largest:.2f}"
-    )
+    shown = left_out(attention) or f"{len(figures)} queries"
+    about = f"{shown} over a grid of {keys.rows} x {keys.columns} cells; the largest weight is {largest:.2f}"
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
         f'role="img" aria-label="{name}"><title>{name}</title><desc>{about}</desc><style>{STYLE}</style>'
     ]
+    if keys.image is not None:
+        coarse = 'class="b" ' if max(keys.image.shape[1:]) < SMALL else ""
+        place = f'{coarse}width="{wide}" height="{high}" preserveAspectRatio="none"'
+        image = f'<image id="image" {place} href="{image_url(keys.image)}"/>'
+        parts.append(f"<defs>{image}</defs>")
     if title:
         shown = escape(truncate(visible(title), width // 8))
         parts.append(f'<text x="{GAP}" y="{FONT + 8}" font-weight="600">{shown}</text>')
-    url = "" if keys.image is None else image_url(keys.image)
+    grid = SvgGrid(keys, largest, high, wide, style)
     for number, figure in enumerate(figures):
         x = GAP + (number % columns) * (wide + GAP)
         y = GAP + head + (number // columns) * (high + GAP + below)
-        parts += [f'<g transform="translate({x} {y})">', *_svg_panel(figure, url, largest, wide, high), "</g>"]
+        parts += [f'<g transform="translate({x} {y})">', *_svg_panel(figure, grid), "</g>"]
     return "".join([*parts, "</svg>"])
 
 
-def _svg_panel(figure: Panel, url: str, largest: float, wide: int, high: int) -> list[str]:
+def _svg_panel(figure: Panel, grid: SvgGrid) -> list[str]:
     """Return the elements of one query."""
-    image = f'<image href="{url}" width="{wide}" height="{high}" preserveAspectRatio="none"/>' if url else ""
-    parts = [image, f'<rect class="f" width="{wide}" height="{high}"/>']
-    for row, weights in enumerate(figure.weights.tolist()):
-        for column, weight in enumerate(weights):
-            opacity = 0.75 * weight / largest if largest > 0 else 0.0
-            name = f"{escape(figure.label)} &lt;- {row},{column}: {weight:.2f}"
-            parts.append(
-                f'<rect class="w" x="{column * CELL}" y="{row * CELL}" width="{CELL}" height="{CELL}" '
-                f'fill-opacity="{opacity:.3g}"><title>{name}</title></rect>'
-            )
-    lines = [figure.label, *(f"{visible(name)} {weight:.2f}" for name, weight in figure.extra)]
+    high, wide = grid.high, grid.wide
+    parts = ['<use href="#image"/>' if grid.keys.image is not None else ""]
+    if grid.style.smooth:
+        longer = max(high, wide)
+        size = (max(1, high * SMOOTH // longer), max(1, wide * SMOOTH // longer))
+        encoded = png(heat(figure.weights, grid.largest, size, grid.style))
+        url = f"data:image/png;base64,{base64.b64encode(encoded).decode()}"
+        parts.append(f'<image href="{url}" width="{wide}" height="{high}" preserveAspectRatio="none"/>')
+    parts += [f'<rect class="f" width="{wide}" height="{high}"/>', *_svg_cells(figure, grid)]
+    if figure.query is not None:
+        top, left, bottom, right = figure.query
+        box = f'x="{left * wide:.1f}" y="{top * high:.1f}" width="{(right - left) * wide:.1f}"'
+        parts.append(f'<rect class="q" {box} height="{(bottom - top) * high:.1f}"/>')
+    lines = [figure.label, *(f"{name} {weight:.2f}" for name, weight in figure.extra)]
     parts += [
-        f'<text y="{high + FONT * (number + 1) + 2}">{escape(truncate(line, max(wide // 8, 4)))}</text>'
+        f'<text y="{high + (FONT + 4) * (number + 1)}">{escape(truncate(line, max(wide // 8, 4)))}</text>'
         for number, line in enumerate(lines)
     ]
+    return parts
+
+
+def _svg_cells(figure: Panel, grid: SvgGrid) -> list[str]:
+    """Return a rectangle for each cell that names its weight; where weights are smooth it is transparent."""
+    rows, columns = figure.weights.shape
+    high, wide = grid.high / max(rows, 1), grid.wide / max(columns, 1)
+    parts = []
+    for row, weights in enumerate(figure.weights.tolist()):
+        for column, weight in enumerate(weights):
+            fraction = weight / grid.largest if grid.largest > 0 and not grid.style.smooth else 0.0
+            name = f"{escape(figure.label)} &lt;- {row},{column}: {weight:.2f}"
+            parts.append(
+                f'<rect x="{column * wide:.1f}" y="{row * high:.1f}" width="{wide:.1f}" height="{high:.1f}" '
+                f'fill="rgb{ramp(fraction, HEAT)}" fill-opacity="{grid.style.opacity * fraction:.3g}">'
+                f"<title>{name}</title></rect>"
+            )
     return parts

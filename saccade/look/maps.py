@@ -1,4 +1,4 @@
-"""Attention over several layers: means, rollout and entropy.
+"""Attention over several layers: axes, means and entropy.
 
 Shapes: H heads, Q queries, K keys.
 """
@@ -35,27 +35,12 @@ def word_alignment(attention: AttentionMap) -> list[tuple[int, int]]:
 
 def mean(maps: Sequence[AttentionMap]) -> AttentionMap:
     """Return the mean over all heads of all layers: (1, Q, K)."""
-    _check_axes(maps)
+    check_axes(maps)
     return mean_heads(replace(maps[0], name="mean", source=torch.cat([attention.weights for attention in maps])))
 
 
-def rollout(maps: Sequence[AttentionMap]) -> AttentionMap:
-    """Attention rollout: how much each input reaches each position through all layers, lowest layer first.
-
-    Each layer is 0.5 A + 0.5 I, A the mean of its heads and I the residual connection (Abnar & Zuidema 2020).
-    """
-    _check_axes(maps)
-    first = maps[0]
-    if first.queries.labels != first.keys.labels:
-        raise UsageError(f"rollout must have self-attention, but '{first.name}' is cross-attention")
-    through = eye = torch.eye(len(first.keys))
-    for attention in maps:
-        layer = 0.5 * attention.weights.mean(0).cpu() + 0.5 * eye
-        through = layer / layer.sum(-1, keepdim=True) @ through  # (Q, K)
-    return replace(first, name="rollout", source=through[None])
-
-
-def _check_axes(maps: Sequence[AttentionMap]) -> None:
+def check_axes(maps: Sequence[AttentionMap]) -> None:
+    """Refuse maps of different sequences, and none at all."""
     if not maps:
         raise UsageError("maps must be at least one, but there is none; choose a layer that the model has")
     first = maps[0]

@@ -2,14 +2,21 @@
 // The page of one prediction: choose a layer and a head, then select a token by mouse, touch or keyboard.
 (() => {
   const SVG_CELLS = 10000; // beyond this many cells the matrix is painted on a canvas
+  const HEAT = [[204, 24, 48], [255, 214, 64]]; // over an image: colours of a small weight and of the largest
+  const SMALL = 96; // pixels: an image that is smaller is enlarged without smoothing
+  const FRAME = 700; // milliseconds per query while playing
   const data = JSON.parse(document.getElementById("data").textContent);
   const at = (id) => document.getElementById(id);
   if (!data.maps.length) return;
+  for (const axis of data.maps.flatMap((map) => [map.tokens, map.words]).filter(Boolean).flatMap((part) => [part.queries, part.keys])) {
+    if (typeof axis.image === "number") axis.image = data.images[axis.image]; // all layers share it
+  }
 
   // What is shown: a map, a head ("mean" or its number), words or tokens, and the selected query and key (-1: none).
-  const state = { map: 0, head: "mean", words: true, row: 0, column: -1 };
+  const state = { map: 0, head: "mean", words: true, row: 0, column: -1, opacity: 0.7, smooth: true };
   let view; // {rows, columns, weights, largest, cell} of the state; rows and columns are labels
   const nodes = { rows: [], columns: [] }; // the element of each position
+  const grids = { rows: null, columns: null }; // the picture of an axis over an image
 
   const make = (name, properties, ...children) => {
     const node = Object.assign(document.createElement(name), properties);
@@ -78,16 +85,46 @@
       [state.row, state.column] = [0, -1];
       render();
     };
+    at("opacity").oninput = (event) => {
+      state.opacity = Number(event.target.value) / 100;
+      select(state.row, state.column);
+    };
+    at("smooth").onchange = (event) => {
+      state.smooth = event.target.checked;
+      select(state.row, state.column);
+    };
+    at("play").onclick = play;
+  };
+  // The film: one gaze after the other.
+  let timer = 0;
+  const stop = () => {
+    clearInterval(timer);
+    timer = 0;
+    at("play").textContent = "Play";
+  };
+  const play = () => {
+    if (timer) return stop();
+    select(state.row >= 0 && state.row + 1 < view.rows.length ? state.row : 0, -1);
+    timer = setInterval(() => (state.row + 1 < view.rows.length ? select(state.row + 1, -1) : stop()), FRAME);
+    at("play").textContent = "Pause";
   };
 
+  // A head in small: the matrix, or over an image the mean of its queries.
+  const thumbnail = ({ queries, keys: axis }, weights) => {
+    const columns = axis.labels.length;
+    if (axis.kind !== "grid") return [weights, columns];
+    const mean = new Float32Array(columns);
+    for (let i = 0; i < weights.length; i++) mean[i % columns] += weights[i] / queries.labels.length;
+    return [mean.subarray(axis.extra.length), axis.columns];
+  };
   const headPicker = (part) => {
     const legend = at("heads").firstElementChild;
     const choices = part.heads > 1 ? ["mean", ...Array(part.heads).keys()] : [];
     const labels = choices.map((head) => {
       const radio = make("input", { type: "radio", name: "head", value: head, checked: head === state.head });
       const canvas = make("canvas", { className: Math.max(view.rows.length, view.columns.length) > 60 ? "fine" : "" });
-      const weights = weightsOf(part, part.heads, head);
-      paint(canvas, weights, view.columns.length, maximum(weights));
+      const [weights, width] = thumbnail(part, weightsOf(part, part.heads, head));
+      paint(canvas, weights, width, maximum(weights));
       radio.onchange = () => {
         state.head = head;
         render({ pickers: false });
@@ -111,24 +148,90 @@
     button.onpointerenter = button.onfocus = button.onclick = onSelect;
     return button;
   };
-  const grid = (container, labels, axis, choose) => {
+  // Over an image: a heat map on a canvas, transparent buttons over its cells, and the path of the gaze.
+  const grid = (container, labels, axis, choose, id) => {
     const extra = labels.slice(0, axis.extra.length).map((label, i) => token(label, () => choose(i)));
     const cells = labels.slice(axis.extra.length).map((label, i) => {
       const cell = make("button", { type: "button", className: "cell", tabIndex: -1, title: label, ariaLabel: label });
       cell.onpointerenter = cell.onfocus = cell.onclick = () => choose(axis.extra.length + i);
       return cell;
     });
-    const picture = make("div", { className: "picture" }, make("div", { className: "cells" }, ...cells));
-    if (axis.image) picture.prepend(make("img", { src: axis.image, alt: "" }));
-    picture.style.setProperty("--rows", axis.rows);
+    const canvas = make("canvas", { className: "heat" });
+    const line = shape("svg", { class: "path", viewBox: "0 0 1 1", preserveAspectRatio: "none" });
+    const ring = make("span", { className: "gaze", hidden: true });
+    const picture = make("div", { className: "picture" }, canvas, line, ring, make("div", { className: "cells" }, ...cells));
+    if (axis.image) picture.prepend(make("img", { src: axis.image, alt: "", className: Math.max(...axis.size) < SMALL ? "coarse" : "" }));
+    const aspect = axis.size ? axis.size[0] / axis.size[1] : axis.columns / axis.rows;
+    Object.assign(picture.style, { aspectRatio: String(aspect), width: `min(100%, ${(22 * Math.sqrt(aspect)).toFixed(1)}rem)` });
     picture.style.setProperty("--columns", axis.columns);
-    container.replaceChildren(...extra, picture);
+    container.replaceChildren(...(extra.length ? [make("div", { className: "extra" }, ...extra)] : []), picture);
+    grids[id] = { axis, canvas, line, ring };
     return [...extra, ...cells];
   };
   const VIEWS = { tokens, grid };
 
+  // Bicubic interpolation between cells, as in a PNG of the same map.
+  const cubic = (distance) => {
+    const [x, a] = [Math.abs(distance), -0.75];
+    if (x <= 1) return ((a + 2) * x - (a + 3)) * x * x + 1;
+    return x < 2 ? ((a * x - 5 * a) * x + 8 * a) * x - 4 * a : 0;
+  };
+  // Stretch rows of `columns` values by a factor, and return columns as rows: twice gives both directions.
+  const stretch = (values, columns, factor) => {
+    const rows = values.length / columns;
+    const result = new Float32Array(values.length * factor);
+    for (let x = 0; x < columns * factor; x++) {
+      const centre = (x + 0.5) / factor - 0.5;
+      const low = Math.floor(centre);
+      for (let tap = low - 1; tap <= low + 2; tap++) {
+        const [column, share] = [Math.min(Math.max(tap, 0), columns - 1), cubic(centre - tap)];
+        for (let row = 0; row < rows; row++) result[x * rows + row] += share * values[row * columns + column];
+      }
+    }
+    return result;
+  };
+  const paintHeat = ({ axis, canvas }, values) => {
+    const cells = values.slice(axis.extra.length);
+    const largest = Math.max(maximum(cells), 1e-9);
+    const factor = state.smooth ? Math.max(1, Math.min(16, Math.floor(512 / Math.max(axis.rows, axis.columns)))) : 1;
+    const pixels = factor > 1 ? stretch(stretch(cells, axis.columns, factor), axis.rows, factor) : cells;
+    [canvas.width, canvas.height] = [axis.columns * factor, axis.rows * factor];
+    canvas.classList.toggle("coarse", factor === 1);
+    const pen = canvas.getContext("2d");
+    const image = pen.createImageData(canvas.width, canvas.height);
+    for (let i = 0; i < pixels.length; i++) {
+      const fraction = Math.min(Math.max(pixels[i] / largest, 0), 1);
+      for (let c = 0; c < 3; c++) image.data[4 * i + c] = HEAT[0][c] + (HEAT[1][c] - HEAT[0][c]) * fraction;
+      image.data[4 * i + 3] = 255 * state.opacity * fraction;
+    }
+    pen.putImageData(image, 0, 0);
+  };
+  // The centre of mass of the largest weight and its neighbours.
+  const gazeOf = (axis, values) => {
+    const cells = values.slice(axis.extra.length);
+    const best = cells.indexOf(maximum(cells));
+    const [row, column] = [Math.floor(best / axis.columns), best % axis.columns];
+    let [total, x, y] = [0, 0, 0];
+    for (let r = Math.max(0, row - 1); r <= Math.min(axis.rows - 1, row + 1); r++) {
+      for (let c = Math.max(0, column - 1); c <= Math.min(axis.columns - 1, column + 1); c++) {
+        const weight = cells[r * axis.columns + c];
+        [total, x, y] = [total + weight, x + weight * (c + 0.5), y + weight * (r + 0.5)];
+      }
+    }
+    return total > 0 ? [x / total / axis.columns, y / total / axis.rows] : [0.5, 0.5];
+  };
+  // The gazes of the queries up to the selected one.
+  const drawPath = ({ axis, line, ring }, row) => {
+    const { weights, columns } = view;
+    const points = Array.from({ length: row + 1 }, (_, r) => gazeOf(axis, weights.subarray(r * columns.length, (r + 1) * columns.length)));
+    line.replaceChildren(shape("polyline", { points: points.map((point) => point.join(" ")).join(",") }));
+    ring.hidden = row < 0;
+    if (row >= 0) [ring.style.left, ring.style.top] = points[row].map((part) => `${100 * part}%`);
+  };
+
   const strip = (id, labels, axis, choose) => {
-    const buttons = (VIEWS[axis.kind] ?? tokens)(at(id), labels, axis, choose);
+    grids[id] = null;
+    const buttons = (VIEWS[axis.kind] ?? tokens)(at(id), labels, axis, choose, id);
     nodes[id] = buttons;
     at(id).onkeydown = (event) => {
       const forward = at(id).dir === "rtl" ? -1 : 1;
@@ -234,10 +337,15 @@
         node.classList.toggle("on", i === chosen);
         node.tabIndex = i === Math.max(chosen, 0) ? 0 : -1;
         const value = values[id] ? values[id](i) : 0;
-        node.style.setProperty("--opacity", ((node.className.includes("cell") ? 0.75 : 0.6) * value) / strongest);
+        node.style.setProperty("--opacity", (0.6 * value) / strongest);
         if (node.lastChild) node.lastChild.textContent = value >= 0.005 ? digits(value) : "";
       });
+      if (grids[id]) {
+        const all = Float32Array.from(nodes[id], (_, i) => (values[id] ? values[id](i) : 0));
+        paintHeat(grids[id], all);
+      }
     }
+    if (grids.columns && !grids.rows) drawPath(grids.columns, row);
     at("status").replaceChildren(description(row, column, weight));
   };
   const description = (row, column, weight) => {
@@ -290,6 +398,8 @@
     const weights = weightsOf(part, part.heads, state.head);
     view = { rows: part.queries.labels, columns: part.keys.labels, weights, largest: maximum(weights), cell: 0 };
     at("merge").hidden = !map.words;
+    at("over-image").hidden = ![part.queries, part.keys].some((axis) => axis.kind === "grid");
+    at("play").hidden = part.keys.kind !== "grid" || part.queries.kind === "grid";
     if (again) headPicker(part);
     strip("rows", view.rows, part.queries, (i) => select(i, -1));
     strip("columns", view.columns, part.keys, (i) => select(-1, i));

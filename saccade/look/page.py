@@ -12,8 +12,8 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from saccade.core import AttentionMap, Prediction, TokenAxis, TokenScores
-from saccade.core.serialize import map_to_json
+from saccade.core import AttentionMap, GridAxis, Prediction, TokenAxis, TokenScores
+from saccade.core.serialize import Images, map_to_json
 from saccade.errors import UsageError
 from saccade.look.labels import visible
 from saccade.look.serialize import input_text
@@ -26,7 +26,9 @@ BAR = 28  # pixels of the highest bar
 def page(prediction: Prediction, attention: Iterable[AttentionMap], *, title: str) -> str:
     """Return one HTML file with inputs, output, scores and maps, the word alignment first if there is one."""
     aligned = prediction.alignment
-    first = [] if aligned is None else [replace(aligned, name=f"word alignment ({aligned.name})")]
+    over_image = aligned is not None and isinstance(aligned.keys, GridAxis)
+    what = "gaze" if over_image else "word alignment"
+    first = [] if aligned is None else [replace(aligned, name=f"{what} ({aligned.name})")]
     maps = [weights for weights in [*first, *attention] if math.prod(weights.shape)]
     count = sum(math.prod(weights.shape) for weights in maps)
     if count > MOST:
@@ -34,19 +36,21 @@ def page(prediction: Prediction, attention: Iterable[AttentionMap], *, title: st
             f"a page must hold at most {MOST:,} weights, but these maps have {count:,}; choose fewer layers"
         )
     style, script = _part("page.css"), _part("page.js")
+    pictured = any(isinstance(weights.keys, GridAxis) and weights.keys.image is not None for weights in maps)
+    inputs = {name: value for name, value in prediction.inputs.items() if isinstance(value, str) or not pictured}
     return Template(_part("page.html")).substitute(
         title=_html(title),
         style=style,
         script=script,
         style_hash=_hash(style),
         script_hash=_hash(script),
-        inputs="".join(_input(name, value) for name, value in prediction.inputs.items()),
+        inputs="".join(_input(name, value) for name, value in inputs.items()),
         output=_html(prediction.text),
         scores=_scores(prediction),
         alternatives=_alternatives(prediction.alternatives),
         token_scores="".join(_token_scores(scores) for scores in prediction.token_scores),
         no_maps=_no_maps(maps),
-        data=_data([_map(weights) for weights in maps]),
+        data=_data(maps),
     )
 
 
@@ -64,17 +68,19 @@ def _html(text: str) -> str:
     return escape(re.sub("[\ud800-\udfff\u202d\u202e]", "\ufffd", text))
 
 
-def _data(maps: list[dict[str, Any]]) -> str:
+def _data(maps: Iterable[AttentionMap]) -> str:
     """Return JSON that no label can end: without '<' it cannot leave its script element."""
-    return json.dumps({"maps": maps}, separators=(",", ":")).replace("<", "\\u003c")
+    images = Images()
+    value = {"maps": [_map(attention, images) for attention in maps], "images": images.urls}
+    return json.dumps(value, separators=(",", ":")).replace("<", "\\u003c")
 
 
-def _map(attention: AttentionMap) -> dict[str, Any]:
+def _map(attention: AttentionMap, images: Images) -> dict[str, Any]:
     """Return a map over tokens, and over words where tokens are parts of words."""
     axes = (attention.queries, attention.keys)
     split = any(isinstance(axis, TokenAxis) and axis.words for axis in axes)
-    words = map_to_json(merge_words(attention), "uint16", label=visible) if split else None
-    return {"tokens": map_to_json(attention, "uint16", label=visible), "words": words}
+    words = map_to_json(merge_words(attention), "uint16", images=images, label=visible) if split else None
+    return {"tokens": map_to_json(attention, "uint16", images=images, label=visible), "words": words}
 
 
 def _input(name: str, value: Any) -> str:

@@ -12,8 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from saccade.core import AttentionMap, Axis
+from saccade.core import AttentionMap, Axis, GridAxis
 from saccade.errors import UsageError
+from saccade.look.panels import grid_of
 from saccade.metrics.alignment import word_axis
 
 SAMPLED = 96  # queries that represent a longer text
@@ -106,6 +107,21 @@ def thumbnails(attention: AttentionMap, size: int) -> Tensor:
     wide = -(-keys // size)
     weights = F.pad(weights, (0, -keys % wide)).unflatten(2, (-1, wide)).amax(-1)
     small: Tensor = weights / weights.amax(-1, keepdim=True).clamp_min(TINY)
+    return small
+
+
+def grid_thumbnails(attention: AttentionMap) -> Tensor:
+    """Return the mean of the queries of every head over the grid of an image (H, R, C), the maximum of each being 1.
+
+    Where there is a position before a grid of queries, such as a class token, it stands for all of them.
+    """
+    keys, queries = grid_of(attention), attention.queries
+    if not keys.rows * keys.columns:
+        return torch.zeros(attention.shape[0], 0, 0)
+    last = len(queries.extra) or len(queries) if isinstance(queries, GridAxis) else len(queries)
+    weights = attention.rows(0, last, step=max(1, -(-last // SAMPLED)))
+    cells = weights[:, :, len(keys.extra) :].sum(1)
+    small: Tensor = (cells / cells.amax(-1, keepdim=True).clamp_min(TINY)).unflatten(-1, (keys.rows, keys.columns))
     return small
 
 

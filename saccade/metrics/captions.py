@@ -116,7 +116,6 @@ def _cider(outputs: list[list[str]], references: list[list[list[str]]]) -> float
 def _clipped_cosine(output: dict[tuple[str, ...], float], reference: dict[tuple[str, ...], float]) -> float:
     """Return the cosine similarity, where repeating an n-gram more often than the reference does not help."""
     norm = math.hypot(*output.values()) * math.hypot(*reference.values())
-    product = sum(
-        min(weight, reference.get(ngram, 0.0)) * reference.get(ngram, 0.0) for ngram, weight in output.items()
-    )
+    shared = output.keys() & reference.keys()
+    product = math.fsum(min(output[ngram], reference[ngram]) * reference[ngram] for ngram in shared)
     return product / norm if norm else 0.0

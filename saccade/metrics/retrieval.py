@@ -1,6 +1,7 @@
 """Metrics of retrieval: how often one of the right candidates is among the best, and at which rank."""
 
 from dataclasses import dataclass
+from functools import lru_cache
 from statistics import fmean, median
 
 import numpy as np
@@ -10,11 +11,12 @@ from saccade import __version__
 from saccade.metrics.generation import Score
 
 CUTOFFS = (1, 5, 10)
+ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
 class Retrieval:
-    """Recall by the number of candidates returned, 0 to 100, and the median rank; each beside that of a random order."""
+    """Recall at each cutoff, 0 to 100, and the median rank; beside them those of a random order."""
 
     recall: dict[int, Score]
     median_rank: Score
@@ -45,7 +47,7 @@ def score_retrieval(similarity: ArrayLike, relevant: ArrayLike) -> Retrieval:
         best = row[marks].max()
         higher, equal = int((row > best).sum()), int((row == best).sum())
         hits = int((row[marks] == best).sum())
-        ranks.append(higher + _mean_rank(hits, equal))
+        ranks.append(higher + _median_rank(hits, equal))
         for k, values in recalls.items():
             values.append(_hit_probability(k - higher, hits, equal))
     counts, candidates = right.sum(1).tolist(), right.shape[1]
@@ -54,7 +56,7 @@ def score_retrieval(similarity: ArrayLike, relevant: ArrayLike) -> Retrieval:
         recall={k: Score(100 * fmean(values), f"recall|at:{k}|{signature}") for k, values in recalls.items()},
         median_rank=Score(float(median(ranks)), f"rank|average:median|{signature}"),
         chance_recall={k: 100 * fmean(_hit_probability(k, count, candidates) for count in counts) for k in CUTOFFS},
-        chance_rank=float(median(_mean_rank(count, candidates) for count in counts)),
+        chance_rank=float(median(_median_rank(count, candidates) for count in counts)),
     )
 
 
@@ -68,6 +70,12 @@ def _hit_probability(drawn: int, hits: int, total: int) -> float:
     return 1 - misses
 
 
-def _mean_rank(hits: int, total: int) -> float:
-    """Return the mean rank, from 1, of the first of `hits` among `total` in random order."""
-    return (total + 1) / (hits + 1)
+@lru_cache(maxsize=4096)
+def _median_rank(hits: int, total: int) -> float:
+    """Return the median rank, from 1, of the first of `hits` among `total` in random order."""
+    misses, rank = 1.0, 0
+    while misses > 0.5 + ROUNDING:
+        misses *= (total - hits - rank) / (total - rank)
+        rank += 1
+    # With half of the probability on each side, it is between two ranks.
+    return rank + 0.5 if abs(misses - 0.5) <= ROUNDING else float(rank)

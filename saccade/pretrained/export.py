@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields as dataclass_fields
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from saccade.pretrained.adapters import merge_lora
 from saccade.pretrained.config_json import select_fields
 from saccade.pretrained.families import FAMILIES, Family, Names
 from saccade.pretrained.families.heads import Head, check_exportable, head_fields, with_head, without_scale
-from saccade.pretrained.families.image_heads import ImageHead, check_pooling, image_head_fields, with_image_head
+from saccade.pretrained.families.image_heads import ImageHead, image_head_fields, with_image_head
 from saccade.pretrained.families.mapping import to_checkpoint
 from saccade.pretrained.sentence_transformers import SentenceModules, write_modules
 from saccade.pretrained.weights import WEIGHTS
@@ -48,7 +47,6 @@ def export(pretrained: Pretrained, folder: Path) -> list[str]:
     if isinstance(head, Head):
         check_exportable(family, head)
         family, network = with_head(family, head), without_scale(network, head)
-    check_pooling(network)
     fields = {**generation, **_head_fields(head)}
     with new_folder(folder) as temporary:
         write_network(network, pretrained.config, family, temporary, fields)
@@ -129,14 +127,9 @@ def _round_trips(family: Family, network: nn.Module, config: Any) -> bool:
 
 def _inference_config(config: Any) -> Any:
     """Return a config without the fields that do not change the outputs of a trained network."""
-    if not isinstance(config, TransformerConfig):  # of two encoders
-        values = {field.name: getattr(config, field.name) for field in dataclass_fields(config)}
-        return replace(
-            config,
-            **{
-                name: _inference_config(value) for name, value in values.items() if isinstance(value, TransformerConfig)
-            },
-        )
+    nested = {name: value for name, value in vars(config).items() if isinstance(value, TransformerConfig)}
+    if nested:  # of two encoders
+        return replace(config, **{name: _inference_config(value) for name, value in nested.items()})
     common = {name: value for name, value in TRAINING_ONLY.items() if hasattr(config, name)}
     kv_heads = 0 if config.kv_heads == config.heads else config.kv_heads
     epsilon = config.epsilon

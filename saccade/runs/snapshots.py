@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from saccade.atomic_io import read_sealed, save_error, write_sealed
-from saccade.core import Prediction
-from saccade.core.serialize import inputs_to_json, map_to_json
+from saccade.core import AttentionMap, GridAxis, Prediction, StepAxis
+from saccade.core.serialize import Encoding, Images, inputs_to_json, map_to_json
 from saccade.errors import ModelFileError
 
 FOLDER = "attention"
@@ -50,12 +53,37 @@ def pack(predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
 
 
 def _example(prediction: Prediction) -> dict[str, Any]:
-    maps = list(prediction.attention.values())
-    shapes = [attention.shape for attention in maps]
-    size = sum(heads * min(POSITIONS, queries) * min(POSITIONS, keys) for heads, queries, keys in shapes)
+    maps = [_reduced(attention) for attention in prediction.attention.values()]
+    size = sum(map(_size, maps))
     kept = maps[:: -(-size // WEIGHTS)] if size else []
+    images = Images()
     return {
         "inputs": inputs_to_json(prediction.inputs),
         "output": prediction.text,
-        "maps": [map_to_json(attention, "uint8", limit=POSITIONS) for attention in kept],
+        "maps": [map_to_json(attention, _encoding(attention), images=images, limit=POSITIONS) for attention in kept],
+        "images": images.urls,
     }
+
+
+def _size(attention: AttentionMap) -> int:
+    """Return the number of weights that are kept of a map; a grid is kept whole."""
+    heads, *counts = attention.shape
+    pairs = zip((attention.queries, attention.keys), counts, strict=True)
+    return heads * math.prod(count if isinstance(axis, GridAxis) else min(POSITIONS, count) for axis, count in pairs)
+
+
+def _reduced(attention: AttentionMap) -> AttentionMap:
+    """Return the map; one that alone is too large, by the mean over the cells of its queries."""
+    queries = attention.queries
+    if not isinstance(queries, GridAxis) or _size(attention) <= WEIGHTS:
+        return attention
+    first = len(queries.extra)
+    weights = attention.weights
+    means = torch.cat((weights[:, :first], weights[:, first:].mean(1, keepdim=True)), 1)
+    steps = StepAxis(queries.role, (*queries.extra, f"mean of {len(queries) - first} cells"))
+    return AttentionMap(attention.name, means, steps, attention.keys)
+
+
+def _encoding(attention: AttentionMap) -> Encoding:
+    """Return how weights are kept: over the many cells of a grid even the largest is far below 1."""
+    return "uint16" if isinstance(attention.keys, GridAxis) else "uint8"

@@ -16,6 +16,7 @@ from starlette.staticfiles import StaticFiles
 
 from saccade.core import Task
 from saccade.errors import SaccadeError, UsageError
+from saccade.look.overlay import OverlayStyle
 from saccade.studio import inspection, live
 from saccade.studio.export import export
 from saccade.studio.forms import checked_form, read_form, read_json
@@ -45,6 +46,7 @@ def make_app(sessions: Sessions, key: str, port: int) -> Guard:
         Route("/api/runs/{name}/attention/{step}", studio.snapshot),
         Route("/api/runs/{name}/{action}", studio.act, methods=["POST"]),
         Route("/api/models/{name:path}/form", studio.form),
+        Route("/api/uploads/{name}", studio.upload),
         Route("/api/look", studio.predict, methods=["POST"]),
         Route("/api/generate", studio.generate, methods=["POST"]),
         Route("/api/look/{id}", studio.describe),
@@ -168,6 +170,10 @@ class Studio:
 
         return JsonResponse(await self.computations.run(work))
 
+    async def upload(self, request: Request) -> Response:
+        """Return an uploaded file as a data URL in JSON; its bytes are never a response of their own."""
+        return JsonResponse({"url": self.sessions.upload(request.path_params["name"])})
+
     async def generate(self, request: Request) -> Response:
         form = await read_form(request)
         model = await self.computations.run(lambda: self.sessions.model(form.model))
@@ -193,8 +199,9 @@ class Studio:
     async def export(self, request: Request) -> Response:
         params, kind = request.query_params, request.path_params["kind"]
         name, head, pieces = params.get("map", ""), _head(params), params.get("words") != "1"
+        style = _style(params)
         data, media_type = await self._inspect(
-            request, lambda item: export(item.prediction, kind, name, head, pieces=pieces)
+            request, lambda item: export(item.prediction, kind, name, head, pieces=pieces, style=style)
         )
         headers = {"content-disposition": f'attachment; filename="attention.{kind}"'}
         return Response(data, media_type=media_type, headers=headers)
@@ -228,6 +235,14 @@ class Studio:
 
 def _head(params: Any) -> int | None:
     return None if params.get("head", "mean") == "mean" else _number(params, "head")
+
+
+def _style(params: Any) -> OverlayStyle:
+    """Return how a figure over an image is drawn; `at` is row,column."""
+    row, _, column = params.get("at", "").partition(",")
+    cell = {"row": row, "column": column}
+    at = (_number(cell, "row"), _number(cell, "column")) if row or column else None
+    return OverlayStyle(_number(params, "opacity", 70) / 100, params.get("smooth") != "0", at)
 
 
 def _span(params: Any, first: str, last: str, step: str) -> range:

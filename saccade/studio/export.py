@@ -7,21 +7,28 @@ import math
 from saccade.core import Prediction
 from saccade.errors import UsageError
 from saccade.look.figure import AttentionFigure
+from saccade.look.overlay import OverlayStyle
 
-MEDIA_TYPES = {"svg": "image/svg+xml", "png": "image/png", "html": "text/html", "json": "application/json"}
-MOST = {"svg": 1 << 18, "png": 1 << 22, "html": 1 << 25, "json": 1 << 22}
+MEDIA_TYPES = {
+    **{"svg": "image/svg+xml", "png": "image/png", "gif": "image/gif"},
+    **{"html": "text/html", "json": "application/json"},
+}
+MOST = {"svg": 1 << 18, "png": 1 << 22, "gif": 1 << 22, "html": 1 << 25, "json": 1 << 22}
 """weights in a file of each kind: more take minutes to write, and nothing opens them"""
 
 
-def export(prediction: Prediction, kind: str, name: str, head: int | None, *, pieces: bool) -> tuple[bytes, str]:
-    """Return a map as svg or png, or the prediction with all maps as html or json, with its media type."""
+def export(
+    prediction: Prediction, kind: str, name: str, head: int | None, *, pieces: bool, style: OverlayStyle
+) -> tuple[bytes, str]:
+    """Return a map as svg, png or gif, or the prediction with all maps as html or json, with its media type."""
     if kind not in MEDIA_TYPES:
         raise UsageError(f"a file must be {', '.join(MEDIA_TYPES)}, but is '{kind}'")
     layer, count = "" if name == "alignment" else name, 0
     for attention in prediction.attention.values():
         heads, queries, keys = attention.shape
-        count = max(count, queries * keys) if kind in ("svg", "png") else count + math.prod((heads, queries, keys))
+        whole = kind in ("html", "json")
+        count = count + math.prod((heads, queries, keys)) if whole else max(count, queries * keys)
     if count > MOST[kind]:
         message = f"a file of {kind} must hold at most {MOST[kind]:,} weights, but there are {count:,}"
-        raise UsageError(f"{message}; predict for a shorter text")
-    return AttentionFigure.of(prediction, layer, head, pieces=pieces).render(kind), MEDIA_TYPES[kind]
+        raise UsageError(f"{message}; predict for a shorter input, or choose another kind of file")
+    return AttentionFigure.of(prediction, layer, head, pieces=pieces, style=style).render(kind), MEDIA_TYPES[kind]

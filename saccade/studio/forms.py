@@ -12,6 +12,7 @@ from starlette.requests import Request
 
 from saccade.errors import UsageError
 from saccade.model import Model
+from saccade.studio.sessions import is_upload
 
 TEXT_BYTES = 1 << 20  # of all texts of a request
 FILE_BYTES = 8 << 20  # of an uploaded file, in its base64 form a third more
@@ -51,13 +52,9 @@ async def read_form(request: Request) -> Form:
     model, inputs, options = body.get("model"), body.get("inputs", {}), body.get("options", {})
     if not isinstance(model, str) or not isinstance(inputs, dict) or not isinstance(options, dict):
         raise UsageError("a request must have a model, inputs and options")
-    _check_size(*(value for value in inputs.values() if not _is_upload(value)), *options.values())
+    _check_size(*(value for value in inputs.values() if not is_upload(value)), *options.values())
     name = body.get("map", "")
     return Form(model, inputs, options, name if isinstance(name, str) else "")
-
-
-def _is_upload(value: object) -> bool:
-    return isinstance(value, str) and value.startswith("data:")
 
 
 def _check_size(*values: object) -> None:
@@ -82,14 +79,14 @@ def checked_inputs(model: Model, inputs: Mapping[str, Any]) -> dict[str, Any]:
     optional = {field.name for field in model.inputs if field.optional}
     for name, value in inputs.items():
         kind = kinds.get(name, "text")
-        if kind in ("image", "audio") and not _is_upload(value):
+        if kind in ("image", "audio") and not is_upload(value):
             raise UsageError(f"{name} must be an uploaded file, but is none; choose a file")
         literal = isinstance(value, dict) or str(value).lstrip().startswith("{")
-        if kind == "graph" and not (literal or _is_upload(value)):
+        if kind == "graph" and not (literal or is_upload(value)):
             raise UsageError(f"{name} must be a JSON object with nodes and edges")
         if kind == "text":  # also one that looks like an uploaded file
             _check_size(value)
-        elif _is_upload(value) and len(value) > FILE_BYTES * 4 / 3 + 100:
+        elif is_upload(value) and len(value) > FILE_BYTES * 4 / 3 + 100:
             raise HTTPException(413, f"Send a file of at most {FILE_BYTES >> 20} MB.")
     return {name: value for name, value in inputs.items() if value != "" or name not in optional}
 

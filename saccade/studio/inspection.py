@@ -6,18 +6,18 @@ import base64
 from dataclasses import asdict, replace
 from typing import Any
 
-from saccade.core import AttentionMap
-from saccade.core.serialize import inputs_to_json, map_to_json, pack, token_scores_to_json
+from saccade.core import AttentionMap, GridAxis
+from saccade.core.serialize import Images, inputs_to_json, map_to_json, pack, token_scores_to_json
 from saccade.errors import UsageError
 from saccade.look.explain import Ablation, Calculation, PositionScores
 from saccade.look.labels import visible
 from saccade.look.maps import is_self_attention, word_alignment
-from saccade.look.view import head_statistics, thumbnails
+from saccade.look.rollout import NAME as ROLLOUT
+from saccade.look.view import grid_thumbnails, head_statistics, thumbnails
 from saccade.studio.sessions import Inspection
 
 THUMBNAIL = 40  # cells of a thumbnail, each way
 CELLS = 1 << 22  # most weights of one response
-ROLLOUT = 1024  # most positions of a text whose layers are multiplied
 KEYS = 64  # keys of a calculation that is shown number by number
 MOST_ABLATIONS = 1000
 
@@ -25,38 +25,41 @@ MOST_ABLATIONS = 1000
 def describe(inspection: Inspection) -> dict[str, Any]:
     """Return a prediction and the axes of its maps; weights are fetched when they are shown."""
     prediction = inspection.prediction
-    alignment = prediction.alignment
+    alignment, images = prediction.alignment, Images()
     aligned = [] if alignment is None else [replace(alignment, name="alignment")]
-    maps = [_map(attention) for attention in [*aligned, *prediction.attention.values()]]
-    layers = inspection.layers
-    if len(layers) > 1 and layers[0].shape[1] <= ROLLOUT:  # computed when it is shown
-        maps.append({**_map(layers[0]), "name": "rollout", "heads": 1})
+    maps = [_map(attention, images) for attention in [*aligned, *prediction.attention.values()]]
+    if inspection.layers:  # computed when it is shown
+        maps.append({**_map(inspection.layers[0], images), "name": ROLLOUT, "heads": 1})
+    over_image = alignment is not None and isinstance(alignment.keys, GridAxis)
+    texts = {name: value for name, value in prediction.inputs.items() if name not in inspection.uploads}
     alternatives = [{"output": other.text, "scores": dict(other.scores)} for other in prediction.alternatives]
     return {
         "id": inspection.id,
         "model": inspection.name,
         "continues": inspection.model.task.continues,
-        "inputs": inputs_to_json(prediction.inputs),
+        "inputs": {**inputs_to_json(texts), **inspection.uploads},
         "output": prediction.output.to_json(),
         "scores": dict(prediction.scores),
         "alternatives": alternatives,
         "notes": list(prediction.notes),
         "token_scores": [token_scores_to_json(scores, label=visible) for scores in prediction.token_scores],
         "maps": maps,
-        "alignment": None if alignment is None else word_alignment(alignment),
+        "images": images.urls,
+        "alignment": None if alignment is None or over_image else word_alignment(alignment),
     }
 
 
-def _map(attention: AttentionMap) -> dict[str, Any]:
-    described = map_to_json(attention, None, label=visible)
+def _map(attention: AttentionMap, images: Images) -> dict[str, Any]:
+    described = map_to_json(attention, None, images=images, label=visible)
     return {**described, "keys": None if is_self_attention(attention) else described["keys"]}  # null: self-attention
 
 
 def overview(inspection: Inspection) -> list[dict[str, Any]]:
-    """Return a thumbnail of every head of every map, one byte per cell."""
+    """Return a thumbnail of every head of every map, one byte per cell; over an image in the shape of its grid."""
     pictures = []
     for attention in inspection.prediction.attention.values():
-        small = thumbnails(attention, THUMBNAIL)
+        over_image = isinstance(attention.keys, GridAxis)
+        small = grid_thumbnails(attention) if over_image else thumbnails(attention, THUMBNAIL)
         heads, rows, columns = small.shape
         cells = base64.b64encode(pack(small, "uint8")).decode()
         pictures.append({"name": attention.name, "heads": heads, "rows": rows, "columns": columns, "cells": cells})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 import threading
 from collections import OrderedDict
@@ -15,12 +16,14 @@ from saccade import api
 from saccade.core import AttentionMap, Prediction
 from saccade.errors import ModelFileError, UsageError, suggest
 from saccade.look.explain import Explanation
-from saccade.look.maps import is_self_attention, rollout, same_axis
+from saccade.look.rollout import NAME as ROLLOUT
+from saccade.look.rollout import rollout, rollout_layers
 from saccade.look.view import MapView
 from saccade.model import Model
 from saccade.runs import folder as runs
 
-MODELS, INSPECTIONS = 3, 12  # that stay open
+MODELS, INSPECTIONS, UPLOADS = 3, 12, 8  # that stay open
+UPLOAD = "upload:"  # begins the name of an uploaded file, which a link can hold
 T = TypeVar("T")
 
 
@@ -53,6 +56,8 @@ class Inspection:
     """of the model"""
     model: Model
     prediction: Prediction
+    uploads: Mapping[str, str] = field(default_factory=dict)
+    """names of the files among the inputs"""
     _views: dict[tuple[str, bool], MapView] = field(default_factory=dict)
 
     @cached_property
@@ -62,9 +67,8 @@ class Inspection:
 
     @property
     def layers(self) -> list[AttentionMap]:
-        """The self-attention of the first sequence, lowest layer first."""
-        maps = [attention for attention in self.prediction.attention.values() if is_self_attention(attention)]
-        return [attention for attention in maps if same_axis(attention.queries, maps[0].queries)]
+        """The layers that rollout multiplies; none where there is no rollout."""
+        return rollout_layers(self.prediction)
 
     @property
     def explanation(self) -> Explanation:
@@ -74,7 +78,7 @@ class Inspection:
         """Return one of the maps; `alignment` is the word alignment, `rollout` all layers together."""
         if name == "alignment" and self.prediction.alignment is not None:
             return self.prediction.alignment
-        if name == "rollout" and self.layers:
+        if name == ROLLOUT and self.layers:
             return self.rollout
         if name not in self.prediction.attention:
             raise UsageError(f"no attention '{name}'{suggest(name, list(self.prediction.attention))}")
@@ -84,6 +88,11 @@ class Inspection:
         if (name, words) not in self._views:
             self._views[name, words] = MapView(self.attention(name), words)
         return self._views[name, words]
+
+
+def is_upload(value: object) -> bool:
+    """Whether an input is an uploaded file: a data URL."""
+    return isinstance(value, str) and value.startswith("data:")
 
 
 def _is_readable(run: runs.Run) -> bool:
@@ -102,6 +111,7 @@ class Sessions:
         """Serve the runs of a folder and some more models; `task` allows runs of a task that is not built in."""
         self.root, self.refs, self.task = root, tuple(refs), task
         self._models, self._inspections = RecentlyUsed[Model](MODELS), RecentlyUsed[Inspection](INSPECTIONS)
+        self._uploads = RecentlyUsed[str](UPLOADS)
         self._opening = dict[str, threading.Lock]()
 
     def names(self) -> list[str]:
@@ -127,8 +137,23 @@ class Sessions:
         if any(setting.name == "attention" for setting in model.options):
             options = {**options, "attention": True}
         (prediction,) = model.predict([inputs], **options)
-        inspection = Inspection(secrets.token_urlsafe(9), name, model, prediction)
+        files = [entry.name for entry in model.inputs if entry.kind != "text" and is_upload(inputs.get(entry.name))]
+        uploads = {file: self._keep(inputs[file]) for file in files}
+        inspection = Inspection(secrets.token_urlsafe(9), name, model, prediction, uploads)
         return self._inspections.put(inspection.id, inspection)
+
+    def _keep(self, url: str) -> str:
+        """Keep an uploaded file by the hash of its content, so that a link can name it; return its name."""
+        name = UPLOAD + hashlib.sha256(url.encode()).hexdigest()[:32]
+        self._uploads.put(name, url)
+        return name
+
+    def upload(self, name: str) -> str:
+        """Return an uploaded file as a data URL."""
+        url = self._uploads.get(name)
+        if url is None:
+            raise UsageError("this file is no longer in the memory of the studio; choose it again")
+        return url
 
     def inspection(self, id: str) -> Inspection:
         inspection = self._inspections.get(id)

@@ -7,22 +7,34 @@ from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
+from saccade.config import from_json
 from saccade.core.task import Task
 from saccade.data.formats.chats import is_chat_log
 from saccade.data.formats.documents import text_column
+from saccade.data.formats.image_search import find_images
 from saccade.data.formats.labelled_files import starts_with_labels
 from saccade.data.formats.pair_files import COLUMN_NAMES, find_pairs
 from saccade.data.formats.squad import is_squad
 from saccade.data.formats.tagged import is_tagged, looks_tagged
-from saccade.data.settings import HEADERS
+from saccade.data.settings import HEADERS, ImageSettings
 from saccade.data.tables.columns import label_kind
 from saccade.data.tables.files import find
-from saccade.data.tables.problems import BadRows, Problems
+from saccade.data.tables.problems import BadRows, Problem, Problems
 from saccade.data.tables.rows import UnclearHeader, rows
 from saccade.data.tables.sniffing import DataFile, sniff
 from saccade.errors import DataError, UsageError, suggest
 
+TASK_OF_ROLES = {
+    ("label",): "image_classification",
+    ("caption",): "captioning",
+    ("question", "answer"): "visual_question_answering",
+    ("text",): "reading",
+}
 TASK_OF_LABELS = {"classes": "text_classification", "numbers": "regression", "": "language_model"}
+IMAGE_SETTINGS = (
+    *("image_column", "label_column", "caption_column", "question_column", "answer_column", "text_column"),
+    *("encoding", "header"),
+)
 LANGUAGE = re.compile(r"[a-z]{2,3}([-_][a-z]+)?")  # a column called en or zh-hans
 SNIFFED = 10  # files of a folder whose contents are looked at
 SAMPLE = 200  # rows that decide whether a table has parallel texts
@@ -59,6 +71,9 @@ def guess_task(data: Path, overrides: Sequence[str] = ()) -> str:
     encoding = settings.get("encoding") or None
     if settings.get("target"):
         return "translation"
+    image_task = _guess_image_task(data, settings)
+    if image_task:
+        return image_task
     if is_tagged(data):
         return "tagging"
     paths = find(data, encoding)
@@ -71,6 +86,28 @@ def guess_task(data: Path, overrides: Sequence[str] = ()) -> str:
     if file.format == "text":
         return "text_classification" if starts_with_labels(file) else "language_model"
     return _guess_table_task(data, file, settings)
+
+
+def _guess_image_task(data: Path, settings: Mapping[str, str]) -> str:
+    """Return the task that suits image data; empty for data without pictures.
+
+    Where the texts may be several things, or there are none, the user is asked.
+    """
+    given = {name: value for name, value in settings.items() if name in IMAGE_SETTINGS}
+    layout = find_images(data, from_json(ImageSettings, given, "data."))
+    if layout is None:
+        return ""
+    tasks = [TASK_OF_ROLES[roles] for roles in layout.roles]
+    if len(tasks) == 1:
+        return tasks[0]
+    if tasks:
+        choices = " or ".join(f"--task {task}" for task in tasks)
+        what, expected = "the texts of the pictures may be several things", "one that their names or columns tell"
+        raise BadRows([Problem(data, None, None, what, expected, f"choose with {choices}")])
+    what = "pictures without labels or texts"
+    expected = "a folder for each class, or a table with a path and a label, a caption, or a question and answer"
+    step = "where the file names are the texts that the pictures show, add --task reading"
+    raise BadRows([Problem(data, None, None, what, expected, step)])
 
 
 def _guess_table_task(data: Path, file: DataFile, settings: Mapping[str, str]) -> str:

@@ -24,13 +24,14 @@ from saccade.decode.search import Search
 from saccade.metrics.captions import score_captions
 from saccade.metrics.generation import Score
 from saccade.models.vision.architectures import VisionConfig
+from saccade.models.vision.encoder import VisionEncoder
 from saccade.models.vision.image_to_text import DecoderConfig, build_image_to_text
 from saccade.models.vision.resnet import ResNetConfig
 from saccade.tasks._seq2seq.settings import TranslationOptions
 from saccade.tasks._vision.encoders import read_encoder, write_encoder
-from saccade.tasks._vision.features import grid_features
+from saccade.tasks._vision.frozen import FrozenConfig, FrozenImageTask
 from saccade.tasks._vision.image_to_text import TOKENIZER, ImageSource, ImageToTextTask, TextExamples
-from saccade.tasks._vision.task import ImageConfig, ImageFormat
+from saccade.tasks._vision.task import ImageFormat
 
 IMAGES = "images.json"
 QUICK_IMAGES = 500  # of a quick evaluation
@@ -73,12 +74,9 @@ class CaptionSearch(Search):
 
 
 @dataclass(frozen=True)
-class CaptionConfig(ImageConfig):
+class CaptionConfig(FrozenConfig):
     """All settings of a captioning model except those of the training loop."""
 
-    tune: Literal["all", "lora", "head"] = "head"
-    """trained weights of a pretrained encoder: all, low-rank adapters (LoRA), or none of them (frozen); without a base
-    all weights are trained"""
     model: CaptionModel = field(default_factory=CaptionModel)
     augment: Augment = field(default_factory=Augment)
     """random changes of the training images; where captions say left and right they are not mirrored"""
@@ -95,18 +93,11 @@ class CaptionConfig(ImageConfig):
     """label smoothing: probability mass that is distributed evenly over all tokens"""
 
     def __post_init__(self) -> None:
-        if not self.base and self.tune == "head":
-            object.__setattr__(self, "tune", "all")
         super().__post_init__()
         if self.vocabulary_size < 0:
             raise ValueError(f"vocabulary_size must be at least 0, but is {self.vocabulary_size}")
         if not 0 <= self.label_smoothing < 1:
             raise ValueError(f"label_smoothing must be at least 0 and below 1, but is {self.label_smoothing}")
-        changes = {name: value for name, value in vars(self.augment).items() if name not in ("flip", "magnitude")}
-        name = next((name for name, value in changes.items() if value), None)
-        if self.tune == "head" and name is not None:
-            rule = f"augment.{name} must be 0 for a frozen encoder, which sees each image once"
-            raise ValueError(f"{rule}, but is {changes[name]}; choose tune=all or tune=lora")
 
 
 @dataclass(frozen=True)
@@ -114,7 +105,7 @@ class CaptionOptions(CaptionSearch, TranslationOptions):
     """Options of a caption."""
 
 
-class Task(ImageToTextTask):
+class Task(FrozenImageTask, ImageToTextTask):
     """An image encoder and a decoder that attends to its grid at every word."""
 
     Config: ClassVar[type[Any]] = CaptionConfig
@@ -125,14 +116,6 @@ class Task(ImageToTextTask):
     metric = METRICS["cider"]
 
     # Data
-
-    @classmethod
-    def train_defaults(cls, config: Any) -> list[str]:
-        """Return a small learning rate for a pretrained encoder that is trained on."""
-        if not config.base or config.tune == "head":
-            return ["train.precision=fastest"]
-        lr = {"all": "2e-4", "lora": "1e-3"}[config.tune]
-        return ["train.precision=fastest", "train.optim.kind=adamw", f"train.optim.lr={lr}", "train.optim.clip=1"]
 
     @classmethod
     def prepare(
@@ -171,37 +154,13 @@ class Task(ImageToTextTask):
         return cls(config, format, tokenizer, load_max_target_length(assets), model)
 
     @property
-    def frozen(self) -> bool:
-        """Whether the encoder is not trained, so that each image is encoded once."""
-        return bool(self.config.tune == "head")
-
-    def load_data(self, data: Path, *, eval_only: bool = False, progress: Progress = ignore_progress) -> list[str]:
-        notes = super().load_data(data, eval_only=eval_only, progress=progress)
-        if self.frozen:
-            for split, examples in self.splits.items():
-                mirror = self.config.augment.flip and split == Split.TRAIN
-                features = grid_features(
-                    self.model.encoder, examples.images, self.format, mirror=mirror, progress=progress
-                )
-                self.splits[split] = replace(examples, features=features)
-        return notes
+    def backbone(self) -> VisionEncoder:
+        return self.model.encoder
 
     def stored(self, examples: TextExamples, indices: Sequence[int]) -> ImageSource:
-        if examples.features is not None:
-            vectors = examples.features.batch(examples.numbers(indices))
-            return vectors, torch.ones(vectors.shape[:2], dtype=torch.bool)
-        return examples.pixels(indices), self._keep(len(indices))
-
-    def augmented(self, batch: Any, seed: int) -> Batch:
-        features = self.splits[Split.TRAIN].features
-        if features is None:
-            return super().augmented(batch, seed)
-        changed: Batch = replace(batch, pixels=features.batch(np.array(batch.pictures), seed))
-        return changed
+        return examples.stored(examples.numbers(indices)), self._keep(len(indices))
 
     def unchanged(self, batch: Any, seed: int) -> Batch:
-        if batch.pixels.dtype != torch.uint8:
-            return super().unchanged(batch, seed)
         centred: Batch = replace(batch, pixels=self.centred(batch.pixels))
         return centred
 

@@ -6,14 +6,29 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, cast
 
 import torch
 from torch import Tensor, nn
 
 from saccade.atomic_io import read_json, write_json
-from saccade.core import AttentionMaps, Base, Batch, Evaluation, ForwardTrace, Image, LabelOutput, Metric, Prediction
-from saccade.core import PredictOptions, Progress, Role, Split, StepAxis
+from saccade.core import (
+    AttentionMaps,
+    Base,
+    Batch,
+    Evaluation,
+    ForwardTrace,
+    Image,
+    LabelOutput,
+    Metric,
+    Prediction,
+    PredictOptions,
+    Pretrained,
+    Progress,
+    Role,
+    Split,
+    StepAxis,
+)
 from saccade.core.callback import ignore_progress
 from saccade.data.formats.image_rows import ImageRows
 from saccade.data.formats.labelled import sort_labels
@@ -22,12 +37,18 @@ from saccade.data.images.decoded import decode_pictures
 from saccade.errors import DataError
 from saccade.metrics import classification
 from saccade.metrics.calibration import calibration_error
+from saccade.models import presets
 from saccade.models.vision.architectures import VisionConfig
 from saccade.models.vision.classifier import ImageClassifier
 from saccade.nn.probe import watch
+from saccade.pretrained.adapters import merge_lora
+from saccade.pretrained.families import FAMILIES
+from saccade.pretrained.families.image_heads import ImageHead
 from saccade.tasks._labels import confusion_table
 from saccade.tasks._parallel import parallel_map
+from saccade.tasks._pretrained import cannot_run
 from saccade.tasks._vision.encoders import read_encoder, write_encoder
+from saccade.tasks._vision.processors import format_of, processor_of
 from saccade.tasks._vision.task import ImageConfig, ImageExamples, ImageFormat, ImageTask, to_array, to_tensor
 
 LABELS = "labels.json"
@@ -79,6 +100,10 @@ class Task(ImageTask):
     """An image encoder with one output for each label."""
 
     Config: ClassVar[type[Any]] = ClassificationConfig
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        name: {"model": {"architecture": "vit", "vit": shape}, "size": shape["image_size"]}
+        for name, shape in presets.VIT.items()
+    }
     summary: ClassVar[str] = "assign a label to an image"
     needs: ClassVar[str] = "images with labels"
     roles: ClassVar[tuple[str, ...]] = ("label",)
@@ -89,12 +114,20 @@ class Task(ImageTask):
         super().__init__(config, format)
         self.labels, self.model = tuple(labels), model
         self.label_ids = {label: number for number, label in enumerate(labels)}
+        self.family: Any = None
+        """of the pretrained network that the task was opened or trained from"""
 
     # Data
 
     @classmethod
     def train_defaults(cls, config: Any) -> list[str]:
-        return ["train.precision=fastest"]
+        """Return Muon with little momentum, or a small learning rate and few epochs for a pretrained encoder."""
+        if config.base:
+            lr = {"all": "5e-5", "lora": "1e-3", "head": "1e-3"}[config.tune]
+            tuning = {"kind": "adamw", "lr": lr, "new_head_lr": "1e-3", "schedule": "linear", "warmup": "50"}
+            return ["train.epochs=3", "train.precision=fastest", *(f"train.optim.{k}={v}" for k, v in tuning.items())]
+        scratch = {"matrix_lr": "0.06", "momentum": "0.6", "lr": "0.003", "warmup": "20", "cooldown": "0.8"}
+        return ["train.precision=fastest", *(f"train.optim.{name}={value}" for name, value in scratch.items())]
 
     @classmethod
     def prepare(
@@ -106,7 +139,8 @@ class Task(ImageTask):
         if len(labels) < 2:
             raise DataError(f"{data}: every label is '{labels[0]}', expected at least two labels; add other images")
         format = cls.choose_format(config, train.pictures, base)
-        write_json(assets / LABELS, {"labels": labels, "format": vars(format)})
+        family = "" if base is None or base.family is None else base.family.name
+        write_json(assets / LABELS, {"labels": labels, "format": vars(format), "family": family})
         images = decode_pictures(train.pictures, format.resize, progress)
         notes += write_encoder(config, config.model, format.size, images, assets, base)
         return [*notes, f"labels: {len(labels)}; images are read as {format.size} x {format.size} pixels"]
@@ -114,8 +148,10 @@ class Task(ImageTask):
     @classmethod
     def open(cls, config: Any, assets: Path) -> Self:
         described = read_json(assets / LABELS)
-        model = ImageClassifier(read_encoder(config, assets), len(described["labels"]), pooling="encoder")
-        return cls(config, ImageFormat(**described["format"]), described["labels"], model)
+        model = ImageClassifier(read_encoder(config, assets), len(described["labels"]))
+        task = cls(config, ImageFormat(**described["format"]), described["labels"], model)
+        task.family = FAMILIES.get(described["family"])
+        return task
 
     def check_rows(self, rows: ImageRows) -> None:
         labels = rows.texts["label"]
@@ -131,7 +167,7 @@ class Task(ImageTask):
         return ImageBatch(examples.pixels(indices), targets, [examples.rows.origins.describe(row) for row in indices])
 
     def augmented(self, batch: Any, seed: int) -> Batch:
-        batch = super().augmented(batch, seed)
+        batch = cast(ImageBatch, super().augmented(batch, seed))
         images, mixture = mix(to_array(batch.pixels), self.config.augment, seed)
         if mixture is None:
             return batch
@@ -213,9 +249,10 @@ class Task(ImageTask):
         logits = self.model(pixels[None].to(self.device()), states=states)
         by_layer = []
         if layers and states:
-            norm = self.model.encoder.encoder.norm
-            outputs = [*map(norm, states[1:-1]), states[-1]]
-            by_layer = [(f"encoder.encoder.{at}", self.model.head(self.model.pool(x))) for at, x in enumerate(outputs)]
+            encoder = self.model.encoder
+            outputs = [*map(encoder.encoder.norm, states[1:-1]), states[-1]]
+            vectors = map(encoder.pool, outputs)
+            by_layer = [(f"encoder.encoder.{at}", self.model.head(vector)) for at, vector in enumerate(vectors)]
         rows, columns = self.model.encoder.grid(*pixels.shape[1:])
         axis = self.image_axis(pixels, len(self.model.encoder.extra) + rows * columns)
         position = StepAxis(Role.LABEL, ("label",))
@@ -234,3 +271,22 @@ class Task(ImageTask):
         names = examples.rows.texts["label"]
         lines = (f"{names[row]} -> {self.labels[label]}" for row, label in zip(rows, predicted, strict=True))
         return "\n".join(lines)
+
+    # Exchange
+
+    @classmethod
+    def from_pretrained(cls, pretrained: Pretrained) -> Self:
+        head = pretrained.head
+        if not isinstance(head, ImageHead) or not isinstance(pretrained.network, ImageClassifier):
+            raise cannot_run(pretrained, "image_classification")
+        config = ClassificationConfig(mirror=False)
+        task = cls(config, format_of(pretrained.processor), head.labels, pretrained.network)
+        task.family = pretrained.family
+        return task
+
+    def to_pretrained(self) -> Pretrained:
+        network, family = cast(ImageClassifier, merge_lora(self.model)), self.family
+        kind = "DeiT" if family is not None and family.name == "deit" else "ViT"
+        processor = processor_of(self.format, network.encoder, kind)
+        head = ImageHead(self.labels, "distillation" in network.encoder.extra)
+        return Pretrained(network, network.encoder.config, processor, family, "image_classification", head)

@@ -33,8 +33,8 @@ from saccade.errors import DataError, UsageError
 from saccade.models import presets
 from saccade.models.text.bert import BertConfig, BertForPreTraining, EncoderInputs, PreTrainingLogits
 from saccade.tasks._encoder.inputs import EncodedText, EncoderBatch, check_outputs, count_tokens, pad_texts
-from saccade.tasks._parallel import parallel_map
 from saccade.tasks._encoder.task import EncoderConfig, EncoderTask, pretrained_length
+from saccade.tasks._parallel import parallel_map
 
 QUICK_ROWS, MAX_ROWS = 256, 2000  # maximum number of rows of a quick and of a full evaluation
 EVAL_BATCH_SIZE = 32

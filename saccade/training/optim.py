@@ -16,7 +16,8 @@ class OptimConfig:
     """Optimizer and learning-rate schedule."""
 
     kind: Literal["muon", "adamw"] = "muon"
-    """muon: orthogonalised momentum for matrices of linear layers and convolutions, AdamW for all others; adamw: AdamW alone"""
+    """muon: orthogonalised momentum for matrices of linear layers and convolutions, AdamW for all others; adamw: AdamW
+    alone"""
     matrix_lr: float = 0.03
     """peak learning rate of Muon"""
     embedding_lr: float = 0.15

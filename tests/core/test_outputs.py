@@ -47,16 +47,16 @@ def test_outputs_as_text_and_json():
     assert ActionsOutput(("up",), 1.5).to_json()["return"] == 1.5
 
 
-@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("channels", [1, 3, 4])
 def test_an_image_is_the_png_of_its_pixels(channels):
     pixels = torch.randint(0, 256, (channels, 5, 7), dtype=torch.uint8)
     png = base64.b64decode(ImageOutput(pixels).to_json()["png"])
     decoded = Pillow.open(io.BytesIO(png))
-    assert decoded.size == (7, 5) and decoded.mode == ("L" if channels == 1 else "RGB")
+    assert decoded.size == (7, 5) and decoded.mode == {1: "L", 3: "RGB", 4: "RGBA"}[channels]
     flat = pixels.permute(1, 2, 0).flatten().tolist()
     assert list(decoded.tobytes()) == flat
 
 
 def test_an_image_of_other_channels_is_refused():
-    with pytest.raises(ValueError, match="an image must have 1 or 3 channels, but has 2"):
+    with pytest.raises(ValueError, match="an image must have 1, 3 or 4 channels, but has 2"):
         ImageOutput(torch.zeros(2, 3, 3, dtype=torch.uint8)).to_html()

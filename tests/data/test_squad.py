@@ -233,7 +233,7 @@ def test_a_file_that_is_too_large_is_not_read_to_its_end(tmp_path, monkeypatch):
     monkeypatch.setattr(squad, "MAX_CHARACTERS", 1000)
     (tmp_path / "bomb.json.gz").write_bytes(gzip.compress(b" " * 5_000_000))
     assert failure(tmp_path / "bomb.json.gz") == (
-        "bomb.json.gz: more than 1.0 kB of text, expected a smaller file; divide it by articles into several files"
+        "bomb.json.gz: more than 1.0 kB of text, expected a smaller file; divide it into several files"
     )
 
 

@@ -19,8 +19,10 @@ from saccade.core.outputs import TextOutput
 from saccade.core.prediction import Prediction, TokenScores
 from saccade.core.serialize import input_to_json, map_to_json
 from saccade.errors import UsageError
-from saccade.look import draw, grids
+from saccade.look import draw
 from saccade.look.labels import cells, clusters, truncate, visible
+from saccade.look.overlay import OverlayStyle
+from saccade.look.panels import panels
 from saccade.look.picture import png
 from saccade.look.serialize import prediction_to_json
 
@@ -168,12 +170,13 @@ def test_a_png_is_dark_where_the_weight_is():
 
 def test_a_png_has_letters_for_words_it_can_write():
     pytest.importorskip("PIL.Image", reason="Pillow is not installed: pip install 'saccade[images]'")
-    from saccade.look import picture
+    from saccade.look import fonts
 
-    if not any("CJK" in str(font.path) for font in picture._fonts()):
+    if not any("CJK" in str(font.path) for font in fonts.system_fonts()):
         pytest.skip("no Noto CJK font on this system")
-    assert "CJK" in str(picture._font("猫").path)
-    assert picture._text("猫").tobytes() != picture._text("犬").tobytes(), "not the box for a missing letter"
+    assert "CJK" in str(fonts.font_for("猫").path)
+    assert fonts.text_mask("猫").tobytes() != fonts.text_mask("犬").tobytes(), "not the box for a missing letter"
+    assert fonts.text_mask("cat", 48).height == 2 * fonts.text_mask("cat", 24).height
 
 
 def test_a_png_without_pillow_says_what_to_install(monkeypatch):
@@ -253,18 +256,60 @@ def over_image(weights, queries, extra=()):
 GRID = over_image([[0.7, 0.1, 0.0, 0.2], [0.0, 0.1, 0.8, 0.1]], TokenAxis(Role.TARGET, ("dog", "sky")))
 
 
-def test_a_grid_is_drawn_in_the_terminal_as_the_image_lies():
-    assert draw.terminal(GRID, width=60, colour=False).splitlines()[:3] == ["dog   sky", "██░░    ░░", "  ▒▒  ██░░"]
-    narrow = draw.terminal(GRID, width=5, colour=False).splitlines()
-    assert narrow[:4] == ["dog", "██░░", "  ▒▒", ""], "one below the other where there is no room"
-    for line in draw.terminal(GRID, width=40, colour=True).splitlines():
-        assert cells(ESCAPE.sub("", line)) <= 40
+BLOCKS = OverlayStyle(smooth=False)
+
+
+def test_without_colour_the_weights_are_shades_beside_the_image():
+    lines = draw.terminal(GRID, width=90, colour=False, style=BLOCKS).splitlines()
+    assert lines[0].split() == ["image", "dog", "sky"]
+    assert lines[1][28:54] == "█" * 13 + "░" * 13 and lines[13][28:54].rstrip() == " " * 13 + "▒" * 13
+    assert lines[1][56:].rstrip() == " " * 13 + "░" * 13 and lines[13][56:] == "█" * 13 + "░" * 13
+    assert len(lines) == 1 + 13 + 2 and "█ 0.60" in lines[-1]
+    narrow = draw.terminal(GRID, width=30, colour=False, style=BLOCKS).splitlines()
+    assert [line for line in narrow if line in ("image", "dog", "sky")] == ["image", "dog", "sky"], (
+        "one below the other"
+    )
+
+
+PIXEL = re.compile(r"(?:\x1b\[38;2;(\d+);(\d+);(\d+)m)?(?:\x1b\[48;2;(\d+);(\d+);(\d+)m)?▀")
+
+
+def half_block_rows(line):
+    """The colours of the upper and the lower pixels of a line."""
+    upper, lower, colours = [], [], [None, None]
+    for match in PIXEL.finditer(line):
+        parts = [match.groups()[:3], match.groups()[3:]]
+        colours = [tuple(map(int, part)) if part[0] else last for part, last in zip(parts, colours, strict=True)]
+        upper.append(colours[0])
+        lower.append(colours[1])
+    return upper, lower
+
+
+def test_in_colour_the_image_is_drawn_in_half_blocks_with_the_weights_over_it():
+    lines = draw.terminal(GRID, width=100, colour=True, style=BLOCKS).splitlines()
+    assert ESCAPE.sub("", lines[0]).split() == ["dog", "sky"]
+    assert all(cells(ESCAPE.sub("", line)) <= 100 for line in lines)
+    rows = [row for line in lines[1:14] for row in half_block_rows(line)]
+    assert [len(row) for row in rows] == [52] * 26, "two panels of 26 pixels"
+    without = tuple(PIXELS[:, 2, 0].tolist())
+    assert rows[13][26:28] != [without] * 2 and rows[13][0] == without, "dog does not look down, sky does"
+    assert rows[0][0][0] > rows[25][0][0] + 50, "the largest weight of dog is red"
+
+
+@pytest.mark.parametrize("colour", [True, False])
+@pytest.mark.parametrize("width", [8, 20, 200])
+def test_no_panel_is_wider_than_the_terminal(width, colour):
+    wide = GridAxis(Role.IMAGE, 1, 300, torch.zeros(3, 8, 240, dtype=torch.uint8), ("[CLS]",))
+    words = TokenAxis(Role.TARGET, ("a", "b" * 300))
+    attention = AttentionMap("cross", torch.rand(1, 2, 301).softmax(-1), words, wide)
+    for line in draw.terminal(attention, width=width, colour=colour).splitlines():
+        assert cells(ESCAPE.sub("", line)) <= width
 
 
 def test_a_grid_of_queries_is_shown_by_its_mean_and_its_class_token():
     axis = GridAxis(Role.IMAGE, 2, 2, PIXELS, ("[CLS]",))
     weights = torch.rand(1, 5, 5).softmax(-1)
-    first, second = grids.panels(AttentionMap("self", weights, axis, axis))
+    first, second = panels(AttentionMap("self", weights, axis, axis))
     assert (first.label, second.label) == ("[CLS]", "mean of 4 cells")
     torch.testing.assert_close(first.weights, weights[0, 0, 1:].reshape(2, 2))
     torch.testing.assert_close(second.weights, weights[0, 1:, 1:].mean(0).reshape(2, 2))
@@ -272,14 +317,18 @@ def test_a_grid_of_queries_is_shown_by_its_mean_and_its_class_token():
 
 
 def test_an_svg_of_a_grid_lies_over_its_image():
-    tree = ElementTree.fromstring(draw.svg(GRID, "a <dog>"))
-    images = list(tree.iter(f"{XML}image"))
-    assert len(images) == 2 and images[0].get("href").startswith("data:image/png;base64,")
+    tree = ElementTree.fromstring(draw.svg(GRID, "a <dog>", BLOCKS))
+    (image,) = tree.iter(f"{XML}image")
+    assert image.get("href").startswith("data:image/png;base64,")
+    assert [use.get("href") for use in tree.iter(f"{XML}use")] == ["#image"] * 2, "the image is in the file once"
     opacity = {
         rect.findtext(f"{XML}title"): float(rect.get("fill-opacity")) for rect in tree.iter(f"{XML}rect") if len(rect)
     }
-    assert opacity["sky <- 1,0: 0.80"] == 0.75 and opacity["dog <- 1,0: 0.00"] == 0
+    assert opacity["sky <- 1,0: 0.80"] == 0.7 and opacity["dog <- 1,0: 0.00"] == 0
     assert "2 queries over a grid of 2 x 2 cells" in tree.findtext(f"{XML}desc")
+    smooth = ElementTree.fromstring(draw.svg(GRID, "a <dog>"))
+    assert len(list(smooth.iter(f"{XML}image"))) == 3, "the image and the smooth weights of two words"
+    assert {rect.get("fill-opacity") for rect in smooth.iter(f"{XML}rect") if len(rect)} == {"0"}
 
 
 def test_a_png_of_a_grid_shows_the_image_where_no_weight_is():
@@ -287,11 +336,26 @@ def test_a_png_of_a_grid_shows_the_image_where_no_weight_is():
     from saccade.look import picture
 
     whole = over_image([[1.0, 0.0, 0.0, 0.0]], TokenAxis(Role.TARGET, ("dog",)))
-    image = image_module.open(io.BytesIO(png(whole)))
-    last = image.getpixel((picture.EDGE + 2 * picture.CELL - 2, picture.EDGE + 2 * picture.CELL - 2))
-    assert last == tuple(PIXELS[:, 3, 3].tolist())
-    red, green, _ = image.getpixel((picture.EDGE + 2, picture.EDGE + 2))
-    assert red > 100 and green < 100, "the cell with all the weight is covered"
+    image = image_module.open(io.BytesIO(png(whole, style=BLOCKS)))
+    assert image.getpixel((picture.EDGE + 638, picture.EDGE + 638)) == tuple(PIXELS[:, 3, 3].tolist())
+    red, _, blue = image.getpixel((picture.EDGE + 2, picture.EDGE + 2))
+    assert red > 150 and blue < 100, "the cell with all the weight is covered"
+    pixels = torch.frombuffer(bytearray(image.tobytes()), dtype=torch.uint8).reshape(image.height, image.width, 3)
+    inside = pixels[picture.EDGE : picture.EDGE + 640, picture.EDGE : picture.EDGE + 640].float()
+    row, column = divmod(int((inside[..., 0] - inside[..., 2]).argmax()), 640)
+    assert row < 320 and column < 320
+
+
+def test_a_png_has_a_panel_for_each_word_and_a_title_above():
+    image_module = pytest.importorskip("PIL.Image", reason="Pillow is not installed: pip install 'saccade[images]'")
+    from saccade.look import picture
+
+    many = over_image(torch.rand(8, 4).softmax(-1), TokenAxis(Role.TARGET, tuple("abcdefgh")))
+    image = image_module.open(io.BytesIO(png(many)))
+    side = 300 + picture.EDGE
+    assert image.size == (picture.EDGE + 6 * side, picture.EDGE + 2 * (side + picture.LINE)), "two lines of six"
+    titled = image_module.open(io.BytesIO(png(many, "letters")))
+    assert titled.height == image.height + 36 + 4
 
 
 def test_inputs_become_json_that_their_fields_read_again():

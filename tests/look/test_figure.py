@@ -4,13 +4,17 @@ import errno
 import html
 import os
 import re
+from dataclasses import replace
 
 import pytest
 import torch
 
-from saccade.core import AttentionMap, AttentionMaps, Prediction, Role, TextOutput, TokenAxis
+from saccade.core import AttentionMap, AttentionMaps, GridAxis, Prediction, Role, TextOutput, TokenAxis
 from saccade.errors import ResourceError, UsageError
 from saccade.look.figure import AttentionFigure
+from saccade.look.overlay import OverlayStyle
+from saccade.model import ModelPrediction
+from tests.look.image_maps import gradient, self_map
 
 
 def test_a_notebook_gets_the_page_in_a_frame_of_its_own():
@@ -38,6 +42,51 @@ def test_the_map_is_chosen_by_layer_and_head():
         AttentionFigure.of(prediction, "decoder.0.cross", 2)
     with pytest.raises(UsageError, match="this model has no attention to show"):
         AttentionFigure.of(Prediction({}, TextOutput("")))
+
+
+def caption(**more):
+    words = TokenAxis(Role.TARGET, ("a", " d", "og"), (0, 1, 1))
+    grid = GridAxis(Role.IMAGE, 2, 3, gradient())
+    weights = torch.zeros(2, 3, 6)
+    weights[:, 0, 0] = weights[:, 1, 5] = weights[:, 2, 5] = 1
+    cross = AttentionMap("decoder.0.cross", weights, words, grid)
+    layers = [self_map(torch.eye(7).expand(2, 7, 7), name=f"encoder.{number}.self") for number in range(2)]
+    alignment = AttentionMap("decoder.0.cross", weights[:1], words, grid)
+    maps = AttentionMaps([*layers, cross])
+    return Prediction({"image": b"\xff\xd8\xff"}, TextOutput("a dog"), {}, maps, alignment=alignment, **more)
+
+
+def test_a_caption_has_a_gaze_for_each_word_and_no_alignment_of_words():
+    figure = AttentionFigure.of(caption())
+    assert figure.alignment == "" and figure.attention.queries.labels == ("a", "dog")
+    value = figure.to_json()
+    assert value["alignment"] is None
+    assert value["gaze"] == [{"word": "a", "x": 0.1667, "y": 0.25}, {"word": "dog", "x": 0.8333, "y": 0.75}]
+    assert len(value["images"]) == 1 and {entry["keys"]["image"] for entry in value["maps"]} == {0}
+    assert value["maps"][0]["keys"]["size"] == [60, 40]
+    assert ModelPrediction.of(caption()).to_json()["gaze"] == value["gaze"]
+
+
+def test_a_figure_over_an_image_is_titled_by_its_texts_and_its_output():
+    assert "<title>a dog - decoder.0.cross</title>" in AttentionFigure.of(caption()).page()
+    asked = replace(caption(), inputs={"image": b"", "question": "what is it?"}, output=TextOutput("dog"))
+    assert "<title>what is it? → dog - decoder.0.cross</title>" in AttentionFigure.of(asked).page()
+
+
+def test_a_cell_of_the_image_can_be_the_query():
+    figure = AttentionFigure.of(caption(), style=OverlayStyle(at=(1, 0)))
+    assert figure.attention.name == "encoder.1.self", "the last layer whose queries are cells"
+    assert figure.terminal(100, colour=False).splitlines()[0].split() == ["image", "1,0"]
+    with pytest.raises(UsageError, match=r"the queries of 'decoder.0.cross' are tokens; choose a layer of self-att"):
+        AttentionFigure.of(caption(), "decoder.0.cross", style=OverlayStyle(at=(0, 0)))
+
+
+def test_a_film_is_written_by_its_suffix(tmp_path):
+    pytest.importorskip("PIL.Image", reason="Pillow is not installed: pip install 'saccade[images]'")
+    AttentionFigure.of(caption()).write(tmp_path / "film.gif")
+    assert (tmp_path / "film.gif").read_bytes().startswith(b"GIF89a")
+    with pytest.raises(UsageError, match=r"--out must end on .html, .svg, .png, .gif or .json, but ends on '.bmp'"):
+        AttentionFigure.of(caption()).write(tmp_path / "film.bmp")
 
 
 @pytest.mark.parametrize("suffix", ["svg", "png", "html", "json"])

@@ -198,10 +198,63 @@ def test_a_grid_is_shown_over_its_image(visit):
     whole = AttentionMap("decoder.0.cross", weights, queries, grid)
     tab = visit(page(answer(), [whole], title="A dog"))
     assert tab.locator("#columns img").count() == 1
-    share = "cell => +cell.style.getPropertyValue('--opacity')"
-    shares = f"Array.from(document.querySelectorAll('#columns .cell'), {share})"
+    tab.uncheck("#smooth")
     tab.locator("#rows .token").nth(1).hover()
-    assert tab.evaluate(shares) == pytest.approx([0, 0.1 / 0.9 * 0.75, 0.75, 0], abs=0.001)
+    width, height, opacity = tab.evaluate(HEAT)
+    assert (width, height) == (2, 2)
+    assert [value / 255 for value in opacity] == pytest.approx([0, 0.1 / 0.9 * 0.7, 0.7, 0], abs=0.005)
     assert tab.locator("#status").text_content() == "sky ← 1,0 0.90, 0,1 0.10"
     tab.locator("#columns .cell").nth(0).hover()
     assert tab.locator("#status").text_content() == "0,0 → dog 0.60"
+
+
+HEAT = """() => {
+    const canvas = document.querySelector('#columns .heat');
+    const copy = Object.assign(document.createElement('canvas'), { width: canvas.width, height: canvas.height });
+    copy.getContext('2d').drawImage(canvas, 0, 0);
+    const { data } = copy.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
+    return [canvas.width, canvas.height, Array.from(data).filter((_, i) => i % 4 === 3)];
+}"""
+
+
+def test_the_heat_map_is_smooth_has_an_opacity_and_is_strongest_in_its_cell(visit):
+    weights = torch.zeros(1, 2, 12)
+    weights[0, 0, 5], weights[0, 1, 11] = 1, 1
+    grid = GridAxis(Role.IMAGE, 3, 4, torch.zeros(3, 30, 80, dtype=torch.uint8))
+    whole = AttentionMap("cross", weights, TokenAxis(Role.TARGET, ("dog", "sky")), grid)
+    tab = visit(page(answer(), [whole], title="A dog"))
+    width, height, opacity = tab.evaluate(HEAT)
+    assert (width, height) == (64, 48) and max(opacity) == int(255 * 0.7)
+    row, column = divmod(opacity.index(max(opacity)), width)
+    assert (row // 16, column // 16) == (1, 1)
+    expected = torch.nn.functional.interpolate(weights[:, :1].reshape(1, 1, 3, 4), (48, 64), mode="bicubic")
+    assert opacity == pytest.approx((255 * 0.7 * expected.clamp(0, 1)).flatten().tolist(), abs=1), "as in a PNG"
+    tab.locator("#opacity").fill("20")
+    assert max(tab.evaluate(HEAT)[2]) == int(255 * 0.2)
+    box = tab.locator("#columns .picture").bounding_box()
+    assert box["width"] / box["height"] == pytest.approx(80 / 30, rel=0.02), (
+        "the proportions of the image, not of the grid"
+    )
+
+
+def test_a_film_plays_over_the_words_and_leaves_a_path(visit):
+    weights = torch.zeros(1, 3, 12)
+    for word, cell in enumerate((0, 5, 11)):
+        weights[0, word, cell] = 1
+    grid = GridAxis(Role.IMAGE, 3, 4, torch.zeros(3, 30, 40, dtype=torch.uint8))
+    whole = AttentionMap("cross", weights, TokenAxis(Role.TARGET, ("a", "red", "dog")), grid)
+    tab = visit(page(answer(), [whole], title="A dog"))
+    tab.click("#play")
+    tab.wait_for_selector("#rows .token.on >> text=dog")
+    points = tab.locator("#columns polyline").get_attribute("points")
+    numbers = [[float(part) for part in point.split()] for point in points.split(",")]
+    assert numbers == [pytest.approx(point, abs=1e-3) for point in ([0.125, 1 / 6], [0.375, 0.5], [0.875, 5 / 6])]
+    tab.wait_for_selector("#play >> text=Play")
+    assert tab.evaluate("document.querySelector('#columns .gaze').style.left").startswith("87.5")
+
+
+def test_an_image_is_in_the_file_once_for_all_layers():
+    image = torch.randint(0, 255, (3, 16, 16), dtype=torch.uint8)
+    grid = GridAxis(Role.IMAGE, 2, 2, image, ("class",))
+    maps = [AttentionMap(f"encoder.{n}", torch.rand(2, 5, 5).softmax(-1), grid, grid) for n in range(3)]
+    assert page(answer(), maps, title="layers").count("data:image/png") == 1

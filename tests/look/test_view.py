@@ -7,11 +7,12 @@ import torch
 
 from saccade.core import AttentionMap, Role, TokenAxis
 from saccade.errors import UsageError
-from saccade.look.view import MapView, head_statistics, thumbnails
+from saccade.look.view import MapView, grid_thumbnails, head_statistics, thumbnails
 from saccade.metrics.alignment import merge_words
 from saccade.nn.attention import Attention
 from saccade.nn.masks import Causal
 from saccade.nn.probe import RecordedRow, watch
+from tests.look.image_maps import self_map, word_map
 
 TOKENS = 11
 PIECES = TokenAxis(
@@ -64,6 +65,18 @@ def test_thumbnails_are_small_and_as_strong_as_they_can_be(attention):
     assert small.shape == (3, 4, 4)
     torch.testing.assert_close(small.amax(-1), torch.ones(3, 4))
     torch.testing.assert_close(thumbnails(attention, 20), attention.weights / attention.weights.amax(-1, keepdim=True))
+
+
+def test_thumbnails_over_an_image_have_its_shape_and_are_those_of_the_class_token():
+    weights = torch.rand(2, 7, 7).softmax(-1)
+    small = grid_thumbnails(self_map(weights))
+    assert small.shape == (2, 2, 3)
+    expected = weights[:, 0, 1:].reshape(2, 2, 3)
+    torch.testing.assert_close(small, expected / expected.amax((1, 2), keepdim=True))
+    words = word_map(torch.rand(5, 6).softmax(-1), tuple("abcde"))
+    mean = words.weights.mean(1).reshape(1, 2, 3)
+    torch.testing.assert_close(grid_thumbnails(words), mean / mean.max())
+    assert grid_thumbnails(word_map(torch.zeros(0, 6), ())).tolist() == [[[0.0] * 3] * 2]
 
 
 def test_statistics_of_heads_built_by_hand():

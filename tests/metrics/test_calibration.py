@@ -1,5 +1,7 @@
 """Calibration error: equal to a plain loop over the bins; 0 of a calibrated model, large of an over-confident one."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -11,7 +13,7 @@ def by_loop(probabilities, references, bins):
     """The definition, one row and one bin at a time."""
     edges = np.linspace(0, 1, bins + 1)
     error = 0.0
-    for low, high in zip(edges[:-1], edges[1:], strict=True):
+    for low, high in pairwise(edges):
         rows = [row for row, line in enumerate(probabilities) if low < max(line) <= high]
         if rows:
             confidence = np.mean([max(probabilities[row]) for row in rows])

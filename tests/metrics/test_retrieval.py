@@ -63,14 +63,16 @@ def test_chance_by_hand():
     # none of 5 among the first 5 of 20: 15/20 * 14/19 * 13/18 * 12/17 * 11/16
     assert captions.chance_recall[5] == pytest.approx(100 * (1 - 15 * 14 * 13 * 12 * 11 / (20 * 19 * 18 * 17 * 16)))
     assert captions.chance_recall[1] == pytest.approx(25)
-    assert captions.chance_rank == pytest.approx(21 / 6)
+    # one of 5 among the first 2 of 20 in 45%, among the first 3 in 60%
+    assert captions.chance_rank == 3
 
 
 def test_random_similarities_score_about_chance():
     relevant = five_captions(300)
-    scores = score_retrieval(np.random.default_rng(1).normal(size=relevant.shape), relevant)
-    assert scores.recall[10].value == pytest.approx(scores.chance_recall[10], abs=2)
-    assert scores.median_rank.value == pytest.approx(scores.chance_rank, rel=0.25)
+    scores = [score_retrieval(np.random.default_rng(seed).normal(size=relevant.shape), relevant) for seed in range(8)]
+    recall, rank = np.mean([(score.recall[10].value, score.median_rank.value) for score in scores], axis=0)
+    assert recall == pytest.approx(scores[0].chance_recall[10], abs=1)
+    assert rank == pytest.approx(scores[0].chance_rank, rel=0.1)
 
 
 @pytest.mark.parametrize("k", [1, 5, 10])

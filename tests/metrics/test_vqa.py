@@ -87,7 +87,6 @@ def test_few_answers_need_to_be_equal_when_normalized():
     score = vqa_accuracy(["The Circle.", "two", "red"], [["circle"], ["2"], ["blue"]])
     assert score.value == pytest.approx(200 / 3)
     assert score.signature == f"vqa|answers:1|version:saccade-{__version__}"
-    assert vqa_accuracy(["a"], [["a", "b", "c"]]).value == 0, "articles are no answer"
     assert vqa_accuracy(["B"], [["x", "b", "c"]]).value == 100
     assert "|answers:var|" in vqa_accuracy(["b", "b"], [["b"], ["b", "c"]]).signature
 

@@ -347,7 +347,7 @@ SHAPES: list[OddShape] = [
         ("odd heads", {"n_embd": 15, "n_head": 5}),
         *((act, {"activation_function": act}) for act in ("relu", "gelu", "gelu_pytorch_tanh", "silu", "gelu_fast")),
         ("tanh", {"activation_function": "tanh"}, "the activation must be one of"),
-        ("quick_gelu", {"activation_function": "quick_gelu"}, "the activation must be one of"),
+        ("quick_gelu", {"activation_function": "quick_gelu"}),
         ("epsilon 0", {"layer_norm_epsilon": 0.0}),
         ("epsilon 0.1", {"layer_norm_epsilon": 0.1}),
         ("unscaled", {"scale_attn_weights": False}, "scale_attn_weights must be True"),

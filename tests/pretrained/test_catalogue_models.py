@@ -1,13 +1,19 @@
 """The models of the catalogue with their real weights, compared with the libraries they were published for."""
 
 import random
+import tarfile
 import warnings
 
+import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
 import saccade
 from saccade.look import features
+from saccade.pretrained.opening import open_pretrained
+
+Image = pytest.importorskip("PIL.Image", reason="decodes pictures; installed with the [images] extra")
 
 pytestmark = pytest.mark.slow
 CLAUSES = ["The committee met on {}", "Nobody knows why {} was late", "{} is cheaper than last year", "We saw {} again"]
@@ -60,3 +66,25 @@ def test_smollm2_continues_a_prompt_as_transformers_does(get_model):
     tokens = generated[0, len(ids) :].tolist()
     ends = [at for at, token in enumerate(tokens) if token in model.task.eos_ids]
     assert tokenizer.decode(tokens[: ends[0]] if ends else tokens) == text
+
+
+def test_features_of_efficientnet_lite0_tell_dogs_from_other_pictures(get_model, dataset):
+    folder = get_model("efficientnet-lite0")
+    pretrained = open_pretrained("efficientnet-lite0")
+    fc = load_file(folder / "model.safetensors")
+    captions: dict[str, list[str]] = {}
+    for line in dataset("caption/flickr8k_mini/mini2000.token.txt").read_text(encoding="utf-8").splitlines():
+        name, _, caption = line.partition("#")
+        captions.setdefault(name, []).append(caption.lower())
+    classes: dict[bool, list[int]] = {True: [], False: []}
+    with tarfile.open(dataset("caption/flickr8k_mini/mini2000_s128.tar")) as archive:
+        for member in archive:
+            dog = sum("dog" in caption for caption in captions.get(member.name, ()))
+            if dog not in (0, 5) or len(classes[dog == 5]) == 20:
+                continue
+            picture = np.asarray(Image.open(archive.extractfile(member)).convert("RGB"))
+            with torch.inference_mode():
+                vector = pretrained.network.pool(pretrained.network(pretrained.processor.apply(picture)[None]))
+            classes[dog == 5].append(int((vector @ fc["_fc.weight"].t() + fc["_fc.bias"]).argmax()))
+    dogs = {kind: sum(151 <= label <= 268 for label in labels) for kind, labels in classes.items()}  # of ImageNet
+    assert dogs[True] >= 12 and dogs[False] <= 2, dogs

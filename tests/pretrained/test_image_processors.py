@@ -110,5 +110,5 @@ def test_what_is_not_supported_is_refused_by_name(values, message, tmp_path):
 
 
 def test_a_folder_without_a_processor_says_which_file_is_missing(tmp_path):
-    with pytest.raises(ModelFileError, match="must hold preprocessor_config.json, but does not"):
+    with pytest.raises(ModelFileError, match=r"must hold preprocessor_config\.json, but does not"):
         read_image_processor(tmp_path, {"model_type": "vit"})

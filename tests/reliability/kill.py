@@ -26,7 +26,8 @@ from tests.tasks.battery import Trial as TaskTrial
 
 STEPS = 40
 KILLS_A_RUN = 4
-LOOP = ["train.device=cpu", "train.save_every=5", "train.evaluate_every=10", "train.optim.clip=1"]
+LOOP = ["train.device=cpu", "train.precision=float32", "train.save_every=5", "train.evaluate_every=10"]
+LOOP += ["train.optim.clip=1"]
 TUNED = ["base=runs/base", "tune={}", "train.optim.warmup=2", "train.epochs=0"]
 BASE = "runs/base"
 MINUTES = 0.05

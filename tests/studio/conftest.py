@@ -15,6 +15,7 @@ from starlette.testclient import TestClient
 from saccade import api
 from saccade.studio.app import make_app
 from saccade.studio.sessions import Sessions
+from tests.studio import toy_captions
 from tests.tasks.battery import Trial
 
 SHOTS = Path(os.environ.get("SACCADE_SHOTS", Path(__file__).parents[2] / ".shots"))
@@ -22,7 +23,7 @@ SMALL = ["model.dim=32", "model.depth=2", "model.heads=2", "model.hidden=32"]
 PAIRS = [f"model.transformer.{one}" for one in ("dim=32", "depth=1", "decoder_depth=1", "heads=2", "hidden=32")]
 ENCODER = [*SMALL, "vocabulary_size=80", "batch_tokens=400", "max_length=32"]
 LOOP = ["train.device=cpu", "train.steps=30", "train.evaluate_every=10"]
-IMAGES = "tests.examples.toy_images"
+IMAGES, CAPTIONS = "tests.examples.toy_images", "tests.studio.toy_captions"
 HOME = "http://127.0.0.1:8000"
 MINE = {"origin": HOME}
 SERVE = """
@@ -134,6 +135,38 @@ def image_address(image_runs):
     """Address of a studio with a task that is not built in."""
     with serving([sys.executable, "-c", SERVE, str(image_runs), IMAGES], image_runs.parent / "cache") as found:
         yield found
+
+
+@pytest.fixture(scope="session")
+def caption_runs(tmp_path_factory):
+    """A folder with a run of the toy captioner, which also answers questions."""
+    folder = tmp_path_factory.mktemp("captions")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SACCADE_CACHE", str(folder / "cache"))
+        data = toy_captions.write_data(folder)
+        api.train(data, task=CAPTIONS, name="captions", root=folder / "runs", overrides=LOOP, progress=False)
+    return folder / "runs"
+
+
+@pytest.fixture(scope="session")
+def caption_address(caption_runs):
+    """Address of a studio with words over images."""
+    with serving([sys.executable, "-c", SERVE, str(caption_runs), CAPTIONS], caption_runs.parent / "cache") as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def photo(tmp_path_factory):
+    """A picture with a white disc at the top right."""
+    from PIL import Image, ImageDraw
+
+    path = tmp_path_factory.mktemp("photo") / "disc.png"
+    picture = Image.new("RGB", (240, 160), (30, 60, 110))
+    pen = ImageDraw.Draw(picture)
+    pen.rectangle((0, 110, 240, 160), fill=(40, 90, 50))
+    pen.ellipse((196, 6, 236, 46), fill=(255, 255, 255))
+    picture.save(path)
+    return path
 
 
 @pytest.fixture

@@ -310,56 +310,6 @@ def test_question_answering_has_two_fields(visit, shoot):
     assert again.input_value("#input-context") == "a red dog sat on the mat."
 
 
-HEAT = """() => {
-    const canvas = document.querySelectorAll('.picture .heat')[1];
-    const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
-    return [canvas.width, canvas.height, Array.from(data).filter((_, i) => i % 4 === 3)];
-}"""
-
-
-def test_attention_over_an_image_is_a_heat_map(visit, shoot, tmp_path):
-    from PIL import Image
-
-    picture = Image.new("L", (12, 12), 30)
-    picture.paste(220, (1, 5, 5, 9))
-    picture.save(tmp_path / "square.png")
-    tab = visit("/look?model=squares", studio="image_address")
-    until(tab, "document.body.dataset.ready")
-    tab.set_input_files("#input-image", tmp_path / "square.png")
-    tab.wait_for_selector("#inputs .preview[src^='data:image/png']")
-    tab.click("#submit")
-    until(tab, "document.body.dataset.shown")
-    tab.wait_for_selector(".picture .heat >> nth=1")
-    assert tab.text_content("#output") in ("left", "right")
-    assert tab.locator(".picture img").count() == 2, "queries and keys lie over the image"
-    width, height, opacity = tab.evaluate(HEAT)
-    assert (width, height) == (3, 3) and max(opacity) == 190 and len(opacity) == 9
-    tab.focus(".picture[role=grid]")
-    tab.keyboard.press("ArrowDown")
-    until(tab, "document.querySelector('.picture[role=grid]').dataset.selected === '3'")
-    assert tab.text_content("#status").startswith("1,0 \u2190 ")
-    shoot(tab, "look-image")
-    tab.click("[data-explanation=attribution]")
-    tab.wait_for_selector("#explanation .picture .heat")
-    tab.click("[data-view=matrix]")
-    tab.wait_for_selector(".matrix canvas")
-    shoot(tab, "look-image-matrix")
-    watch = visit("/watch/squares", studio="image_address")
-    watch.wait_for_selector("#heads .picture .heat")
-    assert watch.locator("#charts h3").all_text_contents()[-1] == "images per second"
-    shoot(watch, "watch-image")
-
-
-def test_a_file_that_is_too_large_is_refused_in_the_form(visit, tmp_path):
-    (tmp_path / "large.png").write_bytes(b"\x89PNG" + bytes(9 << 20))
-    tab = visit("/try?model=squares", studio="image_address")
-    until(tab, "document.body.dataset.ready")
-    tab.set_input_files("#input-image", tmp_path / "large.png")
-    tab.wait_for_timeout(200)
-    message = tab.eval_on_selector("#input-image", "input => input.validationMessage")
-    assert message == "a file of at most 8 MB"
-
-
 def test_a_training_is_followed_to_its_end(visit, place):
     arguments = ["train", str(place / "text.txt"), "--task", "language_model", "--name", "live", "--steps", "300"]
     arguments += [

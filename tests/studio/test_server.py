@@ -1,5 +1,6 @@
 """The server of the studio: who is let in, what it answers, and that the numbers are those of the model."""
 
+import re
 import warnings
 
 import numpy as np
@@ -8,9 +9,10 @@ import torch
 from starlette.testclient import TestClient
 
 from saccade import api
+from saccade.errors import UsageError
 from saccade.studio.app import make_app
 from saccade.studio.sessions import Sessions
-from tests.studio.conftest import HOME, IMAGES, MINE
+from tests.studio.conftest import CAPTIONS, HOME, IMAGES, MINE
 
 FIELDS = {"prose": "prompt", "pairs": "source", "rows": "text"}
 
@@ -299,8 +301,8 @@ def test_an_image_is_uploaded_and_comes_back_as_the_grid_of_its_keys(image_clien
     assert example["image"].startswith("data:image/png;base64,"), "an example of the validation data"
     look = image_client.post("/api/look", json={"model": "squares", "inputs": example}, headers=MINE).json()
     axis = look["maps"][0]["queries"]
-    assert (axis["kind"], axis["rows"], axis["columns"]) == ("grid", 3, 3)
-    assert look["maps"][0]["keys"] is None and axis["image"] == example["image"]
+    assert (axis["kind"], axis["rows"], axis["columns"], axis["size"]) == ("grid", 3, 3, [12, 12])
+    assert look["maps"][0]["keys"] is None and look["images"][axis["image"]] == example["image"]
     weights = cells(image_client, look, look["maps"][0]["name"], "mean", 9, 9).reshape(9, 9)
     assert weights.sum(1) == pytest.approx(np.ones(9), abs=1e-3)
     scores = image_client.get(f"/api/look/{look['id']}/attribution").json()
@@ -313,6 +315,90 @@ def test_a_page_never_names_a_file_of_this_machine(image_client, value):
     answer = image_client.post("/api/look", json=body, headers=MINE)
     assert answer.status_code == 400
     assert answer.json()["error"] == "image must be an uploaded file, but is none; choose a file"
+
+
+def test_an_upload_has_a_name_by_its_content_under_which_it_is_found_again(image_client, monkeypatch):
+    (example,) = image_client.get("/api/models/squares/form").json()["examples"]
+    body = {"model": "squares", "inputs": example}
+    looks = [image_client.post("/api/look", json=body, headers=MINE).json() for _ in range(2)]
+    name = looks[0]["inputs"]["image"]
+    assert re.fullmatch("upload:[0-9a-f]{32}", name) and looks[1]["inputs"] == {"image": name}
+    answer = image_client.get(f"/api/uploads/{name}")
+    assert answer.json() == {"url": example["image"]} and answer.headers["content-type"] == "application/json"
+    again = image_client.get("/api/uploads/upload:0123")
+    assert (again.status_code, again.json()["error"]) == (
+        400,
+        "this file is no longer in the memory of the studio; choose it again",
+    )
+    answer = image_client.post("/api/look", json={"model": "squares", "inputs": {"image": name}}, headers=MINE)
+    assert answer.json()["error"] == "image must be an uploaded file, but is none; choose a file"
+
+
+def test_old_uploads_are_forgotten(image_runs):
+    sessions = Sessions(image_runs, task=IMAGES)
+    names = [sessions._keep(f"data:image/png;base64,{number}") for number in range(9)]
+    assert sessions.upload(names[8]) == "data:image/png;base64,8"
+    with pytest.raises(UsageError, match="no longer in the memory of the studio"):
+        sessions.upload(names[0])
+
+
+@pytest.fixture
+def caption_client(caption_runs):
+    client = TestClient(make_app(Sessions(caption_runs, task=CAPTIONS), "secret", 8000), base_url=HOME)
+    assert client.get("/runs?key=secret").status_code == 200
+    return client
+
+
+def caption(client, **inputs):
+    example = client.get("/api/models/captions/form").json()["examples"][0]
+    answer = client.post("/api/look", json={"model": "captions", "inputs": {**example, **inputs}}, headers=MINE)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def test_words_over_an_image_share_it_and_have_rollout_and_thumbnails_in_its_shape(caption_client):
+    look = caption(caption_client)
+    names = [entry["name"] for entry in look["maps"]]
+    assert names == ["alignment", "encoder.0.self", "encoder.1.self", "decoder.0.cross", "rollout"]
+    assert len(look["images"]) == 1 and look["alignment"] is None
+    assert {(entry["keys"] or entry["queries"])["image"] for entry in look["maps"]} == {0}
+    overview = caption_client.get(f"/api/look/{look['id']}/overview").json()
+    assert {(entry["rows"], entry["columns"]) for entry in overview} == {(4, 6)}
+    row = cells(caption_client, look, "rollout", "mean", 1, 25)
+    assert row.sum() == pytest.approx(1, abs=1e-3)
+    asked = caption(caption_client, question="which side?")
+    assert asked["inputs"]["question"] == "which side?" and asked["output"]["text"] in ("left", "right")
+
+
+@pytest.mark.parametrize(
+    ("kind", "parameters", "start"),
+    [
+        ("gif", {"map": "alignment"}, b"GIF89a"),
+        ("png", {"map": "encoder.0.self", "at": "1,2", "opacity": 30, "smooth": 0}, b"\x89PNG"),
+        ("svg", {"map": "rollout", "at": "0,0"}, b"<svg"),
+    ],
+)
+def test_figures_over_an_image_are_downloaded_as_they_are_shown(caption_client, kind, parameters, start):
+    look = caption(caption_client)
+    answer = caption_client.get(f"/api/look/{look['id']}/export.{kind}", params=parameters)
+    assert answer.status_code == 200 and answer.content.startswith(start)
+    if "opacity" in parameters:
+        other = caption_client.get(f"/api/look/{look['id']}/export.{kind}", params={**parameters, "opacity": 90})
+        assert other.content != answer.content
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"map": "encoder.0.self", "at": "9,9"}, "at must be 0,0 to 3,5 in 'encoder.0.self', but is 9,9"),
+        ({"map": "encoder.0.self", "at": "1"}, "column must be a whole number, but is ''"),
+        ({"map": "encoder.0.self", "opacity": "101"}, "opacity must be 0 to 1, but is 1.01"),
+    ],
+)
+def test_a_style_out_of_range_gets_one_line(caption_client, parameters, message):
+    look = caption(caption_client)
+    answer = caption_client.get(f"/api/look/{look['id']}/export.png", params=parameters)
+    assert (answer.status_code, answer.json()["error"]) == (400, message)
 
 
 def test_a_file_beyond_the_cap_is_refused(image_client):

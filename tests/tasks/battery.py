@@ -33,6 +33,11 @@ VIT = [f"model.encoder.vit.{setting}" for setting in ("dim=32", "depth=1", "head
 LINES = [f"model.encoder.transformer.{setting}" for setting in ("dim=32", "depth=1", "heads=2", "hidden=64")]
 SETTINGS: dict[str, list[str]] = {
     "visual_question_answering": [*CNN, *(f"model.question.{setting}" for setting in STACK)],
+    "image_classification": [
+        "model.architecture=vit",
+        *(f"model.vit.{setting}" for setting in STACK),
+        *("batch_size=16", "augment.flip=false"),
+    ],
     "image_text": [
         *CNN,
         *(f"{part}.{setting}" for part in ("image", "text") for setting in STACK),
@@ -44,7 +49,10 @@ SETTINGS: dict[str, list[str]] = {
     "masked_language_model": [*BERT, "max_length=32", "batch_tokens=512"],
     "question_answering": [*BERT, "max_length=64", "stride=8"],
     # without batch norm, under which two processes compute other gradients than one
-    "captioning": [*DECODER, *VIT, "model.encoder.architecture=vit", "batch_size=16", "search.beam=2"],
+    "captioning": [
+        *(*DECODER, *VIT, "model.encoder.architecture=vit"),
+        *("augment.shift=1", "augment.colour=0.1", "batch_size=16", "search.beam=2"),
+    ],
     "reading": [*DECODER, *LINES, "model.encoder.widths=[8,16]", "height=16", "batch_size=16", "search.beam=2"],
 }
 PAIR = {"first": "the blue cat", "second": "the dog"}
@@ -58,15 +66,17 @@ INPUTS: dict[str, dict[str, Any]] = {
     "sentence_vectors": PAIR,
     "tagging": {"text": "the blue cat"},
     "visual_question_answering": {"image": scenes.draw("red", "bar", "left"), "question": "What colour is the bar?"},
+    "image_classification": {"image": scenes.draw("red", "bar", "left")},
     "image_text": {"image": scenes.draw("red", "bar", "left"), "text": "a red bar"},
     "question_answering": {"question": "the what?", "context": "the blue cat sat."},
-    "captioning": {"image": np.asarray(picture_data.scene("red", "left"))},
-    "reading": {"image": np.asarray(picture_data.line("bad"))},
+    "captioning": {"image": np.array(picture_data.scene("red", "left"))},
+    "reading": {"image": np.array(picture_data.line("bad"))},
 }
 PICTURES = {
     "captioning": picture_data.write_captions,
     "reading": picture_data.write_lines,
     "visual_question_answering": scenes.write_questions,
+    "image_classification": scenes.write_classes,
     "image_text": scenes.write_captions,
 }
 OPTIONS: dict[str, dict[str, Any]] = {"language_model": {"max_new_tokens": 12}}

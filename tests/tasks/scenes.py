@@ -73,3 +73,13 @@ def write_table(folder: Path, columns: tuple[str, ...], rows: list[tuple[str, ..
     with (folder / "metadata.csv").open("w", newline="") as stream:
         csv.writer(stream).writerows([columns, *rows])
     return folder
+
+
+def write_classes(folder: Path) -> Path:
+    """Write pictures in one folder for each shape on each side and return the folder of these."""
+    folder = folder / "classes"
+    for number, (colour, shape, side) in enumerate(list(product(COLOURS, SHAPES, SIDES)) * 8):
+        label = folder / f"{side} {shape}"
+        label.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(draw(colour, shape, side, seed=number)).save(label / f"{number:03}.png")
+    return folder

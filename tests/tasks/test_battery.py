@@ -25,7 +25,7 @@ from tests.tasks.battery import NAMES, Trial
 from tests.tasks.ddp_worker import gradients
 
 STEPS = 20
-LOOP = ["train.device=cpu", f"train.steps={STEPS}", "train.evaluate_every=10"]
+LOOP = ["train.device=cpu", "train.precision=float32", f"train.steps={STEPS}", "train.evaluate_every=10"]
 
 
 @dataclasses.dataclass(frozen=True)

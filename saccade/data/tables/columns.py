@@ -1,6 +1,7 @@
 """Columns: which columns of a table hold the text, a second text and the label, by name or by content."""
 
 import json
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -77,7 +78,7 @@ def find_columns(
         message = f"text, second text and label must be different columns, but two are '{duplicate}'"
         raise UsageError(f"{message}; set data.text_column, data.second_column and data.label_column")
     file = with_named_columns(file, given)
-    sample = _sample(file)
+    sample = sample_columns(file)
     names = [name for name in sample if name.strip()]
     pick_columns(file.path, list(sample), given)
     label = label or _label_by_name([name for name in names if name not in given], numbers)
@@ -85,12 +86,12 @@ def find_columns(
     by_content = not text and not second
     text = text or _longest(sample, [name for name in names if name not in (second, label)])
     if not text:
-        raise _ambiguous(file, sample, "text", "text", "data.text_column", [])
+        raise ambiguous_column(file, sample, "text", "text", "data.text_column", [])
     if not label:
         free = [name for name in names if name not in (text, second)]
-        fits = [name for name in free if (_are_measurements if numbers else _are_classes)(sample[name])]
+        fits = [name for name in free if (_are_measurements if numbers else are_classes)(sample[name])]
         if len(fits) != 1:
-            raise _ambiguous(file, sample, "label", "number" if numbers else "label", "data.label_column", fits)
+            raise ambiguous_column(file, sample, "label", "number" if numbers else "label", "data.label_column", fits)
         label = fits[0]
     others = [name for name in names if name not in (text, label) and _is_second_text(sample[text], sample[name])]
     if by_content and len(others) == 1:
@@ -105,7 +106,9 @@ def label_kind(
 
     Where one column has classes and another one numbers, the user must choose.
     """
-    _sample(with_named_columns(file, [name for name in (text, second, label) if name]))  # raises if it is unreadable
+    sample_columns(
+        with_named_columns(file, [name for name in (text, second, label) if name])
+    )  # raises if it is unreadable
     numbers = _number_column(file, text, second, label)
     classes = _class_column(file, text, second, label, by_content=not numbers)
     if numbers and classes and numbers != classes:
@@ -119,7 +122,7 @@ def _number_column(file: DataFile, text: str, second: str, label: str) -> str:
     """Return the column of numbers for pairs of texts that is sure enough to choose a task by it; empty if none is."""
     table, columns, values = _label_values(file, text, second, label, numbers=True)
     own = [columns.label]
-    named = bool(label or _by_name(own, NUMBERS) or _by_last_word(own, NUMBER_WORDS))
+    named = bool(label or by_usual_name(own, NUMBERS) or _by_last_word(own, NUMBER_WORDS))
     return columns.label if columns.second and _are_scores(values) and (named or not table.columns) else ""
 
 
@@ -130,11 +133,11 @@ def _class_column(file: DataFile, text: str, second: str, label: str, *, by_cont
     """
     table, columns, values = _label_values(file, text, second, label, numbers=False)
     own = [columns.label]
-    named = bool(label or _by_name(own, LABELS) or _by_last_word(own, LABEL_WORDS))
-    content = by_content and len(values) >= MIN_ROWS and not _by_name(table.columns, TEXT_COLUMNS)
+    named = bool(label or by_usual_name(own, LABELS) or _by_last_word(own, LABEL_WORDS))
+    content = by_content and len(values) >= MIN_ROWS and not by_usual_name(table.columns, TEXT_COLUMNS)
     short = all(len(value.split()) <= MAX_WORDS for value in values)
     # Rows may be sorted by their label, so that the first ones have the same.
-    fits = _are_classes(values) or (named and len(values) == SAMPLE and len(set(values)) == 1)
+    fits = are_classes(values) or (named and len(values) == SAMPLE and len(set(values)) == 1)
     return columns.label if short and fits and (named or content) else ""
 
 
@@ -146,7 +149,7 @@ def _label_values(
         table, columns = find_columns(file, text=text, second=second, label=label, numbers=numbers)
     except DataError:  # no such column
         return file, Columns("", ""), []
-    return table, columns, [value.strip() for value in _sample(table)[columns.label]]
+    return table, columns, [value.strip() for value in sample_columns(table)[columns.label]]
 
 
 def _are_scores(values: Sequence[str]) -> bool:
@@ -156,7 +159,7 @@ def _are_scores(values: Sequence[str]) -> bool:
     return len(set(values)) > MAX_NUMERIC_CLASSES or any(float(value) % 1 for value in values)
 
 
-def _sample(file: DataFile) -> dict[str, list[str]]:
+def sample_columns(file: DataFile) -> dict[str, list[str]]:
     """Return the first rows of a table, by column."""
     if file.format != "jsonl":
         first = [row.values for row in islice(rows(file, problems=Problems(), replaced=ControlCharacters()), SAMPLE)]
@@ -177,14 +180,15 @@ def _normalized(name: str) -> str:
     return name.strip().lower().replace(" ", "_").replace("-", "_")
 
 
-def _by_name(names: Sequence[str], usual: Sequence[str]) -> str:
+def by_usual_name(names: Sequence[str], usual: Sequence[str]) -> str:
+    """Return the column that has the first of some usual names; empty if there is none."""
     by_name = {_normalized(name): name for name in reversed(names)}
     return next((by_name[name] for name in usual if name in by_name), "")
 
 
 def _label_by_name(names: Sequence[str], numbers: bool) -> str:
     """Return the column with the name of a label, or of a number to be predicted; empty if there is none."""
-    usual = _by_name(names, (NUMBERS if numbers else ()) + LABELS)
+    usual = by_usual_name(names, (NUMBERS if numbers else ()) + LABELS)
     return usual or _by_last_word(names, NUMBER_WORDS if numbers else LABEL_WORDS)
 
 
@@ -202,7 +206,7 @@ def _texts_by_name(names: Sequence[str], text: str, second: str) -> tuple[str, s
         first, other = (by_name.get(name, "") for name in pair)
         if first and other and text in ("", first) and second in ("", other):
             return first, other
-    return text or _by_name([name for name in names if name != second], TEXTS), second
+    return text or by_usual_name([name for name in names if name != second], TEXTS), second
 
 
 def _longest(sample: Mapping[str, list[str]], names: Sequence[str]) -> str:
@@ -215,7 +219,7 @@ def _length(values: Sequence[str]) -> float:
     return sum(map(len, values)) / max(len(values), 1)
 
 
-def _are_classes(values: Sequence[str]) -> bool:
+def are_classes(values: Sequence[str]) -> bool:
     """Whether values repeat as labels do."""
     different = len({part for value in values for part in split_labels(value)})
     return 1 < different <= max(2, min(len(values) // 2, max(20, len(values) // 10)))
@@ -231,17 +235,18 @@ def _are_measurements(values: Sequence[str]) -> bool:
 
 def _is_second_text(text: Sequence[str], other: Sequence[str]) -> bool:
     """Whether two columns look like the two sides of a pair: text of about the same length."""
-    if all(map(is_number, other)) or _are_classes(other):
+    if all(map(is_number, other)) or are_classes(other):
         return False
     return _length(other) > _length(text) / 3
 
 
-def _ambiguous(
+def ambiguous_column(
     file: DataFile, sample: Mapping[str, list[str]], role: str, kind: str, setting: str, fits: list[str]
 ) -> BadRows:
+    """Return the error for a table in which no column, or several, may have a role."""
     listed = ", ".join(name or "(no name)" for name in sample) or "none"
     what = f"{len(fits)} columns look like a {kind} ({', '.join(fits)})" if fits else f"no column looks like a {kind}"
-    what = what.replace("like a text", "like text")
+    what = re.sub("like a (?=[aeiou])", "like an ", what.replace("like a text", "like text"))
     step = f"choose one with {setting}=NAME"
     return BadRows([Problem(file.path, 1, None, what, f"one column for the {role} among: {listed}", step)])
 

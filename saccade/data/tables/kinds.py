@@ -6,12 +6,13 @@ from saccade.errors import DataError
 
 ZIP = (b"PK\x03\x04", b"PK\x05\x06")
 OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
+PICTURE_STEP = "name another file, or for pictures a folder with a folder for each class"
 # (first bytes, kind, what to do); prefixes are long enough that no text starts with one.
 SIGNATURES: tuple[tuple[bytes, str, str], ...] = (
-    (b"\x89PNG\r\n\x1a\n", "a PNG image", ""),
-    (b"\xff\xd8\xff", "a JPEG image", ""),
-    (b"GIF87a", "a GIF image", ""),
-    (b"GIF89a", "a GIF image", ""),
+    (b"\x89PNG\r\n\x1a\n", "a PNG image", PICTURE_STEP),
+    (b"\xff\xd8\xff", "a JPEG image", PICTURE_STEP),
+    (b"GIF87a", "a GIF image", PICTURE_STEP),
+    (b"GIF89a", "a GIF image", PICTURE_STEP),
     (b"%PDF-", "a PDF document", "extract its text first, for example with pdftotext"),
     (b"\x93NUMPY", "a NumPy array", "write it as csv or jsonl"),
     (b"\x89HDF\r\n\x1a\n", "an HDF5 file", "write it as csv or jsonl"),
@@ -38,6 +39,7 @@ SIGNATURES: tuple[tuple[bytes, str, str], ...] = (
         "fetch it with git lfs pull",
     ),
 )
+PLAIN_ZIP = ("a zip archive", "unpack it with unzip and name the file or folder")
 # Only for tables: a language model may well be trained on HTML.
 PAGES = (b"<!doctype html", b"<html", b"<?xml")
 # Documents of Office programs are zip archives; their content is not always within the first bytes.
@@ -100,7 +102,7 @@ def _zip_kind(head: bytes) -> tuple[str, str]:
             return DOCUMENTS[suffix]
     if b"data.pkl" in head:
         return "a PyTorch checkpoint", ""
-    return "a zip archive", "unpack it with unzip and name the file or folder"
+    return PLAIN_ZIP
 
 
 def guess_utf16(head: bytes) -> str | None:

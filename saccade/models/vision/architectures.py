@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
+from saccade.models.vision.efficientnet import EfficientNet, EfficientNetConfig
 from saccade.models.vision.encoder import VisionEncoder
 from saccade.models.vision.hybrid import Hybrid, HybridConfig
 from saccade.models.vision.resnet import ResNet, ResNetConfig
@@ -55,5 +56,6 @@ ENCODERS: dict[str, tuple[type[Any], Callable[[Any, int], VisionEncoder]]] = {
     "cnn+attention": (ResNetConfig, lambda config, size: ResNet(config, attention=True, size=size)),
     "hybrid": (HybridConfig, Hybrid),
     "vit": (ViTConfig, lambda config, size: ViT(config)),
+    "efficientnet": (EfficientNetConfig, lambda config, size: EfficientNet(config)),
 }
 """every encoder by name: the class of its config, and a function that builds it for images of a size"""

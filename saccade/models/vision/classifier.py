@@ -5,38 +5,21 @@ Shapes: B rows, N positions, D width, L labels.
 
 from __future__ import annotations
 
-from typing import Literal
-
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from saccade.models.vision.encoder import VisionEncoder
 
-Pooling = Literal["encoder", "first", "mean", "max"]
-
 
 class ImageClassifier(nn.Module):
-    """Logits of the labels of an image.
+    """Logits of the labels of an image, from the vector to which its encoder pools it."""
 
-    pooling: the first position, the mean or the maximum of the grid, or as the encoder itself pools.
-    """
-
-    def __init__(self, encoder: VisionEncoder, labels: int, *, pooling: Pooling = "mean", bias: bool = True) -> None:
+    def __init__(self, encoder: VisionEncoder, labels: int) -> None:
         super().__init__()
-        self.encoder, self.pooling = encoder, pooling
-        self.head = nn.Linear(encoder.pooled_dim if pooling == "encoder" else encoder.dim, labels, bias=bias)
+        self.encoder = encoder
+        self.head = nn.Linear(encoder.pooled_dim, labels)
         nn.init.zeros_(self.head.weight)
-        if bias:
-            nn.init.zeros_(self.head.bias)
-
-    def pool(self, vectors: Tensor) -> Tensor:
-        """Return one vector (B, D) for the vectors (B, N, D) of an image."""
-        if self.pooling == "encoder":
-            return self.encoder.pool(vectors)
-        if self.pooling == "first":
-            return vectors[:, 0]
-        grid = vectors[:, len(self.encoder.extra) :]
-        return grid.mean(1) if self.pooling == "mean" else grid.amax(1)
+        nn.init.zeros_(self.head.bias)
 
     def forward(
         self,
@@ -50,7 +33,7 @@ class ImageClassifier(nn.Module):
 
         Targets are labels (B,), or probabilities (B, L) of mixed images.
         """
-        logits: Tensor = self.head(self.pool(self.encoder(pixels, states=states)))
+        logits: Tensor = self.head(self.encoder.pool(self.encoder(pixels, states=states)))
         if targets is None:
             return logits
         return F.cross_entropy(logits.float(), targets, label_smoothing=smoothing)

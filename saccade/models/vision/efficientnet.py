@@ -101,6 +101,8 @@ class Block(nn.Module):
 class EfficientNet(VisionEncoder):
     """The encoder: pixels to one vector for each 32 x 32 pixels."""
 
+    name = "efficientnet"
+
     def __init__(
         self, config: EfficientNetConfig, mean: Sequence[float] = LITE_MEAN, std: Sequence[float] = LITE_STD
     ) -> None:

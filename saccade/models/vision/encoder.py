@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +18,10 @@ IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 class VisionEncoder(nn.Module, abc.ABC):
     """An encoder of images; what reads its output knows the width, the grid and the extra positions only."""
 
+    name: str
+    """of the architecture, as in `architectures.ENCODERS`"""
+    config: Any
+    """shape of the network"""
     dim: int
     """width of the output vectors"""
     extra: tuple[str, ...] = ()
@@ -35,6 +40,13 @@ class VisionEncoder(nn.Module, abc.ABC):
         scale, shift = 1 / (255 * self.std), self.mean / self.std
         return pixels.to(self.mean.dtype) * scale[:, None, None] - shift[:, None, None]  # (B, 3, H, W)
 
+    def adapt(self, pixels: Tensor) -> list[str]:
+        """Set the weights that are computed from training images (N, 3, H, W), not learned; return their names."""
+        scaled = pixels.double() / 255
+        self.mean.copy_(scaled.mean((0, 2, 3)))
+        self.std.copy_(scaled.std((0, 2, 3), correction=0).clamp_min(0.01))
+        return ["mean", "std"]
+
     @abc.abstractmethod
     def forward(self, pixels: Tensor, *, states: list[Tensor] | None = None) -> Tensor:
         """Return the vectors (B, E + R C, D) of uint8 pixels (B, 3, H, W), the extra positions first.
@@ -52,5 +64,5 @@ class VisionEncoder(nn.Module, abc.ABC):
         return self.dim
 
     def pool(self, features: Tensor) -> Tensor:
-        """Return one vector for each image, that of the class position or else the mean of the grid: (B, pooled_dim)."""
+        """Return one vector for each image, of the class position or else the mean of the grid: (B, pooled_dim)."""
         return features[:, 0] if self.extra else features.mean(1)

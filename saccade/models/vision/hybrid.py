@@ -20,7 +20,7 @@ from saccade.nn.transformer import Transformer, TransformerConfig
 class HybridConfig:
     """Shape of the convolutions and of the Transformer."""
 
-    convolution: ResNetConfig = field(default_factory=lambda: ResNetConfig(widths=(48, 128)))
+    convolution: ResNetConfig = field(default_factory=lambda: ResNetConfig(widths=(32, 128)))
     transformer: TransformerConfig = field(
         default_factory=lambda: TransformerConfig(dim=128, depth=2, heads=4, hidden=256, position="learned")
     )
@@ -42,6 +42,9 @@ class Hybrid(VisionEncoder):
         x = patch_embeddings(self.project(self.convolution.cells(self.normalize(pixels))))  # (B, R C, D)
         result: Tensor = self.encoder(x, states=states)
         return result
+
+    def adapt(self, pixels: Tensor) -> list[str]:
+        return [*super().adapt(pixels), *(f"convolution.{name}" for name in self.convolution.adapt(pixels))]
 
     def grid(self, height: int, width: int) -> tuple[int, int]:
         return self.convolution.grid(height, width)

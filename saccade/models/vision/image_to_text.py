@@ -74,9 +74,8 @@ class ImageToText(Seq2Seq):
     def _vectors(self, source: Tensor, keep: Tensor) -> Tensor:
         if source.dtype != torch.uint8:
             return patch_embeddings(source.to(self.project.weight.dtype))
-        if isinstance(self.encoder, LineEncoder):
-            return self.encoder(source, keep=keep)
-        vectors: Tensor = self.encoder(source)
+        lines = isinstance(self.encoder, LineEncoder)
+        vectors: Tensor = self.encoder(source, keep=keep) if lines else self.encoder(source)
         return vectors
 
 

@@ -44,7 +44,6 @@ class LineStage(nn.Module):
 
     def __init__(self, inputs: int, outputs: int, stride: tuple[int, int]) -> None:
         super().__init__()
-        self.stride = stride
         self.reduce = nn.Conv2d(inputs, outputs, 3, stride, padding=1)
         self.refine = nn.Conv2d(outputs, outputs, 3, padding=1)
         self.norm = RMSNorm(outputs, gain=False)
@@ -68,8 +67,8 @@ class LineEncoder(VisionEncoder):
             raise ValueError(f"height must be a multiple of {reduction} for {depth} stages, but is {height}")
         self.config, self.dim = config, config.transformer.dim
         inputs = (3, *config.widths[:-1])
-        strides = [(2, 2), (2, 2), *[(2, 1)] * (depth - 2)]
-        self.stages = nn.ModuleList(map(LineStage, inputs, config.widths, strides))
+        self.strides = [(2, 2), (2, 2), *[(2, 1)] * (depth - 2)]
+        self.stages = nn.ModuleList(map(LineStage, inputs, config.widths, self.strides))
         self.columns = nn.Linear(config.widths[-1] * (height // reduction), self.dim)
         self.norm = RMSNorm(self.dim, gain=False)
         self.encoder = Transformer(config.transformer)
@@ -81,8 +80,8 @@ class LineEncoder(VisionEncoder):
         keep = pixels.new_ones(len(pixels), pixels.shape[3] // STRIDE).bool() if keep is None else keep
         real = keep[:, None, None].repeat_interleave(STRIDE, dim=3)  # (B, 1, 1, W)
         x = (self.normalize(pixels) * real).contiguous(memory_format=torch.channels_last)
-        for stage in self.stages:
-            real = real[..., :: stage.stride[1]]
+        for stage, (_, stride) in zip(self.stages, self.strides, strict=True):
+            real = real[..., ::stride]
             x = stage(x, real)
         x = x.permute(0, 3, 2, 1).flatten(2)  # (B, N, H' C)
         x = patch_embeddings(self.norm(self.columns(x)))

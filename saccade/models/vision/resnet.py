@@ -17,12 +17,14 @@ from saccade.nn.ablation import patch_embeddings
 from saccade.nn.attention import QKNorm
 from saccade.nn.grid_attention import GridAttention
 
+EPSILON = 5e-4  # added to the variance of a component
+
 
 @dataclass(frozen=True)
 class ResNetConfig:
     """Shape of a convolutional network."""
 
-    widths: tuple[int, ...] = (48, 128, 192)
+    widths: tuple[int, ...] = (32, 128, 128)
     """channels of each stage; every stage halves height and width"""
     stride: int = 0
     """step of the first convolution; 0: 1 for images of 32 pixels, 2 for 64, ..."""
@@ -40,12 +42,46 @@ class ResNetConfig:
             raise ValueError(f"attention_stage must be 1 to {len(self.widths)}, but is {self.attention_stage}")
 
 
+class WhitenedPatches(nn.Module):
+    """Fixed filters whose outputs on the training images are uncorrelated and have variance 1, then GELU.
+
+    They are the principal components of small patches and their negatives (https://arxiv.org/abs/2404.00498).
+    """
+
+    COMPONENTS = 12
+
+    filters: Tensor
+
+    def __init__(self, stride: int) -> None:
+        super().__init__()
+        self.stride, self.size, self.channels = stride, 2 * stride, 2 * self.COMPONENTS
+        patch = 3 * self.size**2
+        filters = torch.eye(patch)[: self.COMPONENTS].view(-1, 3, self.size, self.size)
+        self.register_buffer("filters", torch.cat((filters, -filters)))
+        self.bias = nn.Parameter(torch.zeros(self.channels))
+
+    def adapt(self, images: Tensor) -> None:
+        """Compute the filters from normalized images (N, 3, H, W)."""
+        patches = images.double().unfold(2, self.size, self.stride).unfold(3, self.size, self.stride)
+        rows = patches.permute(0, 2, 3, 1, 4, 5).flatten(3).flatten(0, 2)  # (N H W, 3 size size)
+        variances, components = torch.linalg.eigh(rows.t() @ rows / len(rows))
+        largest = slice(-self.COMPONENTS, None)
+        scaled = components[:, largest] / (variances[largest] + EPSILON).sqrt()
+        filters = scaled.t().flip(0).reshape(-1, 3, self.size, self.size)
+        self.filters.copy_(torch.cat((filters, -filters)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        before = self.stride // 2
+        x = F.pad(x, (before, self.stride - before) * 2)
+        return F.gelu(F.conv2d(x, self.filters, self.bias, self.stride))  # (B, 24, H / stride, W / stride)
+
+
 class ConvNorm(nn.Module):
     """Convolution, optional pooling, batch norm, GELU."""
 
-    def __init__(self, inputs: int, outputs: int, *, stride: int = 1, pool: bool = False) -> None:
+    def __init__(self, inputs: int, outputs: int, *, pool: bool = False) -> None:
         super().__init__()
-        self.convolution = nn.Conv2d(inputs, outputs, 3, stride, padding=1, bias=False)
+        self.convolution = nn.Conv2d(inputs, outputs, 3, padding=1, bias=False)
         self.pool = pool
         self.norm = nn.BatchNorm2d(outputs)
 
@@ -66,7 +102,8 @@ class Stage(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.reduce(x)
-        return x + self.refine(x)
+        result: Tensor = x + self.refine(x)
+        return result
 
 
 class ResNet(VisionEncoder):
@@ -78,8 +115,8 @@ class ResNet(VisionEncoder):
         self.config, self.dim, self.name = config, config.widths[-1], "cnn+attention" if attention else "cnn"
         stride = config.stride or max(1, size // 32)
         self.reduction = stride * 2 ** len(config.widths)
-        self.stem = ConvNorm(3, config.widths[0], stride=stride)
-        inputs = config.widths[0]
+        self.stem = WhitenedPatches(stride)
+        inputs = self.stem.channels
         for number, width in enumerate(config.widths, 1):
             self.add_module(f"stage{number}", Stage(inputs, width))
             inputs = width
@@ -87,6 +124,11 @@ class ResNet(VisionEncoder):
         if attention:
             channels = config.widths[config.attention_stage - 1]
             self.attention = GridAttention(channels, config.heads, score=QKNorm(channels // config.heads))
+
+    def adapt(self, pixels: Tensor) -> list[str]:
+        names = super().adapt(pixels)
+        self.stem.adapt(self.normalize(pixels))
+        return [*names, "stem.filters"]
 
     def forward(self, pixels: Tensor, *, states: list[Tensor] | None = None) -> Tensor:
         return patch_embeddings(self.cells(self.normalize(pixels)))
@@ -99,6 +141,10 @@ class ResNet(VisionEncoder):
             if self.attention is not None and number == self.config.attention_stage:
                 x = self.attention(x)
         return x.permute(0, 2, 3, 1).flatten(1, 2)
+
+    def pool(self, features: Tensor) -> Tensor:
+        """Return the maximum of each feature: (B, R C, D) -> (B, D)."""
+        return features.amax(1)
 
     def grid(self, height: int, width: int) -> tuple[int, int]:
         return height // self.reduction, width // self.reduction

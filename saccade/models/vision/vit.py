@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Literal
 
 import torch
@@ -86,19 +87,21 @@ class ViTConfig(TransformerConfig):
 
 
 class ConvolutionStem(nn.Sequential):
-    """Convolutions of stride 2, each with a norm and ReLU, to one vector for each patch: (B, 3, H, W) -> (B, R C, D)."""
+    """Convolutions of stride 2, each with a norm and ReLU, to a vector for each patch: (B, 3, H, W) -> (B, R C, D)."""
 
     def __init__(self, patch: int, dim: int) -> None:
         steps = patch.bit_length() - 1
         widths = [3, *(max(dim >> (steps - step), 8) for step in range(1, steps)), dim] if steps else [3]
         layers: list[nn.Module] = []
-        for inputs, outputs in zip(widths, widths[1:], strict=False):
+        for inputs, outputs in pairwise(widths):
             layers += [nn.Conv2d(inputs, outputs, 3, stride=2, padding=1, bias=False), nn.BatchNorm2d(outputs)]
             layers.append(nn.ReLU())
         super().__init__(*layers, nn.Conv2d(widths[-1], dim, 1))
 
     def forward(self, input: Tensor) -> Tensor:
-        return super().forward(input).flatten(2).transpose(1, 2)
+        for layer in self:
+            input = layer(input)
+        return input.flatten(2).transpose(1, 2)
 
 
 class AttentionPool(nn.Module):
@@ -119,6 +122,8 @@ class AttentionPool(nn.Module):
 
 class ViT(VisionEncoder):
     """The encoder: pixels to one vector for each extra token and each patch."""
+
+    name = "vit"
 
     def __init__(
         self, config: ViTConfig, mean: Sequence[float] = IMAGENET_MEAN, std: Sequence[float] = IMAGENET_STD
@@ -189,7 +194,8 @@ class ViT(VisionEncoder):
 def split_patches(x: Tensor, patch: int) -> Tensor:
     """Return the pixels of each patch as a vector: (B, 3, R P, C P) -> (B, R C, 3 P P)."""
     cells = x.unflatten(3, (-1, patch)).unflatten(2, (-1, patch))  # (B, 3, R, P, C, P)
-    return cells.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2)
+    patches: Tensor = cells.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2)
+    return patches
 
 
 def make_layer(config: ViTConfig) -> Layer:

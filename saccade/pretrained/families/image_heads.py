@@ -63,7 +63,7 @@ def with_image_head(family: Family, head: ImageHead) -> Family:
         raise UsageError(f"transformers has no class for a {kind} head on a {family.name}")
 
     def build(config: ViTConfig, fields: Any, _: Names) -> nn.Module:
-        return ImageClassifier(ViT(config), len(head.labels), pooling="encoder")
+        return ImageClassifier(ViT(config), len(head.labels))
 
     if family.name == "timm":
         mappings = deit.averaged_heads("head", "head_dist") if head.distilled else weight_and_bias("head", "head")
@@ -78,16 +78,6 @@ def with_image_head(family: Family, head: ImageHead) -> Family:
         network_prefix="encoder.",
         architecture=lambda _: prefix + suffix,
     )
-
-
-def check_pooling(network: nn.Module) -> None:
-    """Refuse a classifier that pools in another way than its encoder does, which no class of transformers computes."""
-    pooling = network.pooling if isinstance(network, ImageClassifier) else "encoder"
-    if pooling != "encoder":
-        raise UsageError(
-            f"pooling must be that of the encoder for a classifier of transformers, but is {pooling}; train one of the "
-            "presets vit-... to export it"
-        )
 
 
 def image_head_fields(head: ImageHead) -> dict[str, Any]:

@@ -1,66 +1,137 @@
 // Forms of a model: a control for each input by its kind, and for each option by its type.
-import { make } from "./studio.js";
+import { isSmall } from "./heat.js";
+import { make, request } from "./studio.js";
 
 const FILE_BYTES = 8 << 20; // of an uploaded file
 const FILES = { image: "image/*", audio: "audio/*" };
+const UPLOAD = "upload:"; // begins the name of a file that the studio keeps in memory
 
 const control = (field) => {
-  if (field.kind in FILES) return fileControl(field);
+  if (field.kind in FILES) return make("input", { type: "file", accept: FILES[field.kind] });
   if (field.kind === "vector") return make("input", { type: "text", placeholder: "[0.1, -2, 3]" });
   const area = make("textarea", { rows: 2, dir: "auto", spellcheck: false });
   if (field.kind === "graph") area.placeholder = '{"nodes": [...], "edges": [...]}';
   return area;
 };
-// A file is kept as a data URL, which its field reads like any other form of the input.
-const fileControl = (field) => {
-  const input = make("input", { type: "file", accept: FILES[field.kind] });
-  input.onchange = () => {
-    const [file] = input.files;
-    if (!file) return;
-    input.setCustomValidity(file.size > FILE_BYTES ? `a file of at most ${FILE_BYTES >> 20} MB` : "");
-    if (!input.reportValidity()) return;
-    const reader = new FileReader();
-    reader.onload = () => setFile(input, reader.result);
-    reader.readAsDataURL(file);
-  };
-  return input;
+
+const picture = (properties) => {
+  const image = make("img", properties);
+  image.onload = () => image.classList.toggle("coarse", isSmall([image.naturalWidth, image.naturalHeight]));
+  return image;
 };
-const setFile = (input, url) => {
+// A file is kept as a data URL, which its field reads like any other form of the input.
+const setFile = (input, url, error = "") => {
   input.url = url;
-  input.dispatchEvent(new Event("loaded"));
+  const [preview, message] = ["preview", "error"].map((name) => input.parentElement.querySelector(`.${name}`));
+  message.textContent = error;
+  message.hidden = !error;
+  if (!preview) return;
+  preview.hidden = !url;
+  if (url) preview.src = url;
+};
+const takeFile = (input, file) => {
+  const refuse = (rule) => {
+    input.value = "";
+    setFile(input, "", `${file.name || "The file"} must be ${rule}`);
+  };
+  const { kind } = input.dataset;
+  if (file.type && !file.type.startsWith(`${kind}/`)) return refuse(`${kind === "image" ? "an image" : "audio"}, but is ${file.type}`);
+  if (file.size > FILE_BYTES) return refuse(`at most ${FILE_BYTES >> 20} MB, but has ${(file.size / (1 << 20)).toFixed(1)} MB; choose a smaller one`);
+  const reader = new FileReader();
+  reader.onload = () => setFile(input, reader.result);
+  reader.onerror = () => refuse("readable, but is not; choose another one");
+  return reader.readAsDataURL(file);
+};
+const fileOf = (transfer, kind) => [...(transfer?.files ?? [])].find((file) => file.type.startsWith(`${kind}/`)) ?? transfer?.files[0];
+// The area around a file control: files are chosen, dropped or, for images, pasted.
+const dropArea = (field, input) => {
+  const hint = make("span", { className: "soft" }, field.kind === "image" ? "or drop or paste an image here" : "or drop a file here");
+  const preview = field.kind === "image" ? [picture({ className: "preview", alt: "chosen image", hidden: true })] : [];
+  const area = make("div", { className: "drop" }, input, hint, ...preview, make("p", { className: "error", role: "alert", hidden: true }));
+  preview.forEach((image) => {
+    image.onerror = () => {
+      setFile(input, input.url, "This image cannot be shown by the browser; the model may still read it.");
+      image.hidden = true;
+    };
+  });
+  const over = (on) => (event) => {
+    event.preventDefault();
+    area.classList.toggle("over", on);
+  };
+  Object.assign(area, { ondragover: over(true), ondragenter: over(true), ondragleave: over(false) });
+  area.ondrop = (event) => {
+    over(false)(event);
+    const file = fileOf(event.dataTransfer, field.kind);
+    if (file) takeFile(input, file);
+  };
+  input.onchange = () => input.files[0] && takeFile(input, input.files[0]);
+  return area;
+};
+const pasteInto = (container) => (event) => {
+  const input = container.querySelector("[data-kind=image]");
+  const file = [...event.clipboardData.files].find(({ type }) => type.startsWith("image/"));
+  if (!input || !file) return;
+  event.preventDefault();
+  takeFile(input, file);
 };
 
+// Examples of the validation data that have an image: a click fills the form.
+const samples = (container, examples) => {
+  const buttons = examples.map((values) => {
+    const src = Object.values(values).find((value) => typeof value === "string" && value.startsWith("data:image/"));
+    const text = exampleName(Object.fromEntries(Object.entries(values).filter(([, value]) => value !== src)));
+    const button = make("button", { type: "button", className: "sample", title: text }, picture({ src, alt: text || "example image" }), ...(text ? [make("small", {}, text)] : []));
+    button.onclick = () => writeInputs(container, values);
+    return button;
+  });
+  return make("div", { className: "field samples" }, make("span", { className: "soft" }, "From the validation data"), make("div", { className: "row" }, ...buttons));
+};
+export const hasPictures = (fields) => fields.some((field) => field.kind === "image");
+
 // Build the controls of some fields in `container`; submit() is called by Ctrl+Enter.
-export const buildInputs = (container, fields, submit) => {
+export const buildInputs = (container, fields, submit, examples = []) => {
   container.fields = fields;
-  container.replaceChildren(...fields.map((field) => {
+  const parts = fields.map((field) => {
     const input = Object.assign(control(field), { id: `input-${field.name}`, name: field.name, title: field.help });
     input.dataset.kind = field.kind;
     input.onkeydown = (event) => {
       if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) submit(event);
     };
     const label = make("label", { className: "soft", htmlFor: input.id }, field.name + (field.optional ? " (optional)" : ""));
-    const preview = make("img", { className: "preview", alt: "", hidden: true });
-    input.addEventListener("loaded", () => {
-      preview.hidden = field.kind !== "image";
-      if (!preview.hidden) preview.src = input.url;
-    });
-    return make("div", { className: "field" }, label, input, ...(field.kind === "image" ? [preview] : []));
-  }));
+    return make("div", { className: "field" }, label, field.kind in FILES ? dropArea(field, input) : input);
+  });
+  const pictures = hasPictures(fields) && examples.length ? [samples(container, examples)] : [];
+  container.replaceChildren(...parts, ...pictures);
+  document.onpaste = pasteInto(container);
 };
 const inputsOf = (container) => [...container.querySelectorAll("[data-kind]")];
 export const readInputs = (container) => Object.fromEntries(inputsOf(container)
   .map((input) => [input.name, input.dataset.kind in FILES ? input.url ?? "" : input.value])
   .filter(([name, value]) => value !== "" || !container.fields.find((field) => field.name === name).optional));
-export const writeInputs = (container, values) => inputsOf(container).forEach((input) => {
-  const value = values[input.name];
-  if (value === undefined || value === null) return;
-  if (input.dataset.kind in FILES) setFile(input, value);
-  else input.value = typeof value === "string" ? value : JSON.stringify(value);
-});
+// Returns whether all values could be written: the studio forgets files after a while.
+export const writeInputs = async (container, values) => {
+  let complete = true;
+  for (const input of inputsOf(container)) {
+    const value = values[input.name];
+    if (value === undefined || value === null) continue;
+    if (!(input.dataset.kind in FILES)) input.value = typeof value === "string" ? value : JSON.stringify(value);
+    else if (!value.startsWith(UPLOAD)) setFile(input, value);
+    else {
+      try {
+        setFile(input, (await request(`/api/uploads/${encodeURIComponent(value)}`)).url);
+      } catch (error) {
+        complete = false;
+        setFile(input, "", error.message);
+      }
+    }
+  }
+  return complete;
+};
 export const isEmpty = (container) => Object.values(readInputs(container)).every((value) => value === "");
-// What an address can hold of the inputs: no files.
-export const textInputs = (values) => Object.fromEntries(Object.entries(values).filter(([, value]) => !value.startsWith("data:")));
+// What an address can hold of the inputs: files by the name that the studio gave them, not by their content.
+export const textInputs = (values) => Object.fromEntries(Object.entries(values)
+  .map(([name, value]) => [name, typeof value === "string" ? value : JSON.stringify(value)])
+  .filter(([, value]) => !value.startsWith("data:")));
 export const exampleName = (values) => Object.values(values).map((value) => (typeof value !== "string" ? JSON.stringify(value) : value.startsWith("data:") ? value.match(/^data:(\w*)/)[1] || "file" : value)).join(" | ").slice(0, 80);
 // The inputs of one model for another: by name, else by position where the kinds are the same.
 export const convertInputs = (values, from, to) => Object.fromEntries(to.map((field, i) => [field.name, values[field.name] ?? (from[i]?.kind === field.kind ? values[from[i].name] : undefined)])

@@ -1,13 +1,16 @@
 // The Look page: predict, then show the attention of every layer and head.
 import { at, data, decodeBytes, decodeWeights, digits, drawPixels, make, outputText, query, request, showError, updateAddress, wordsOf } from "./studio.js";
 import { explanations } from "./explanations.js";
-import { buildInputs, exampleName, isEmpty, optionControls, optionText, parseOptionText, readInputs, readOptions, textInputs, writeInputs, writeOptions } from "./form.js";
+import { buildInputs, exampleName, hasPictures, isEmpty, optionControls, optionText, parseOptionText, readInputs, readOptions, textInputs, writeInputs, writeOptions } from "./form.js";
 import { generate } from "./generation.js";
+import { drawHeatScale, drawThumbnail, style, withImages } from "./heat.js";
 import { colourOf, keys, lines, SHOWN } from "./lines.js";
 import { Matrix } from "./matrix.js";
+import { pictureView } from "./pictures.js";
 import { showAxis } from "./views.js";
 
-const state = { model: "", inputs: {}, view: "", map: "", heads: [], words: true, row: 0, column: 0, cell: 0, sqrt: null, ablations: [] };
+// patch: a cell of the image, -1 for none; to: whether attention to the selected patch is shown, not from it.
+const state = { model: "", inputs: {}, view: "", map: "", heads: [], words: true, row: 0, column: 0, patch: -1, to: false, path: true, cell: 0, sqrt: null, ablations: [] };
 let prediction = null; // on screen
 let matrix = null;
 const LONG = 64; // columns; with more, most weights are small
@@ -17,6 +20,7 @@ const thumbnails = new Map(); // of heads, by map
 
 const map = () => prediction.maps.find((entry) => entry.name === state.map) ?? prediction.maps[0];
 const axes = () => [map().queries, map().keys ?? map().queries];
+const overImage = () => axes()[1].kind === "grid";
 const merged = new WeakMap(); // the words of an axis, which may be thousands
 const labelsOf = (axis) => {
   if (!state.words) return axis.labels;
@@ -35,8 +39,9 @@ const fetchCells = (head) => async (top, bottom, left, right, step = 1) => {
   return decodeWeights(await request(`/api/look/${prediction.id}/cells?${query(parameters)}`));
 };
 const updateLink = () => {
-  const { model, inputs, view, map: name, row, column, words } = state;
-  updateAddress({ model, ...textInputs(inputs), view, map: name, head: state.heads.join(","), row, column, words: words ? "" : "0", sqrt: state.sqrt === null ? "" : Number(state.sqrt), options: optionText(at("options")) });
+  const { model, view, map: name, row, column, patch, words } = state;
+  const picture = { patch: patch < 0 ? "" : patch, to: state.to ? "1" : "", path: state.path ? "" : "0" };
+  updateAddress({ model, ...textInputs(prediction.inputs), view, map: name, head: state.heads.join(","), row, column, ...picture, words: words ? "" : "0", sqrt: state.sqrt === null ? "" : Number(state.sqrt), options: optionText(at("options")) });
 };
 
 // The form.
@@ -45,14 +50,14 @@ const describeModel = async () => {
   try {
     const form = await request(`/api/models/${encodeURIComponent(at("model").value)}/form`);
     const before = at("inputs").fields ? readInputs(at("inputs")) : {};
-    buildInputs(at("inputs"), form.inputs, submit);
-    writeInputs(at("inputs"), before);
+    buildInputs(at("inputs"), form.inputs, submit, form.examples);
+    await writeInputs(at("inputs"), before);
     at("generate").hidden = !form.generates;
     at("options").replaceChildren(...optionControls(form.options));
     at("examples").replaceChildren(new Option("choose\u2026", ""), ...form.examples.map((values, i) => new Option(exampleName(values), i)));
-    at("examples").parentElement.hidden = !form.examples.length;
+    at("examples").parentElement.hidden = !form.examples.length || hasPictures(form.inputs); // those are in the form
     at("examples").onchange = () => at("examples").value && writeInputs(at("inputs"), form.examples[Number(at("examples").value)]);
-    if (isEmpty(at("inputs")) && form.examples.length) writeInputs(at("inputs"), form.examples[0]);
+    if (isEmpty(at("inputs")) && form.examples.length) await writeInputs(at("inputs"), form.examples[0]);
     showError();
   } catch (error) {
     showError(error);
@@ -71,6 +76,7 @@ const submit = async (event) => {
   try {
     const start = performance.now();
     prediction = await request("/api/look", { model: state.model, inputs: state.inputs, options: readOptions(at("options")) });
+    withImages(prediction.maps, prediction.images);
     showError();
     showPrediction();
     await showThumbnails();
@@ -108,7 +114,8 @@ const showThumbnails = async () => {
   showHeads();
 };
 const showHeads = () => {
-  const groups = prediction.maps.map(({ name, heads }) => {
+  const groups = prediction.maps.map(({ name, heads, queries, keys: keyAxis }) => {
+    const axis = keyAxis ?? queries;
     const mean = make("button", { type: "button", className: "quiet" }, heads > 1 ? "mean" : "show");
     mean.dataset.map = name;
     mean.setAttribute("aria-label", `${name}, mean over heads`);
@@ -117,7 +124,9 @@ const showHeads = () => {
     const buttons = Array.from({ length: picture && heads > 1 ? heads : 0 }, (_, head) => {
       const canvas = make("canvas", {});
       const size = picture.rows * picture.columns;
-      drawPixels(canvas, picture.cells.subarray(head * size, (head + 1) * size), picture.columns, 1);
+      const cells = picture.cells.subarray(head * size, (head + 1) * size);
+      if (axis.kind === "grid") drawThumbnail(canvas, cells, axis);
+      else drawPixels(canvas, cells, picture.columns, 1);
       const button = make("button", { type: "button", className: "thumb" }, canvas);
       button.classList.toggle("ablated", state.ablations.some((ablation) => ablation.map === name && ablation.head === head && ablation.query === undefined));
       button.setAttribute("aria-label", `${name}, head ${head}`);
@@ -139,7 +148,7 @@ const markSelected = () => {
   }
 };
 const choose = (name, head, add = false) => {
-  if (name !== state.map) [state.row, state.column, first] = [0, 0, 0];
+  if (name !== state.map) [state.row, state.column, state.patch, first] = [0, 0, -1, 0];
   if (head === null) state.heads = [];
   else if (add && name === state.map) state.heads = state.heads.includes(head) ? state.heads.filter((selected) => selected !== head) : [...state.heads, head];
   else state.heads = [head];
@@ -156,22 +165,23 @@ const choose = (name, head, add = false) => {
 };
 
 // The three views. Without a choice a map over a grid is shown query by query, any other map as a matrix.
-const currentView = () => state.view || (axes()[1].kind === "grid" ? "query" : "matrix");
+const currentView = () => state.view || (overImage() ? "query" : "matrix");
 const render = (done) => {
   updateLink();
   matrix?.close();
   matrix = null;
   const [rows, columns] = labels();
   const view = currentView();
-  [state.row, state.column] = [Math.min(state.row, rows.length - 1), Math.min(state.column, columns.length - 1)];
+  [state.row, state.column, state.patch] = [Math.min(state.row, rows.length - 1), Math.min(state.column, columns.length - 1), Math.min(state.patch, columns.length - 1)];
+  document.querySelector("[data-view=query]").textContent = overImage() ? "Picture" : "One query";
   at("selection").textContent = `${state.map}${state.heads.length ? `, head ${state.heads.join(", ")}` : map().heads > 1 ? `, mean of ${map().heads} heads` : ""}`;
   for (const tab of document.querySelectorAll("[data-view]")) tab.setAttribute("aria-selected", String(tab.dataset.view === view));
   at("cell").parentElement.hidden = at("sqrt").parentElement.hidden = view !== "matrix";
   at("words").parentElement.hidden = !axes().some((axis) => axis.words?.length);
   const sqrt = at("sqrt").checked = state.sqrt ?? columns.length > LONG;
-  at("steps").href = `/steps?${query({ model: state.model, ...textInputs(state.inputs), map: state.map, head: state.heads[0] ?? 0, query: tokenOf(state.row), options: optionText(at("options")) })}`;
+  at("steps").href = `/steps?${query({ model: state.model, ...textInputs(prediction.inputs), map: state.map, head: state.heads[0] ?? 0, query: tokenOf(state.row), options: optionText(at("options")) })}`;
   drawPixels(at("scale"), Array.from({ length: 64 }, (_, i) => (sqrt && view === "matrix" ? Math.sqrt(i / 63) : i / 63)), 64);
-  at("scale").hidden = view === "query" && axes()[1].kind === "grid"; // a heat map has its own colours
+  if (view === "query" && overImage()) drawHeatScale(at("scale"));
   showDownloads();
   ({ matrix: showMatrix, lines: showLines, query: showQuery })[view](rows, columns, done);
 };
@@ -196,8 +206,8 @@ const showMatrix = (rows, columns, done) => {
   matrix.layout(); // at once: the browser would report its width with the next frame
   at("status").textContent = `${rows.length} queries (rows), ${columns.length} keys (columns)`;
 };
-const showStatus = (row, pairs, pinned) => {
-  const line = [make("b", {}, make("bdi", {}, row)), " \u2190 "];
+const showStatus = (row, pairs, pinned, arrow = "\u2190") => {
+  const line = [make("b", {}, make("bdi", {}, row)), ` ${arrow} `];
   pairs.forEach(([label, weight], i) => line.push(i ? ", " : "", make("bdi", {}, label), ` ${digits(weight, 4)}`));
   at("status").replaceChildren(...line, pinned ? make("small", {}, "  pinned") : "");
 };
@@ -244,6 +254,7 @@ const pager = (total, count) => {
 const axisSection = (title, view) => make("section", { className: "axis" }, make("h3", {}, title), view);
 // One query: the weights of its keys, each axis in the view of its class.
 const showQuery = async (rows, columns, done) => {
+  if (overImage()) return showPicture(rows, columns, done);
   const [queries, keyAxis] = axes();
   const select = (i) => {
     stop();
@@ -262,6 +273,34 @@ const showQuery = async (rows, columns, done) => {
   } catch (error) {
     showError(error);
   }
+  return undefined;
+};
+// Over an image. The control with the focus keeps it: a picture is walked over with the arrow keys.
+const controls = () => [...at("view").querySelectorAll("button, select, input, [tabindex]")];
+let latest = 0; // of several requests only the last is shown
+const showPicture = async (rows, columns, done) => {
+  const [queries, keyAxis] = axes();
+  const [head, number] = [state.heads.at(-1), ++latest];
+  const change = (values) => {
+    stop();
+    Object.assign(state, values);
+    render();
+  };
+  try {
+    const view = await pictureView({
+      state, rows, columns, queries, keys: keyAxis, fetch: fetchCells(head), change,
+      self: map().keys === null, name: [prediction.id, state.map, head, state.words].join(" "),
+    });
+    if (number !== latest || currentView() !== "query") return;
+    const focus = controls().indexOf(document.activeElement);
+    at("view").replaceChildren(...view.parts);
+    if (focus >= 0) controls()[focus]?.focus({ preventScroll: true });
+    at("largest").textContent = digits(view.largest);
+    showStatus(view.from, strongest(view.values, view.labels), true, view.reverse ? "\u2192" : "\u2190");
+    done?.();
+  } catch (error) {
+    showError(error);
+  }
 };
 
 // Play: step through the queries.
@@ -271,6 +310,11 @@ const stop = () => {
   timer = 0;
   at("play").textContent = "Play";
   at("play").setAttribute("aria-pressed", "false");
+};
+const step = (by) => {
+  stop();
+  Object.assign(state, { view: "query", row: Math.min(Math.max(state.row + by, 0), labels()[0].length - 1) });
+  render();
 };
 const play = () => {
   if (timer) return stop();
@@ -288,8 +332,13 @@ const play = () => {
 // Downloads of the figure on screen.
 const showDownloads = () => {
   const head = state.heads.at(-1) ?? "mean";
-  const address = (kind) => `/api/look/${prediction.id}/export.${kind}?${query({ map: state.map, head, words: state.words ? 1 : 0 })}`;
-  at("export").replaceChildren("Download ", ...["svg", "png", "html", "json"].map((kind) =>
+  const [queries] = axes();
+  const film = overImage() && queries.kind !== "grid";
+  const patch = state.row - (queries.extra?.length ?? 0);
+  const chosen = queries.kind === "grid" && patch >= 0 ? { at: `${Math.floor(patch / queries.columns)},${patch % queries.columns}` } : {};
+  const drawn = overImage() ? { opacity: style.opacity, smooth: style.smooth ? 1 : 0, ...chosen } : {};
+  const address = (kind) => `/api/look/${prediction.id}/export.${kind}?${query({ map: state.map, head, words: state.words ? 1 : 0, ...drawn })}`;
+  at("export").replaceChildren("Download ", ...["svg", "png", ...(film ? ["gif"] : []), "html", "json"].map((kind) =>
     make("a", { href: address(kind), download: `attention.${kind}` }, kind.toUpperCase())));
 };
 
@@ -319,7 +368,7 @@ at("generate").onclick = async () => {
     const inputs = readInputs(at("inputs"));
     const text = await generate({ model: at("model").value, inputs, options: readOptions(at("options")), map: state.map });
     const [field] = at("inputs").fields;
-    if (prediction?.continues ?? true) writeInputs(at("inputs"), { [field.name]: inputs[field.name] + text });
+    if (prediction?.continues ?? true) await writeInputs(at("inputs"), { [field.name]: inputs[field.name] + text });
   } catch (error) {
     showError(error);
   } finally {
@@ -327,23 +376,27 @@ at("generate").onclick = async () => {
   }
 };
 at("play").onclick = play;
+at("previous").onclick = () => step(-1);
+at("next").onclick = () => step(1);
+addEventListener("heat", () => prediction?.maps.length && showDownloads());
 at("model").onchange = () => describeModel();
 addEventListener("theme", () => prediction?.maps.length && (render(), showHeads()));
 
 // A link restores the same view.
 const start = async () => {
   at("model").replaceChildren(...data.models.map((name) => new Option(name)));
-  const { model, view, map: name, head, row, column, words, sqrt, options } = data.parameters;
+  const { model, view, map: name, head, row, column, patch, to, path, words, sqrt, options } = data.parameters;
   if (model && data.models.includes(model)) at("model").value = model;
   Object.assign(state, { view: ["matrix", "lines", "query"].includes(view) ? view : "", map: name ?? "", row: Number(row) || 0, column: Number(column) || 0 });
+  Object.assign(state, { patch: /^\d+$/.test(patch ?? "") ? Number(patch) : -1, to: to === "1", path: path !== "0" });
   state.heads = (head ?? "").split(",").filter((part) => /^\d+$/.test(part)).map(Number);
   state.words = at("words").checked = words !== "0";
   state.sqrt = sqrt ? sqrt === "1" : null;
   await describeModel();
   const given = (at("inputs").fields ?? []).filter((field) => data.parameters[field.name] !== undefined);
-  writeInputs(at("inputs"), data.parameters);
+  const complete = await writeInputs(at("inputs"), data.parameters);
   writeOptions(at("options"), parseOptionText(options));
   document.body.dataset.ready = "1";
-  if (given.length) await submit();
+  if (given.length && complete) await submit();
 };
 start();

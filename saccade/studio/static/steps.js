@@ -61,7 +61,7 @@ const draw = () => {
 
 const compute = async () => {
   const [map, head, position] = ["map", "head", "query"].map((id) => at(id).value);
-  updateAddress({ model: at("model").value, ...textInputs(readInputs(at("inputs"))), map, head, query: position });
+  updateAddress({ model: at("model").value, ...textInputs(prediction.inputs), map, head, query: position });
   try {
     values = await request(`/api/look/${prediction.id}/calculation?${query({ map, head, query: position })}`);
     showError();
@@ -98,16 +98,19 @@ const submit = async (event) => {
     showError(error);
   }
 };
+// Returns whether the inputs of the address could be written.
 const describeModel = async () => {
-  if (!at("model").value) return;
+  if (!at("model").value) return false;
   try {
     const form = await request(`/api/models/${encodeURIComponent(at("model").value)}/form`);
     const before = at("inputs").fields ? readInputs(at("inputs")) : data.parameters;
-    buildInputs(at("inputs"), form.inputs, submit);
-    writeInputs(at("inputs"), before);
-    if (isEmpty(at("inputs")) && form.examples.length) writeInputs(at("inputs"), form.examples[0]);
+    buildInputs(at("inputs"), form.inputs, submit, form.examples);
+    const complete = await writeInputs(at("inputs"), before);
+    if (isEmpty(at("inputs")) && form.examples.length) await writeInputs(at("inputs"), form.examples[0]);
+    return complete;
   } catch (error) {
     showError(error);
+    return false;
   }
 };
 at("model").replaceChildren(...data.models.map((name) => new Option(name)));
@@ -116,4 +119,4 @@ at("model").onchange = describeModel;
 at("form").onsubmit = submit;
 at("map").onchange = () => showHeads();
 at("head").onchange = at("query").onchange = compute;
-describeModel().then(() => at("inputs").fields?.some((field) => data.parameters[field.name] !== undefined) && submit());
+describeModel().then((complete) => complete && at("inputs").fields.some((field) => data.parameters[field.name] !== undefined) && submit());

@@ -10,10 +10,10 @@ const describeModel = async () => {
     const form = await formOf(at("model").value);
     const before = at("inputs").fields ? convertInputs(readInputs(at("inputs")), at("inputs").fields, form.inputs) : {};
     at("summary").textContent = form.summary;
-    buildInputs(at("inputs"), form.inputs, submit);
-    writeInputs(at("inputs"), before);
+    buildInputs(at("inputs"), form.inputs, submit, form.examples);
+    await writeInputs(at("inputs"), before);
     at("options").replaceChildren(...optionControls(form.options));
-    if (isEmpty(at("inputs")) && form.examples.length) writeInputs(at("inputs"), form.examples[0]);
+    if (isEmpty(at("inputs")) && form.examples.length) await writeInputs(at("inputs"), form.examples[0]);
     showError();
   } catch (error) {
     showError(error);
@@ -65,7 +65,8 @@ const submit = async (event) => {
   if (!at("inputs").fields) return;
   const names = [at("model").value, at("other").value].filter(Boolean);
   const inputs = readInputs(at("inputs"));
-  updateAddress({ model: names[0], other: names[1] ?? "", ...textInputs(inputs) });
+  const link = (values) => updateAddress({ model: names[0], other: names[1] ?? "", ...textInputs(values) });
+  link(inputs);
   at("submit").disabled = true;
   try {
     const cards = [];
@@ -76,6 +77,7 @@ const submit = async (event) => {
       const converted = convertInputs(inputs, at("inputs").fields, form.inputs);
       const prediction = await request("/api/look", { model, inputs: converted, options: Object.fromEntries(known) });
       cards.push(card(prediction, performance.now() - start));
+      if (model === names[0]) link(convertInputs(prediction.inputs, form.inputs, at("inputs").fields)); // files have names now
     }
     at("predictions").replaceChildren(...cards);
     showError();
@@ -100,8 +102,8 @@ if (!data.models.length) {
 const start = async () => {
   await describeModel();
   const given = (at("inputs").fields ?? []).some((field) => data.parameters[field.name] !== undefined);
-  writeInputs(at("inputs"), data.parameters);
+  const complete = await writeInputs(at("inputs"), data.parameters);
   document.body.dataset.ready = "1";
-  if (given) await submit();
+  if (given && complete) await submit();
 };
 start();

@@ -1,11 +1,13 @@
 // The page of a run: its curves, and the attention of fixed examples at each evaluation.
-import { at, data, decodeBytes, drawPixels, make, request, showError, stateOf, thousands } from "./studio.js";
+import { at, data, decodeBytes, decodeWeights, drawPixels, make, request, showError, stateOf, thousands } from "./studio.js";
 import { chart } from "./chart.js";
 import { exampleName } from "./form.js";
+import { heatControls, withImages } from "./heat.js";
 import { showAxis } from "./views.js";
 
 let run = data;
 let newest = true; // the slider stays at the newest step until it is moved
+let patch = -1; // cell of the image whose attention is shown
 const cache = new Map();
 
 const name = encodeURIComponent(run.name);
@@ -30,7 +32,11 @@ const curves = () => {
 };
 
 const snapshot = async (step) => {
-  if (!cache.has(step)) cache.set(step, await request(`/api/runs/${name}/attention/${step}`));
+  if (!cache.has(step)) {
+    const kept = await request(`/api/runs/${name}/attention/${step}`);
+    for (const { maps, images } of kept.examples) withImages(maps, images);
+    cache.set(step, kept);
+  }
   return cache.get(step);
 };
 const options = (select, names) => {
@@ -60,13 +66,37 @@ const show = async () => {
   }
 };
 const heads = (map) => {
-  const [rows, columns, all] = [map.queries.labels.length, map.keys.labels.length, decodeBytes(map.weights)];
-  const size = rows * columns;
+  const [bytes, overImage] = [decodeBytes(map.weights), map.keys.kind === "grid"];
+  const all = map.encoding === "uint16" ? decodeWeights(bytes.buffer) : bytes;
+  const size = map.queries.labels.length * map.keys.labels.length;
+  at("queries").hidden = at("heat").hidden = !overImage;
+  if (overImage) queries(map.queries);
   at("heads").replaceChildren(...Array.from({ length: map.heads }, (_, head) => {
     const weights = all.subarray(head * size, (head + 1) * size);
-    const picture = map.keys.kind === "grid" ? overImage(map.keys, weights, rows) : matrix(map, weights, head);
-    return make("figure", {}, picture, make("figcaption", { className: "soft" }, `head ${head}`));
+    const picture = overImage ? heatMap(map, weights) : matrix(map, weights, head);
+    return make("figure", {}, picture, make("figcaption", { className: "soft" }, map.heads > 1 ? `head ${head}` : map.name));
   }));
+};
+// Over an image one query is shown, or the mean of all: a word, a position before the grid, or a patch that was clicked.
+const queries = ({ kind, labels, extra }) => {
+  const single = labels.map((label, i) => [label, i]).slice(0, kind === "grid" ? extra.length : labels.length);
+  const clicked = kind === "grid" && labels[patch] ? [[`patch ${labels[patch]}`, patch]] : [];
+  const entries = [["mean of all", "mean"], ...single, ...clicked];
+  const before = clicked.length ? String(patch) : at("query").value;
+  at("query").replaceChildren(...entries.map(([label, value]) => new Option(label, value)));
+  at("query").value = entries.some(([, value]) => String(value) === before) ? before : kind === "grid" && extra.length ? "0" : "mean";
+};
+const heatMap = (map, weights) => {
+  const [axis, chosen] = [map.keys, at("query").value];
+  const rows = chosen === "mean" ? Array.from({ length: map.queries.labels.length }, (_, i) => i) : [Number(chosen)];
+  const values = axis.labels.map((_, i) => rows.reduce((sum, row) => sum + weights[row * axis.labels.length + i], 0) / rows.length);
+  const cells = values.slice(axis.extra.length);
+  const select = (i) => {
+    patch = i;
+    show();
+  };
+  const patches = map.queries.kind === "grid" ? { select, selected: chosen === "mean" ? -1 : Number(chosen) } : {};
+  return showAxis({ axis, labels: axis.labels, values, largest: Math.max(...cells, 1e-6), side: 14, ...patches });
 };
 const matrix = (map, weights, head) => {
   const [rows, columns] = [map.queries.labels.length, map.keys.labels.length];
@@ -79,21 +109,17 @@ const matrix = (map, weights, head) => {
   canvas.title = `${map.queries.labels.join(" ")} \u2190 ${map.keys.labels.join(" ")}`;
   return canvas;
 };
-// Over an image the mean of all queries is shown.
-const overImage = (axis, weights, rows) => {
-  const values = axis.labels.map((_, i) => {
-    let sum = 0;
-    for (let row = 0; row < rows; row++) sum += weights[row * axis.labels.length + i];
-    return sum / rows / 255;
-  });
-  return showAxis({ axis, labels: axis.labels, values, largest: Math.max(...values, 1e-6) });
-};
 
 at("steps").oninput = () => {
   newest = Number(at("steps").value) === run.snapshots.length - 1;
   show();
 };
 at("example").onchange = at("layer").onchange = show;
+at("query").onchange = () => {
+  patch = -1;
+  show();
+};
+at("heat").append(...heatControls());
 addEventListener("theme", show);
 const refresh = async () => {
   try {

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
-from torch import nn
+from torch import Tensor, nn
 
 from saccade.atomic_io import read_json, write_json
 from saccade.config import from_json, to_json
@@ -20,12 +20,13 @@ from saccade.models.vision.encoder import VisionEncoder
 from saccade.pretrained.adapters import add_lora
 
 ENCODER, WEIGHTS = "encoder.json", "base.safetensors"
-SAMPLED = 1000  # images from which mean and standard deviation are computed
+SAMPLED = 1000  # images from which weights are computed
 
 
 def base_encoder(base: Pretrained, ref: str) -> VisionEncoder:
     """Return the image encoder of a pretrained model; one without is refused."""
-    encoder = getattr(base.network, "encoder", base.network)
+    network = base.network
+    encoder = network if isinstance(network, VisionEncoder) else getattr(network, "encoder", None)
     if not isinstance(encoder, VisionEncoder):
         kind = base.task if base.family is None else base.family.name
         raise UsageError(f"base must be a model that reads images, but {ref} is a {kind}")
@@ -35,30 +36,32 @@ def base_encoder(base: Pretrained, ref: str) -> VisionEncoder:
 def write_encoder(
     config: Any, model: VisionConfig, size: int, images: DecodedPictures, assets: Path, base: Base
 ) -> list[str]:
-    """Write the shape of the encoder to the assets, and the weights of a pretrained one; returns notes for the user."""
+    """Write shape and initial weights of the encoder to the assets; returns notes for the user.
+
+    The weights are those of a pretrained encoder, or the few that are computed from the training images.
+    """
     if base is None:
-        described = {"name": model.architecture, "config": to_json(shape(model, size)), "size": size}
-        mean, std = colour_statistics(images)
-        write_json(assets / ENCODER, {**described, "mean": mean, "std": std})
-        return []
-    encoder = base_encoder(base, config.base)
-    described = {"name": encoder.name, "config": to_json(encoder.config), "size": size}
-    write_json(assets / ENCODER, {**described, "mean": encoder.mean.tolist(), "std": encoder.std.tolist()})
-    save_file({name: value.contiguous() for name, value in encoder.state_dict().items()}, assets / WEIGHTS)
-    count = sum(value.numel() for value in encoder.parameters())
-    return [f"base: {config.base}, {encoder.name}, {count / 1e6:.1f} M parameters"]
+        create = ENCODERS[model.architecture][1]
+        encoder, notes = create(shape(model, size), size), list[str]()
+        weights = {part: encoder.state_dict()[part] for part in encoder.adapt(sample_images(images))}
+    else:
+        encoder = base_encoder(base, config.base)
+        weights = encoder.state_dict()
+        count = sum(value.numel() for value in encoder.parameters())
+        notes = [f"base: {config.base}, {encoder.name}, {count / 1e6:.1f} M parameters"]
+    write_json(assets / ENCODER, {"name": encoder.name, "config": to_json(encoder.config), "size": size})
+    save_file({part: value.contiguous() for part, value in weights.items()}, assets / WEIGHTS)
+    return notes
 
 
 def read_encoder(config: Any, assets: Path) -> VisionEncoder:
-    """Return the encoder that `write_encoder` described, with the weights of its base; `tune` says what is trained."""
+    """Return the encoder that `write_encoder` described, with its initial weights; `tune` says what is trained."""
     described = read_json(assets / ENCODER)
     kind, create = ENCODERS[described["name"]]
     encoder = create(from_json(kind, described["config"]), described["size"])
-    encoder.mean.copy_(torch.tensor(described["mean"]))
-    encoder.std.copy_(torch.tensor(described["std"]))
+    if not next(encoder.parameters()).is_meta:
+        encoder.load_state_dict(load_file(assets / WEIGHTS), strict=bool(config.base))
     if config.base:
-        if not next(encoder.parameters()).is_meta:
-            encoder.load_state_dict(load_file(assets / WEIGHTS))
         tune(encoder, config.tune, config.rank)
     return encoder
 
@@ -71,14 +74,14 @@ def tune(encoder: nn.Module, what: str, rank: int) -> None:
         encoder.requires_grad_(False)
 
 
-def colour_statistics(images: DecodedPictures) -> tuple[list[float], list[float]]:
-    """Return mean and standard deviation of red, green and blue, as fractions of the largest value."""
+def sample_images(images: DecodedPictures) -> Tensor:
+    """Return some training images (N, 3, H, W), from which weights are computed; those of other shapes are left out."""
     rows = np.unique(np.linspace(0, len(images) - 1, min(SAMPLED, len(images))).astype(int))
-    sums, squares, count = np.zeros(3), np.zeros(3), 0
-    for row in rows:
-        pixels = images[int(row)].flatten(1).double() / 255  # (3, H W)
-        sums, squares = sums + pixels.sum(1).numpy(), squares + pixels.square().sum(1).numpy()
-        count += pixels.shape[1]
-    mean = sums / count
-    std = np.sqrt(np.maximum(squares / count - mean**2, 1e-4))
-    return [round(float(value), 4) for value in mean], [round(float(value), 4) for value in std]
+    return torch.stack([image for image in map(images.__getitem__, rows.tolist()) if image.shape == images[0].shape])
+
+
+def colour_statistics(images: DecodedPictures) -> tuple[list[float], list[float]]:
+    """Return mean and standard deviation of red, green and blue of images of any shapes, as fractions of 255."""
+    rows = np.unique(np.linspace(0, len(images) - 1, min(SAMPLED, len(images))).astype(int))
+    pixels = torch.cat([images[int(row)].flatten(1) for row in rows], dim=1).double() / 255  # (3, N)
+    return pixels.mean(1).tolist(), pixels.std(1, correction=0).clamp_min(0.01).tolist()

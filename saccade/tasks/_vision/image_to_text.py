@@ -8,7 +8,7 @@ from __future__ import annotations
 import abc
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -50,7 +50,7 @@ from saccade.tasks._seq2seq.attention import alignment_map, is_cross
 from saccade.tasks._seq2seq.searching import POSITIONS, ROWS, pack_for, search_memory, stream_memory
 from saccade.tasks._seq2seq.settings import TranslationOptions
 from saccade.tasks._seq2seq.tokenizers import TargetTokenizer
-from saccade.tasks._vision.features import GridFeatures
+from saccade.tasks._vision.frozen import FrozenExamples
 from saccade.tasks._vision.task import ImageExamples, ImageTask
 
 ALIGNMENT_ROWS = 50  # that determine which head shows best where the model looks
@@ -84,12 +84,10 @@ class ImageTextBatch:
 
 
 @dataclass(frozen=True, eq=False)
-class TextExamples(ImageExamples):
+class TextExamples(FrozenExamples):
     """The rows of one split with their decoded images and the tokens of their texts."""
 
-    tokens: TokenRows
-    features: GridFeatures | None = None
-    """what a frozen encoder computes for the images"""
+    tokens: TokenRows = field(kw_only=True)
 
     @property
     def lengths(self) -> NDArray[np.int64]:
@@ -141,7 +139,7 @@ class ImageToTextTask(ImageTask):
 
     def examples(self, rows: ImageRows, progress: Progress = ignore_progress) -> TextExamples:
         images = decode_pictures(rows.pictures, self.format.resize, progress)
-        return TextExamples(rows, images, tokenize(rows.texts[self.roles[0]], self.target.tokenizer))
+        return TextExamples(rows, images, tokens=tokenize(rows.texts[self.roles[0]], self.target.tokenizer))
 
     def source(self, split: Split, seed: int) -> BucketedBatches:
         examples, config = self.splits[split], self.config

@@ -23,7 +23,7 @@ from saccade.data.fingerprints import hash_lines
 from saccade.data.formats.image_rows import ImageRows, ImageSettings, read_image_rows, split_image_rows
 from saccade.data.images.augment import Augment, augment, centre
 from saccade.data.images.decoded import DecodedPictures, decode_pictures
-from saccade.data.images.decoding import to_pixels
+from saccade.data.images.decoding import decode, to_pixels
 from saccade.data.images.pictures import Pictures
 from saccade.data.images.resizing import Resize
 from saccade.models.vision.encoder import VisionEncoder
@@ -150,7 +150,7 @@ class ImageTask(Task):
             valid = read_image_rows(Path(settings.valid), cls.roles, settings, progress)
             return rows, valid, rows.notes()
         train, valid = split_image_rows(rows, settings)
-        return train, valid, rows.notes()
+        return train, valid, train.notes()
 
     @classmethod
     def choose_format(cls, config: Any, pictures: Pictures, base: Base) -> ImageFormat:
@@ -159,8 +159,7 @@ class ImageTask(Task):
         size = config.size or (processor.size if processor is not None else 0) or typical_size(pictures)
         enlarged = size > typical_size(pictures) * MARGIN
         stored = size if enlarged else round(size / MARGIN)
-        interpolation = "bicubic" if processor is None else processor.interpolation
-        return ImageFormat(size, stored, interpolation)
+        return ImageFormat(size, stored, "bicubic" if processor is None else processor.interpolation)
 
     def load_data(self, data: Path, *, eval_only: bool = False, progress: Progress = ignore_progress) -> list[str]:
         settings = self.config.data
@@ -251,4 +250,4 @@ def typical_size(pictures: Pictures) -> int:
 def pixels_of(pictures: Pictures, number: int) -> NDArray[np.uint8]:
     """Return one decoded picture (H, W, 3)."""
     value = pictures.read(number)
-    return value if isinstance(value, np.ndarray) else to_pixels(value, pictures.name(number))
+    return value if isinstance(value, np.ndarray) else decode(value, pictures.name(number))

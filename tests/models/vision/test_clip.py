@@ -56,11 +56,16 @@ def test_the_sigmoid_loss_judges_every_pair_on_its_own():
 @pytest.mark.parametrize("loss", ["softmax", "sigmoid"])
 def test_a_text_can_belong_to_several_images(loss):
     network, (pixels, ids) = CLIP.from_config(CLIPConfig(VISION, TEXT, 8, loss=loss), 20), batch()
-    alone = network(pixels, ids, matches=torch.eye(4, dtype=torch.bool))
-    assert torch.equal(alone, network(pixels, ids))
-    matches = torch.eye(4, dtype=torch.bool)
-    matches[0, 1] = True
-    assert network(pixels, ids, matches=matches) != alone
+    logits = network.logits(network.image_vectors(pixels), network.text_vectors(ids))
+    matches = torch.eye(4)
+    matches[0, 1] = matches[1, 0] = 1  # two captions of one picture
+    if loss == "softmax":
+        probs = matches / matches.sum(1, keepdim=True)
+        expected = (F.cross_entropy(logits, probs) + F.cross_entropy(logits.t(), probs)) / 2
+    else:
+        expected = F.binary_cross_entropy_with_logits(logits, matches, reduction="sum") / 4
+    torch.testing.assert_close(network(pixels, ids, matches=matches.bool()), expected)
+    assert network(pixels, ids).item() != expected.item()
 
 
 def test_the_temperature_is_limited_in_the_loss_alone():

@@ -1,32 +1,29 @@
-// The view of a grid axis: a heat map of the values over the image that the grid covers.
-import { digits, make } from "../studio.js";
+// The view of a grid axis: a heat map of the values over the image that the grid covers, and the path of a gaze.
+import { aspectOf, isSmall, paintHeat } from "../heat.js";
+import { digits, make, shape } from "../studio.js";
 import { token } from "./tokens.js";
 
-const MAX_OPACITY = 190; // opacity of the largest value, of 255
-const POSITIVE = [224, 40, 24];
-const NEGATIVE = [26, 86, 196];
-
-const heatMap = (canvas, values, { rows, columns }, largest) => {
-  [canvas.width, canvas.height] = [Math.max(1, columns), Math.max(1, rows)];
-  const pen = canvas.getContext("2d");
-  const image = pen.createImageData(canvas.width, canvas.height);
-  values.forEach((value, i) => {
-    const [red, green, blue] = value < 0 ? NEGATIVE : POSITIVE;
-    image.data.set([red, green, blue, (MAX_OPACITY * Math.abs(value)) / largest], 4 * i);
-  });
-  pen.putImageData(image, 0, 0);
+// A line from gaze to gaze and a ring around the last one; points (x, y) are fractions of the image.
+const gazePath = (points) => {
+  const line = shape("svg", { class: "path", viewBox: "0 0 1 1", preserveAspectRatio: "none", "aria-hidden": "true" },
+    shape("polyline", { points: points.map((point) => point.join(" ")).join(",") }));
+  const ring = make("span", { className: "gaze" });
+  [ring.style.left, ring.style.top] = points.at(-1).map((part) => `${100 * part}%`);
+  return [line, ring];
 };
 
 // The same parameters as the view of tokens, and the axis itself; positions before the grid are shown as tokens.
-export const show = ({ axis, labels, values = null, largest = 1, selected = -1, select = null, signed = false }) => {
+// path: points of the gaze so far. side: width of a square picture in rem; others have the same area.
+export const show = ({ axis, labels, values = null, largest = 1, selected = -1, select = null, signed = false, path = [], side = 22 }) => {
   const first = axis.extra.length;
-  const cells = Array.from({ length: axis.rows * axis.columns }, (_, i) => values?.[first + i] ?? 0);
+  const cells = Float32Array.from({ length: axis.rows * axis.columns }, (_, i) => values?.[first + i] ?? 0);
   const canvas = make("canvas", { className: "heat" });
-  heatMap(canvas, cells, axis, largest);
+  paintHeat(canvas, cells, axis, largest);
   const outline = make("div", { className: "outline", hidden: selected < first });
-  const picture = make("div", { className: "picture" }, ...(axis.image ? [make("img", { src: axis.image, alt: "" })] : []), canvas, outline);
+  const image = axis.image ? [make("img", { src: axis.image, alt: "", draggable: false, className: isSmall(axis.size) ? "coarse" : "" })] : [];
+  const picture = make("div", { className: "picture" }, ...image, canvas, ...(path.length ? gazePath(path) : []), outline);
   Object.assign(picture.dataset, { kind: "grid", selected });
-  picture.style.aspectRatio = `${axis.columns} / ${axis.rows}`;
+  Object.assign(picture.style, { aspectRatio: String(aspectOf(axis)), width: `${(side * Math.sqrt(aspectOf(axis))).toFixed(1)}rem` });
   picture.setAttribute("role", select ? "grid" : "img");
   picture.setAttribute("aria-label", `${axis.rows} by ${axis.columns} cells over the image${selected < first ? "" : `, cell ${labels[selected]} selected`}`);
   const cell = Math.max(0, selected - first);
@@ -51,7 +48,7 @@ export const show = ({ axis, labels, values = null, largest = 1, selected = -1, 
       const step = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: axis.columns, ArrowUp: -axis.columns }[event.key];
       if (!step) return;
       event.preventDefault();
-      select(Math.min(labels.length - 1, Math.max(first, Math.max(selected, first) + step)));
+      select(selected < first ? first : Math.min(labels.length - 1, Math.max(first, selected + step)));
     };
   }
   const extra = labels.slice(0, first).map((label, i) => token(label, {

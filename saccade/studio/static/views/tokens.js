@@ -11,7 +11,7 @@ export const token = (label, { value = 0, largest = 1, number = "", selected = f
     node.onclick = select;
   }
   node.classList.toggle("on", selected);
-  node.style.setProperty("--opacity", (MAX_OPACITY * Math.abs(value)) / largest);
+  node.style.setProperty("--opacity", MAX_OPACITY * Math.min(1, Math.abs(value) / largest));
   if (value < 0) node.style.setProperty("--tint", "var(--b)");
   return node;
 };

@@ -1,0 +1,70 @@
+"""Resizing: how the pixels of a picture become those that a model reads.
+
+H rows, W columns.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+Mode = Literal["none", "short", "exact", "height", "crop"]
+Interpolation = Literal["bilinear", "bicubic", "lanczos"]
+
+
+@dataclass(frozen=True)
+class Resize:
+    """How pictures are resized."""
+
+    mode: Mode = "none"
+    """none: unchanged; short: the shorter side is `size`; exact: `size` x `size`; crop: short, then the square in the
+    centre; height: the height is `size`. All but exact keep the aspect ratio."""
+    size: int = 0
+    max_width: int = 0
+    """for height: wider pictures are compressed to this width; 0: any width"""
+    interpolation: Interpolation = "bicubic"
+
+    def __post_init__(self) -> None:
+        for name, value, choices in (
+            ("mode", self.mode, get_args(Mode)),
+            ("interpolation", self.interpolation, get_args(Interpolation)),
+        ):
+            if value not in choices:
+                raise ValueError(f"{name} must be one of {', '.join(choices)}, but is {value!r}")
+        if self.mode != "none" and self.size < 1:
+            raise ValueError(f"size must be at least 1, but is {self.size}")
+        if self.max_width < 0:
+            raise ValueError(f"max_width must be at least 0, but is {self.max_width}")
+
+    def shape(self, height: int, width: int) -> tuple[int, int]:
+        """Return the height and width of a resized picture."""
+        return (self.size, self.size) if self.mode == "crop" else self._scaled(height, width)
+
+    def apply(self, pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """Return a resized picture: (H, W, 3) -> (H', W', 3)."""
+        from PIL import Image
+
+        height, width = self._scaled(*pixels.shape[:2])
+        if (height, width) != pixels.shape[:2]:
+            method = Image.Resampling[self.interpolation.upper()]
+            pixels = np.asarray(Image.fromarray(pixels).resize((width, height), method))
+        if self.mode == "crop":
+            top, left = (height - self.size) // 2, (width - self.size) // 2
+            pixels = pixels[top : top + self.size, left : left + self.size]
+        return pixels
+
+    def _scaled(self, height: int, width: int) -> tuple[int, int]:
+        """Return the height and width of a picture before it is cropped."""
+        if self.mode == "none":
+            return height, width
+        if self.mode == "exact":
+            return self.size, self.size
+        if self.mode == "height":
+            scaled = max(1, round(width * self.size / height))
+            return self.size, min(scaled, self.max_width) if self.max_width else scaled
+        # The longer side is rounded down, as torchvision and transformers do.
+        longer = int(self.size * max(height, width) / min(height, width))
+        return (longer, self.size) if height > width else (self.size, longer)

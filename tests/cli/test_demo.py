@@ -1,0 +1,116 @@
+"""The command `demo`: its list, its messages, and any demo through the ordinary path."""
+
+import base64
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from click.testing import CliRunner
+from PIL import Image
+
+from saccade import api, demo
+from saccade.cli import demo as command
+from saccade.cli import main
+from saccade.demo._demo import Demo, DemoFiles, DemoTask
+from tests.tasks.battery import Trial
+
+IMAGES = "tests.examples.toy_images"
+
+
+def call(*arguments):
+    return CliRunner().invoke(main, ["demo", *map(str, arguments)])
+
+
+@pytest.mark.parametrize("name", demo.demo_names())
+def test_every_demo_describes_itself(name):
+    described = demo.load_demo(name)
+    assert described.summary
+    for task in described.tasks.values():
+        assert 0 < task.minutes <= 3 and not task.goal.endswith(".")
+
+
+def test_the_list_has_every_demo_and_task():
+    result = call("--list")
+    lines = result.stdout.splitlines()
+    assert result.exit_code == 0
+    assert [line for line in lines if not line.startswith(" ")] == [
+        "dates: dates in some 40 languages",
+        "shapes: rendered scenes of coloured shapes",
+        "text-lines: pictures of words, numbers, prices, dates and times",
+    ]
+    tasks = [line.split()[0] for line in lines if line.startswith(" ")]
+    shapes = ["image_classification", "captioning", "visual_question_answering", "image_text"]
+    assert tasks == ["translation", *shapes, "reading"]
+    assert "  captioning                     3 min  describe two objects and how they are arranged" in lines
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["shape"], "saccade: no demo 'shape'; did you mean 'shapes'?"),
+        (["text_lines"], "saccade: no demo 'text_lines'; did you mean 'text-lines'?"),
+        (
+            ["shapes", "--task", "captions"],
+            "saccade: this demo has no task 'captions'; did you mean 'captioning'?",
+        ),
+    ],
+)
+def test_a_name_that_does_not_exist_is_a_usage_error(arguments, message, tmp_path):
+    result = call(*arguments, "--runs", tmp_path)
+    assert (result.exit_code, result.stderr.strip()) == (2, message)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.fixture
+def pictures(monkeypatch):
+    """A demo of pictures, on the example of a custom task."""
+    trial = Trial.of(IMAGES)
+
+    def write(folder):
+        folder.mkdir(parents=True)
+        paths = [folder / "one.png", folder / "another one.png"]
+        for path, column in zip(paths, (1, 8), strict=True):
+            picture = Image.new("L", (12, 12))
+            picture.paste(255, (column, 4, column + 3, 7))
+            picture.save(path)
+        return DemoFiles(trial.write_data(folder), "two halves", tuple({"image": path} for path in paths))
+
+    settings = dict(entry.split("=") for entry in trial.settings)
+    task = DemoTask("tell left from right", write, "attention to the cells of", 1, settings=settings)
+    monkeypatch.setattr(demo, "load_demo", lambda name: Demo("squares", {IMAGES: task}))
+
+
+def test_a_demo_of_pictures_trains_and_shows_predictions_and_attention(pictures, tmp_path, monkeypatch):
+    @contextmanager
+    def no_studio(root):
+        yield ""
+
+    monkeypatch.setattr(command, "_studio", no_studio)
+    monkeypatch.setattr(api, "load", partial(api.load, task=IMAGES))  # the code of this task may run
+    monkeypatch.chdir(tmp_path)
+    result = call("squares", "--steps", 60)
+    assert result.exit_code == 0, result.stderr
+    assert result.stderr.startswith("The demo learns to tell left from right.\ntwo halves\n")
+    assert "left  runs/squares/one.png\nright  runs/squares/another one.png\n" in result.stdout
+    assert "attention to the cells of 'runs/squares/one.png':" in result.stderr
+    assert "Now try: saccade look runs/squares-1 'runs/squares/another one.png' --out attention.html" in result.stderr
+    assert any(shade in result.stdout for shade in "░▒▓█")  # the map
+    assert Path("runs/squares-1/card.md").is_file()
+
+
+def test_an_address_holds_texts_and_files(tmp_path):
+    picture = tmp_path / "one.png"
+    picture.write_bytes(b"pixels")
+    page = command._look_page(
+        "http://127.0.0.1:8700/?key=abc", "shapes-1", {"image": picture, "question": "what colour & shape?"}
+    )
+    parts = urlsplit(page)
+    assert (parts.path, parts.netloc) == ("/look", "127.0.0.1:8700")
+    assert parse_qs(parts.query) == {
+        "model": ["shapes-1"],
+        "image": ["data:image/png;base64," + base64.b64encode(b"pixels").decode()],
+        "question": ["what colour & shape?"],
+        "key": ["abc"],
+    }

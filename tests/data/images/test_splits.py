@@ -1,0 +1,54 @@
+"""Splitting image data: copies of a picture stay together, classes keep their proportions, copies are reported."""
+
+import numpy as np
+import pytest
+
+from saccade.data.formats.image_rows import ImageSettings, read_image_rows, split_image_rows
+from saccade.data.images.decoded import decode_pictures
+from saccade.data.images.resizing import Resize
+from saccade.errors import DataError
+
+
+def test_copies_of_a_picture_stay_together(write, tmp_path):
+    write(*(f"{label}/{number}.png" for label in "ab" for number in range(40)))
+    for number in range(0, 40, 2):
+        (tmp_path / f"a/{number + 1}.png").write_bytes((tmp_path / f"a/{number}.png").read_bytes())
+    rows = read_image_rows(tmp_path, ("label",), ImageSettings())
+    hashes = decode_pictures(rows.pictures, Resize("exact", 2)).hashes
+    train, valid = split_image_rows(rows, ImageSettings(valid_fraction=0.25))
+    assert not set(hashes[train.picture].tolist()) & set(hashes[valid.picture].tolist())
+    assert list(valid.texts["label"]).count("b") == 10
+    assert list(valid.texts["label"]).count("a") == 10
+    assert "15 of 60 training pictures are duplicates" in train.notes()
+    again = split_image_rows(rows, ImageSettings(valid_fraction=0.25), hashes)
+    assert np.array_equal(again[0].picture, train.picture) and np.array_equal(again[1].picture, valid.picture)
+
+
+def test_all_captions_of_a_picture_are_in_one_part(write, tmp_path):
+    write(*(f"{number}.png" for number in range(20)))
+    lines = [f"{number}.png#{index}\tcaption {index}" for number in range(20) for index in range(5)]
+    (tmp_path / "captions.token.txt").write_text("\n".join(lines) + "\n")
+    rows = read_image_rows(tmp_path, ("caption",), ImageSettings())
+    train, valid = split_image_rows(rows, ImageSettings())
+    assert (len(train), len(valid)) == (90, 10)
+    assert not set(train.picture.tolist()) & set(valid.picture.tolist())
+
+
+def test_copies_across_given_parts_are_reported(write, tmp_path):
+    write("train/a/1.png", "train/a/2.png", "train/b/3.png", "val/a/4.png", "val/b/5.png")
+    (tmp_path / "val/a/4.png").write_bytes((tmp_path / "train/a/1.png").read_bytes())
+    (tmp_path / "train/b/3.png").write_bytes((tmp_path / "train/a/2.png").read_bytes())
+    rows = read_image_rows(tmp_path, ("label",), ImageSettings())
+    train, _ = split_image_rows(rows, ImageSettings())
+    assert train.notes()[1:] == [
+        "1 of 3 training pictures are duplicates",
+        "1 of 2 validation pictures are also in the training part",
+    ]
+
+
+def test_one_picture_cannot_be_divided(write, tmp_path):
+    write("1.png")
+    (tmp_path / "a.csv").write_text("path,caption\n1.png,a cat\n1.png,a black cat\n")
+    rows = read_image_rows(tmp_path / "a.csv", ("caption",), ImageSettings())
+    with pytest.raises(DataError, match="1 distinct picture, expected at least 2 to hold one out; add pictures"):
+        split_image_rows(rows, ImageSettings())
