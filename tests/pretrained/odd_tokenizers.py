@@ -19,7 +19,7 @@ from typing import Any
 import tokenizers as library
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-from saccade.data.text.tokenizer_checks import GPT4, GPT4O, LLAMA3, NANOCHAT, NEMO, QWEN2
+from saccade.data.text.tokenizer_checks import CLIP_WORDS, GPT4, GPT4O, LLAMA3, NANOCHAT, NEMO, QWEN2
 from saccade.data.text.tokenizers import StreamDecoder
 from saccade.errors import ModelFileError
 from saccade.pretrained.processors import TextProcessor, read_text_processor
@@ -215,6 +215,23 @@ def roberta() -> dict[str, Any]:
     return dict(json.loads(inner.to_str()))
 
 
+def clip() -> dict[str, Any]:
+    """CLIP: byte pairs of lower-case words, whose last token has an ending of its own."""
+    inner = library.Tokenizer(models.BPE(end_of_word_suffix="</w>", unk_token="<|endoftext|>"))
+    steps = [normalizers.NFC(), normalizers.Replace(library.Regex(r"\s+"), " "), normalizers.Lowercase()]
+    inner.normalizer = normalizers.Sequence(steps)
+    split = pre_tokenizers.Split(library.Regex(CLIP_WORDS), "removed", invert=True)
+    inner.pre_tokenizer = pre_tokenizers.Sequence([split, pre_tokenizers.ByteLevel(add_prefix_space=False)])
+    inner.decoder = decoders.ByteLevel()
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    special = ("<|startoftext|>", "<|endoftext|>")
+    content = _train(inner, trainers.BpeTrainer, special, initial_alphabet=alphabet, end_of_word_suffix="</w>")
+    content["model"] |= {"unk_token": "<|endoftext|>", "end_of_word_suffix": "</w>", "continuing_subword_prefix": ""}
+    inner = library.Tokenizer.from_str(json.dumps(content))
+    inner.post_processor = processors.RobertaProcessing(("<|endoftext|>", 1), ("<|startoftext|>", 0), False, False)
+    return dict(json.loads(inner.to_str()))
+
+
 def words() -> dict[str, Any]:
     inner = library.Tokenizer(models.WordLevel(unk_token="<unk>"))
     inner.pre_tokenizer = pre_tokenizers.Whitespace()
@@ -311,6 +328,13 @@ class Case:
 
 
 CASES: dict[str, Case] = {
+    "clip": Case(clip, "clip"),
+    "clip, declared": Case(clip, "clip", settings={"tokenizer_class": "CLIPTokenizerFast", "model_max_length": 77}),
+    "clip without its normalizer, which its class adds": Case(clip, "clip", (set_(normalizer=None),)),
+    "clip without its template, which its class adds": Case(clip, "clip", (set_(post_processor=None),)),
+    "clip with another ending of texts": Case(clip, "clip", settings={"eos_token": "<|startoftext|>"}),
+    "clip with a token": Case(clip, "clip", (added("<tool>"),)),
+    "old clip": Case(clip, "clip", files={"old": True}),
     # byte-level byte pairs
     "gpt2": Case(byte_level, "gpt2"),
     "gpt2 as a llama": Case(byte_level),
@@ -474,7 +498,7 @@ CASES: dict[str, Case] = {
     "old qwen2": Case(byte_level, "qwen2", files={"old": True}),
     "old roberta": Case(roberta, "roberta", files={"old": True}),
     "old bert": Case(wordpiece, "bert", settings={"do_lower_case": False}, files={"old": True}),
-    "old llama": Case(byte_level, files={"old": True}, refused="the tokenizer must be a GPT2Tokenizer or"),
+    "old llama": Case(byte_level, files={"old": True}, refused="the tokenizer must be a CLIPTokenizer or"),
     # chat templates
     "chat template in the settings": Case(byte_level, settings={**FAST, "chat_template": TEMPLATE}),
     "chat template in a file": Case(byte_level, settings=FAST, files={"chat_template.jinja": TEMPLATE}),

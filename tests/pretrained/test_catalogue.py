@@ -323,7 +323,9 @@ def test_the_hub_is_used_and_its_files_are_verified_where_there_is_no_wheel(loca
 
 def test_the_command_lists_models_and_reports_errors(place):
     rows = json.loads(saccade("list", "--json").stdout)
-    assert [(row["name"], row["cached"]) for row in rows] == [("minilm", False), ("smollm2", False)]
+    assert [(row["name"], row["cached"]) for row in rows] == [
+        *(("minilm", False), ("smollm2", False), ("efficientnet-lite0", False)),
+    ]
     assert "smollm2        98.4 MB  Apache-2.0          chat: SmolLM2-135M-Instruct" in saccade("list").stdout
     absent = saccade("get", "minilm")
     assert absent.returncode == 5 and len(absent.stderr.splitlines()) == 1

@@ -18,6 +18,7 @@ from saccade.pretrained.export import export
 from saccade.pretrained.families.image_heads import ImageHead
 from saccade.pretrained.image_processors import ImageProcessor
 from saccade.pretrained.opening import describe, open_pretrained
+from saccade.pretrained.processors import read_text_processor
 
 transformers = pytest.importorskip("transformers", reason="the oracle; installed with the [test] extra")
 pytest.importorskip("PIL", reason="decodes pictures; installed with the [images] extra")
@@ -161,8 +162,6 @@ def test_the_tokenizer_of_clip_has_the_ids_of_the_published_one(dataset, tmp_pat
     tokenizer = clip_tokenizer(clip_merges(dataset))
     assert len(tokenizer) == 49408
     tokenizer.save_pretrained(tmp_path)
-    from saccade.pretrained.processors import read_text_processor
-
     processor = read_text_processor(tmp_path, {"model_type": "clip", "vocab_size": 49408})
     assert processor.encode_prompt("a photo of a cat") == [49406, 320, 1125, 539, 320, 2368, 49407]  # as published
     for text in TEXTS:
@@ -171,6 +170,24 @@ def test_the_tokenizer_of_clip_has_the_ids_of_the_published_one(dataset, tmp_pat
             tokenizer(text).input_ids, skip_special_tokens=True
         )
     assert processor.tokenizer.pieces(processor.encode_prompt("a photo")[1:-1]) == ["a ", "photo "]
+
+
+SIGLIP_TEXTS = [*TEXTS, "A photo of 2 cats.", "  HELLO,   world!! ", "don't  (stop)", "naïve Café", "a b", "日本 cats"]
+
+
+def test_the_tokenizer_of_siglip_is_read_from_its_sentencepiece_file(tmp_path):
+    library = pytest.importorskip("sentencepiece", reason="the oracle; installed with the [test] extra")
+    lines = ["a photo of a cat", "two dogs running on grass", "hello world 2 12", "dont stop naive café"] * 20
+    library.SentencePieceTrainer.train(
+        sentence_iterator=iter(lines), model_prefix=str(tmp_path / "spiece"), vocab_size=60, minloglevel=2,
+        pad_id=0, eos_id=1, unk_id=2, bos_id=-1, model_type="unigram", hard_vocab_limit=False,
+    )  # fmt: skip
+    theirs = transformers.SiglipTokenizer(str(tmp_path / "spiece.model"))
+    theirs.save_pretrained(tmp_path)
+    ours = read_text_processor(tmp_path, {"model_type": "siglip", "vocab_size": 100})
+    for text in SIGLIP_TEXTS:
+        assert ours.encode_prompt(text) == theirs(text).input_ids, text
+    assert ours.max_length == 64
 
 
 def write_timm(folder, architecture="vit_tiny_patch16_224", **values):

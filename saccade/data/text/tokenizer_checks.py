@@ -58,6 +58,7 @@ NEMO, GPT4O = (
     for ending, number in (("", r"\p{N}"), (_ENDING, r"\p{N}{1,3}"))
 )
 CLIP_WORDS = r"<\|startoftext\|>|<\|endoftext\|>|'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+"
+PUNCTUATION = r"[!-/:-@\[-`{-~]"  # of ASCII, which SigLIP removes
 # A regular expression can take forever; only those of well-known tokenizers are allowed.
 PATTERNS = frozenset(
     (
@@ -73,7 +74,7 @@ PATTERNS = frozenset(
         # CLIP
         r"'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+",
         CLIP_WORDS,
-        *(LLAMA3, QWEN2, GPT4, NANOCHAT, NEMO, GPT4O),
+        *(LLAMA3, QWEN2, GPT4, NANOCHAT, NEMO, GPT4O, PUNCTUATION),
     )
 )
 LITERAL = re.compile(r"[^\\^$.|?*+()\[\]{}]{1,32}")

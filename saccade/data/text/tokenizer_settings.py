@@ -36,6 +36,7 @@ REGISTERED = {
     "qwen2": "Qwen2Tokenizer",
     "qwen3": "Qwen2Tokenizer",
     "roberta": "RobertaTokenizer",
+    "siglip": "SiglipTokenizer",
 }
 ALWAYS_REGISTERED = ("qwen2",)  # model types whose tokenizer_class transformers does not believe
 ALIASES = {"DistilBertTokenizer": "BertTokenizer"}

@@ -216,9 +216,11 @@ class Tokenizer:
 
     def _bytes(self, token: str) -> bytes:
         """Return the bytes of a byte-level token."""
-        if self._word_end and token.endswith(self._word_end):
-            return token_bytes(token.removesuffix(self._word_end)) + b" "
-        return token_bytes(token)
+        return token_bytes(token.removesuffix(self._word_end)) + b" " * self._ends_word(token)
+
+    def _ends_word(self, token: str) -> bool:
+        """Whether a byte-level token is marked as the last one of a word."""
+        return bool(self._word_end) and token.endswith(self._word_end)
 
     def raw(self, ids: Iterable[int]) -> list[bytes]:
         """Return the bytes that each id adds to the text: none for a special token, a space before whole words.
@@ -248,6 +250,8 @@ class StreamDecoder:
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._space = False  # the last word has ended: a space follows if another one does
+        self._started = False  # some text was returned
         self._ids: list[int] = []
         self._sent = 0  # of _ids, how many are already in the returned text
 
@@ -264,7 +268,12 @@ class StreamDecoder:
         if self._is_special(number):
             return ""
         if tokenizer._byte_level:
-            return self._decoder.decode(tokenizer._bytes(token))
+            data, before = tokenizer._bytes(token), self._space
+            self._space = tokenizer._ends_word(token)
+            text = self._decoder.decode(b" " * before + (data[:-1] if self._space else data))
+            text = text if self._started or not tokenizer._word_end else text.lstrip()
+            self._started |= bool(text)
+            return text
         self._ids.append(number)
         if tokenizer._byte_fallback and BYTE_PIECE.fullmatch(token):  # bytes are decoded together
             return ""

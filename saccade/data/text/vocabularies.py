@@ -14,6 +14,7 @@ from saccade.data.text.auto_tokenizer import (
     build_tokenizer,
     read_auto_tokenizer,
 )
+from saccade.data.text.sentencepiece import SIGLIP, read_siglip
 from saccade.data.text.tokenizer_checks import (
     LLAMA3,
     MAX_TOKEN,
@@ -58,6 +59,8 @@ PRE_TOKENIZERS: dict[str, Callable[[bool], Any]] = {
 
 def read_tokenizer(folder: Path, config: Mapping[str, Any]) -> Tokenizer:
     """Read the tokenizer of a folder whose config.json is `config`; it is validated before the library parses it."""
+    if (folder / SIGLIP).exists() and read_settings(folder).tokenizer_class(config, "") == "SiglipTokenizer":
+        return read_siglip(folder)
     if (folder / TOKENIZER).exists():
         return read_auto_tokenizer(folder, config)
     if (folder / VOCAB_TXT).exists():
