@@ -43,6 +43,7 @@ def create(folder, count, size):
 def ours(folder, size, first=False):
     import numpy as np
     import torch
+
     from saccade.data.images.augment import Augment, augment
     from saccade.data.images.decoded import decode_pictures
     from saccade.data.images.pictures import PictureFiles
