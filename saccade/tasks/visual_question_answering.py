@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from saccade.atomic_io import read_json, write_json
@@ -37,7 +38,7 @@ from saccade.core import (
     Text,
 )
 from saccade.core.callback import ignore_progress
-from saccade.data.batching import BucketedBatches
+from saccade.data.batching import BucketedBatches, length_groups
 from saccade.data.formats.image_rows import ImageRows
 from saccade.data.images.augment import Augment
 from saccade.data.images.decoded import decode_pictures
@@ -53,8 +54,8 @@ from saccade.tasks._encoder.inputs import EncodedText, EncoderBatch, Lengths, ch
 from saccade.tasks._parallel import parallel_map
 from saccade.tasks._vision.encoders import read_encoder, write_encoder
 from saccade.tasks._vision.frozen import FrozenConfig, FrozenExamples, FrozenImageTask
-from saccade.tasks._vision.task import ImageFormat
-from saccade.tasks._vision.texts import EncodedColumn, TextReader, write_tokenizer
+from saccade.tasks._vision.task import QUICK_ROWS, ImageFormat
+from saccade.tasks._vision.texts import TextReader, write_tokenizer
 
 ANSWERS = "answers.json"
 BATCH = 256  # questions of a batch at inference
@@ -90,14 +91,13 @@ class AnsweringTaskConfig(FrozenConfig):
 
 @dataclass(frozen=True)
 class QuestionBatch(EncoderBatch):
-    """Questions on images; several can be on the same one."""
+    """Images with questions, as many for each: those of an image follow each other."""
 
     pixels: Tensor  # (I, 3, H, W), or vectors (I, N, D) of a frozen encoder
     pictures: tuple[int, ...]
     """number of the picture of each image"""
-    image: Tensor  # (B,), the image of each question
     inputs: EncoderInputs
-    targets: Tensor  # (B, L), probabilities of the answers
+    targets: Tensor  # (B, L), probabilities of the answers; 0 for a question that only fills up those of an image
 
 
 class Task(FrozenImageTask):
@@ -166,35 +166,33 @@ class Task(FrozenImageTask):
     def source(self, split: Split, seed: int) -> BucketedBatches:
         examples: Any = self.splits[split]
         config = self.config
-        groups = group_by_image(examples.rows)
+        groups = group_by_image(examples.rows.picture)
         counts = np.array([len(group) for group in groups], dtype=np.int64)
-        texts = self.reader.encode_column(examples.rows.texts["question"])
-
-        def collate(numbers: list[int]) -> QuestionBatch:
-            return self.collate(examples, [row for number in numbers for row in groups[number]], texts)
-
         return BucketedBatches(
             Lengths(np.stack((np.zeros_like(counts), counts), axis=1)),
-            collate,
+            lambda numbers: self.collate(examples, [row for number in numbers for row in groups[number]]),
             budget=config.batch_size,
             seed=seed,
             micro_batches=config.micro_batches,
             augment=self.augmented if split == Split.TRAIN else None,
         )
 
-    def collate(self, examples: Any, indices: list[int], texts: EncodedColumn | None = None) -> QuestionBatch:
+    def collate(self, examples: Any, indices: list[int]) -> QuestionBatch:
         rows = examples.rows
-        texts = texts or self.reader.encode_column(rows.texts["question"])
-        pictures, image = np.unique(rows.picture[indices], return_inverse=True)
+        groups = [[indices[at] for at in group] for group in group_by_image(rows.picture[indices])]
+        filled = fill_groups(groups)
+        targets = self.targets([rows.texts["answer"][row] for row in filled.flat])
+        copied = np.arange(filled.shape[1]) >= np.array([len(group) for group in groups])[:, None]
+        targets[torch.from_numpy(copied.flatten())] = 0
+        pictures = rows.picture[filled[:, 0]]
         return QuestionBatch(
-            rows=[rows.origins.describe(row) for row in indices],
-            count=len(indices),
+            rows=[rows.origins.describe(row) for group in groups for row in group],
+            count=max(1, int(targets.any(1).sum())),
             units=len(indices),
             pixels=examples.stored(pictures),
             pictures=tuple(pictures.tolist()),
-            image=torch.from_numpy(image),
-            inputs=texts.pad(indices),
-            targets=self.targets([rows.texts["answer"][row] for row in indices]),
+            inputs=self.reader.encode_column(rows.texts["question"]).pad(filled.flat),
+            targets=targets,
         )
 
     def targets(self, answers: Sequence[str]) -> Tensor:
@@ -211,7 +209,7 @@ class Task(FrozenImageTask):
 
     def losses(self, batch: QuestionBatch, networks: Mapping[str, nn.Module]) -> Iterator[tuple[str, Tensor]]:
         inputs = batch.inputs
-        yield "model", networks["model"](batch.pixels, inputs.ids, inputs.keep, batch.image, batch.targets)
+        yield "model", networks["model"](batch.pixels, inputs.ids, inputs.keep, batch.targets)
 
     def evaluate(self, split: Split, *, quick: bool = False, progress: Progress = ignore_progress) -> Evaluation:
         examples, indices = self.splits[split], self.quick_rows(split, quick)
@@ -240,29 +238,36 @@ class Task(FrozenImageTask):
             self._prior[split] = vqa.question_prior(rows.texts["question"], train.texts["question"], answers)
         return self._prior[split]
 
+    def quick_rows(self, split: Split, quick: bool) -> list[int]:
+        groups = group_by_image(self.splits[split].rows.picture)
+        step = max(1, -(-len(self.splits[split]) // QUICK_ROWS)) if quick else 1
+        return sorted(row for group in groups[::step] for row in group)
+
     def logits(self, examples: Any, indices: Sequence[int], progress: Progress = ignore_progress) -> Tensor:
         """Return the logits (N, L) of some questions; those on the same image are answered together."""
-        texts = self.reader.encode_column(examples.rows.texts["question"])
-        order = np.argsort(examples.rows.picture[list(indices)], kind="stable")
-        batches = [[indices[at] for at in order[first : first + BATCH]] for first in range(0, len(order), BATCH)]
+        rows, logits = examples.rows, torch.empty(len(indices), len(self.answers))
+        texts = self.reader.encode_column(rows.texts["question"])
+        groups = group_by_image(rows.picture[list(indices)])  # positions in `indices`
 
-        def run(rows: list[int]) -> Tensor:
-            pictures, image = np.unique(examples.rows.picture[rows], return_inverse=True)
-            pixels = self.centred(examples.stored(pictures))
-            return self.run(pixels, [texts[row] for row in rows], torch.from_numpy(image))
+        def run(chosen: list[list[int]]) -> None:
+            filled = fill_groups(chosen)
+            numbers = [indices[at] for at in filled.flat]
+            pixels = self.centred(examples.stored(rows.picture[[indices[group[0]] for group in chosen]]))
+            results = self.run(pixels, [texts[row] for row in numbers]).unflatten(0, filled.shape)
+            for group, result in zip(chosen, results, strict=True):
+                logits[group] = result[: len(group)]
 
-        parts = []
-        for part in parallel_map(run, batches):
-            parts.append(part)
-            progress(len(parts) / len(batches))
-        return torch.cat(parts)[torch.from_numpy(np.argsort(order))]
+        batches = [[groups[number] for number in batch] for batch in length_groups([*map(len, groups)], BATCH, BATCH)]
+        for number, _ in enumerate(parallel_map(run, batches), 1):
+            progress(number / len(batches))
+        return logits
 
-    def run(self, pixels: Tensor, texts: Sequence[EncodedText], image: Tensor | None = None) -> Tensor:
-        """Return the logits (B, L) of questions on images (I, 3, H, W); `image`: the number of that of each."""
+    def run(self, pixels: Tensor, texts: Sequence[EncodedText]) -> Tensor:
+        """Return the logits (B, L) of questions on images (I, 3, H, W), as many for each."""
         inputs, device = pad_texts(texts), self.device()
         with torch.no_grad():
-            keep, image = (None if value is None else value.to(device) for value in (inputs.keep, image))
-            logits = self.model(pixels.to(device), inputs.ids.to(device), keep, image)
+            keep = None if inputs.keep is None else inputs.keep.to(device)
+            logits = self.model(pixels.to(device), inputs.ids.to(device), keep)
         return check_outputs(logits.float().cpu())
 
     def predict(self, inputs: Sequence[Mapping[str, Any]], options: PredictOptions) -> Iterator[Prediction]:
@@ -313,7 +318,7 @@ class Task(FrozenImageTask):
 
     def _shown(self) -> list[int]:
         """Return the validation rows that are shown during training: questions on two images."""
-        groups = group_by_image(self.splits[Split.VALID].rows)
+        groups = group_by_image(self.splits[Split.VALID].rows.picture)
         return [groups[number][0] for number in dict.fromkeys((0, len(groups) // 2))]
 
     def attention_snapshot(self) -> list[Prediction]:
@@ -356,11 +361,17 @@ def _spelling(answer: str, spellings: Counter[str]) -> str:
     return min(spellings, key=lambda text: (-spellings[text], text != answer, text))
 
 
-def group_by_image(rows: ImageRows) -> list[list[int]]:
-    """Return the numbers of the rows on each image."""
-    order = np.argsort(rows.picture, kind="stable")
-    starts = np.flatnonzero(np.diff(rows.picture[order])) + 1
+def group_by_image(pictures: NDArray[np.int64]) -> list[list[int]]:
+    """Return the numbers of the rows on each picture; `pictures` has that of each row."""
+    order = np.argsort(pictures, kind="stable")
+    starts = np.flatnonzero(np.diff(pictures[order])) + 1
     return [group.tolist() for group in np.split(order, starts)]
+
+
+def fill_groups(groups: Sequence[Sequence[int]]) -> NDArray[np.int64]:
+    """Return groups of numbers as a table, in which the last number of a short group is repeated."""
+    width = max(map(len, groups))
+    return np.array([[*group, *[group[-1]] * (width - len(group))] for group in groups], dtype=np.int64)
 
 
 def answer_type(answers: Sequence[str]) -> str:

@@ -64,10 +64,25 @@ def test_questions_on_one_picture_share_its_pixels(ready: Any, data: Path) -> No
     source = task.source(Split.TRAIN, 1)
     (batch,) = source.at(0)
     rows = [names[name] for name in batch.rows]
-    assert len(rows) == batch.count == 32 and len(batch.pixels) == 8
-    assert torch.equal(batch.pixels[batch.image], task.centred(examples.pixels(rows)))
+    assert len(rows) == batch.count == len(batch.targets) == 32 and len(batch.pixels) == 8
+    assert torch.equal(batch.pixels.repeat_interleave(4, 0), task.centred(examples.pixels(rows)))
     seen = [name for step in range(source.per_epoch) for part in source.at(step) for name in part.rows]
     assert sorted(seen) == sorted(names)
+
+
+@torch.no_grad()
+def test_questions_that_fill_up_those_of_an_image_do_not_count(ready: Any, data: Path) -> None:
+    task = ready(data)
+    examples = task.splits[Split.TRAIN]
+    groups = group_by_image(examples.rows.picture)
+    rows = [*groups[0], *groups[1][:1], *groups[2][:2]]
+    batch = task.collate(examples, rows)
+    assert batch.count == len(batch.rows) == 7
+    assert len(batch.targets) == len(batch.inputs.ids) == 12 and len(batch.pixels) == 3
+    batch = task.augmented(batch, 1)
+    each = [next(task.losses(task.augmented(task.collate(examples, [row]), 1), task.networks()))[1] for row in rows]
+    ((_, loss),) = task.losses(batch, task.networks())
+    torch.testing.assert_close(loss, sum(each) / 7)
 
 
 @torch.no_grad()
@@ -215,7 +230,7 @@ def test_wrong_settings_are_refused(setting: str, message: str) -> None:
 
 def test_rows_are_grouped_by_their_picture(ready: Any, data: Path) -> None:
     rows = ready(data).splits[Split.TRAIN].rows
-    groups = group_by_image(rows)
+    groups = group_by_image(rows.picture)
     assert sorted(row for group in groups for row in group) == list(range(len(rows)))
     assert all(len({rows.picture[row] for row in group}) == 1 for group in groups)
     assert len(groups) == len(np.unique(rows.picture))

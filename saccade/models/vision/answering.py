@@ -92,20 +92,17 @@ class VisualAnswering(nn.Module):
         images: Tensor,
         ids: Tensor,
         keep: Tensor | None = None,
-        image: Tensor | None = None,
         targets: Tensor | None = None,
         *,
         states: list[Tensor] | None = None,
     ) -> Tensor:
-        """Return the logits (B, L) of questions on images (as `cells` reads them), or their mean loss.
+        """Return the logits (B, L) of questions on images (as `cells` reads them), or the mean loss.
 
-        `ids` (B, T) are the tokens of the questions and `keep` their padding mask (None: no padding). `image` (B,) is
-        the number of the image each is about (None: its own). `targets` (B, L) are the probabilities of the answers.
-        `states` is filled with the question after each hop.
+        `ids` (B, T) are the tokens of the questions, as many for each image, and `keep` their padding mask (None: no
+        padding). `targets` (B, L) are the probabilities of the answers; all 0: this question has none. `states` is
+        filled with the questions after each hop.
         """
-        cells = self.cells(images)
-        if image is not None:
-            cells = cells.index_select(0, image)  # (B, N, D); the gradient of cells[image] has no fixed order
+        cells = self.cells(images)  # (I, N, D): attention shares them between the questions on an image
         embedded = patch_embeddings(self.embedding_norm(self.embedding(ids)))
         embedded = dropout(embedded, self.config.question.dropout, self.training)
         words = self.question(embedded, cells, mask=None if keep is None else Padding(keep))
@@ -117,7 +114,8 @@ class VisualAnswering(nn.Module):
         logits = self.logits(u[:, 0])
         if targets is None:
             return logits
-        return -(targets * logits.float().log_softmax(-1)).sum() / len(logits)
+        loss = -(targets * logits.float().log_softmax(-1)).sum()
+        return loss / targets.any(1).sum().clamp_min(1)
 
     def logits(self, question: Tensor) -> Tensor:
         """Return the logits (B, L) of questions after a hop (B, D)."""
