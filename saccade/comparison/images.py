@@ -16,7 +16,7 @@ from saccade.core import Progress, Split, Task
 from saccade.errors import UsageError
 from saccade.models.vision.architectures import ENCODERS, shape
 from saccade.run import Run
-from saccade.tasks._vision.encoders import ENCODER
+from saccade.tasks._vision.encoders import ENCODER, WEIGHTS
 
 
 class ImageComparison(ComparisonKind):
@@ -25,7 +25,7 @@ class ImageComparison(ComparisonKind):
     task: ClassVar[str] = "image_classification"
     models: ClassVar[tuple[str, ...]] = IMAGE_MODELS
     options: ClassVar[tuple[str, ...]] = ("images",)
-    own_assets: ClassVar[tuple[str, ...]] = (ENCODER,)
+    own_assets: ClassVar[tuple[str, ...]] = (ENCODER, WEIGHTS)
 
     def check(self, trial: Trial, overrides: Sequence[str]) -> None:
         super().check(trial, overrides)
