@@ -40,10 +40,12 @@ from saccade.metrics.calibration import calibration_error
 from saccade.models import presets
 from saccade.models.vision.architectures import VisionConfig
 from saccade.models.vision.classifier import ImageClassifier
+from saccade.nn.packed import pack
 from saccade.nn.probe import watch
 from saccade.pretrained.adapters import merge_lora
 from saccade.pretrained.families import FAMILIES
 from saccade.pretrained.families.image_heads import ImageHead
+from saccade.tasks._encoder.inputs import check_outputs
 from saccade.tasks._labels import confusion_table
 from saccade.tasks._parallel import parallel_map
 from saccade.tasks._pretrained import cannot_run
@@ -52,7 +54,9 @@ from saccade.tasks._vision.processors import format_of, processor_of
 from saccade.tasks._vision.task import ImageConfig, ImageExamples, ImageFormat, ImageTask, to_array, to_tensor
 
 LABELS = "labels.json"
-BATCH = 64  # images of a batch at inference
+BATCH = 16  # images of a batch at inference, which one core computes
+BLOCK = 512  # images that are in memory at once
+POSITIONS = 64  # of an image, about: weights are packed for so many rows
 LISTED = 20  # labels named in a message
 
 
@@ -209,28 +213,34 @@ class Task(ImageTask):
 
     def logits(self, examples: ImageExamples, indices: Sequence[int], progress: Progress = ignore_progress) -> Tensor:
         """Return the logits (N, labels) of stored images."""
-        batches = [indices[first : first + BATCH] for first in range(0, len(indices), BATCH)]
+        blocks = [indices[first : first + BLOCK] for first in range(0, len(indices), BLOCK)]
         parts = []
-        for part in parallel_map(lambda rows: self.run(self.centred(examples.pixels(rows))), batches):
-            parts.append(part)
-            progress(len(parts) / len(batches))
+        for rows in blocks:
+            parts.append(self.classify(self.centred(examples.pixels(rows))))
+            progress(len(parts) / len(blocks))
         return torch.cat(parts)
 
-    def run(self, pixels: Tensor) -> Tensor:
-        """Return the logits (B, labels) of images (B, 3, H, W)."""
-        pixels = pixels.to(self.device())
-        with torch.no_grad():
-            logits: Tensor = self.model(pixels)
-            if self.config.mirror and self.config.augment.flip:  # as the mean of both probabilities
-                both = torch.stack((logits, self.model(pixels.flip(3)))).float()
-                logits = both.log_softmax(-1).logsumexp(0)
-        return logits.float().cpu()
+    def classify(self, pixels: Tensor) -> Tensor:
+        """Return the logits (N, labels) of images (N, 3, H, W), in batches on all cores."""
+        model = pack(self.model, BATCH * POSITIONS) if len(pixels) >= BATCH else self.model
+
+        def run(batch: Tensor) -> Tensor:
+            batch = batch.to(self.device())
+            with torch.no_grad():
+                logits: Tensor = model(batch)
+                if self.config.mirror and self.config.augment.flip:  # the mean of both probabilities
+                    both = torch.stack((logits, model(batch.flip(3)))).float()
+                    logits = both.log_softmax(-1).logsumexp(0)
+            return check_outputs(logits.float().cpu())
+
+        batches = pixels.split(BATCH)
+        return torch.cat(list(parallel_map(run, batches) if self.device().type == "cpu" else map(run, batches)))
 
     def predict(self, inputs: Sequence[Mapping[str, Any]], options: PredictOptions) -> Iterator[Prediction]:
-        for first in range(0, len(inputs), BATCH):
-            examples = inputs[first : first + BATCH]
+        for first in range(0, len(inputs), BLOCK):
+            examples = inputs[first : first + BLOCK]
             pixels = torch.stack([self.format.read(example["image"]) for example in examples])
-            probabilities = self.run(pixels).softmax(-1)
+            probabilities = self.classify(pixels).softmax(-1)
             for example, image, row in zip(examples, pixels, probabilities.tolist(), strict=True):
                 ranked = dict(sorted(zip(self.labels, row, strict=True), key=lambda pair: -pair[1]))
                 attention = self.attention(image) if options.attention else AttentionMaps()
@@ -267,7 +277,7 @@ class Task(ImageTask):
     def sample(self) -> str:
         examples = self.splits[Split.VALID]
         rows = list(dict.fromkeys((0, len(examples) // 2)))
-        predicted = self.run(self.centred(examples.pixels(rows))).argmax(-1).tolist()
+        predicted = self.classify(self.centred(examples.pixels(rows))).argmax(-1).tolist()
         names = examples.rows.texts["label"]
         lines = (f"{names[row]} -> {self.labels[label]}" for row, label in zip(rows, predicted, strict=True))
         return "\n".join(lines)
