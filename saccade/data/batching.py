@@ -86,8 +86,8 @@ class Buckets:
         # Alternately ascending and descending: neighbours at the border of two target lengths have similar sources.
         self._keys = (np.where(target % 2 == 0, coarse, -coarse), target)
         order = np.lexsort(self._keys)
-        equal = len(source) > 0 and bool(source.min() == source.max())  # as images, which have no length
-        bounds = source if equal else (coarse + 1) * self.GRAIN
+        no_lengths = bool((source == 1).all())  # images
+        bounds = source if no_lengths else (coarse + 1) * self.GRAIN
         self._cuts = self._cut(bounds[order], target[order])
         self._epoch = (-1, order, order)  # number, order of the rows, order of the batches; replaced in one assignment
 

@@ -130,6 +130,8 @@ class Task(ImageTask):
             lr = {"all": "5e-5", "lora": "1e-3", "head": "1e-3"}[config.tune]
             tuning = {"kind": "adamw", "lr": lr, "new_head_lr": "1e-3", "schedule": "linear", "warmup": "50"}
             return ["train.epochs=3", "train.precision=fastest", *(f"train.optim.{k}={v}" for k, v in tuning.items())]
+        if not config.model.architecture.startswith("cnn"):
+            return ["train.precision=fastest"]
         scratch = {"matrix_lr": "0.06", "momentum": "0.6", "lr": "0.003", "warmup": "20", "cooldown": "0.8"}
         return ["train.precision=fastest", *(f"train.optim.{name}={value}" for name, value in scratch.items())]
 

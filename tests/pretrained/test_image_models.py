@@ -262,17 +262,15 @@ def test_an_unsupported_variant_of_timm_is_refused_by_name(values, message, tmp_
 def test_a_network_that_no_class_computes_cannot_be_exported(tmp_path):
     processor, head = ImageProcessor(), ImageHead(("a", "b"))
 
-    def pretrained(classifier_pooling, **changes):
+    def pretrained(**changes):
         config = ViTConfig(dim=24, depth=1, heads=4, hidden=40, image_size=8, patch=4, **changes)
-        network = ImageClassifier(ViT(config), 2, pooling=classifier_pooling)
+        network = ImageClassifier(ViT(config), 2)
         return Pretrained(network, config, processor, None, "image_classification", head)
 
     with pytest.raises(UsageError, match=r"train one of the presets .*vit-"):
-        export(pretrained("encoder"), tmp_path / "out")
+        export(pretrained(), tmp_path / "out")
     published = {name: value for name, value in presets.VIT["vit-tiny-16"].items() if name not in SIZES}
-    with pytest.raises(UsageError, match=r"pooling must be that of the encoder .*, but is mean"):
-        export(pretrained("mean", **published), tmp_path / "out")
-    export(pretrained("encoder", **published), tmp_path / "out")
+    export(pretrained(**published), tmp_path / "out")
     assert classify(tmp_path / "out", picture(8, 8)).shape == (1, 2)
 
 

@@ -76,7 +76,7 @@ PICTURES = {
     "captioning": picture_data.write_captions,
     "reading": picture_data.write_lines,
     "visual_question_answering": scenes.write_questions,
-    "image_classification": scenes.write_classes,
+    "image_classification": scenes.write_colours,
     "image_text": scenes.write_captions,
 }
 OPTIONS: dict[str, dict[str, Any]] = {"language_model": {"max_new_tokens": 12}}

@@ -77,9 +77,18 @@ def write_table(folder: Path, columns: tuple[str, ...], rows: list[tuple[str, ..
 
 def write_classes(folder: Path) -> Path:
     """Write pictures in one folder for each shape on each side and return the folder of these."""
+    return _write_classes(folder, "{side} {shape}")
+
+
+def write_colours(folder: Path) -> Path:
+    """Write pictures in one folder for each colour and return the folder of these."""
+    return _write_classes(folder, "{colour}")
+
+
+def _write_classes(folder: Path, name: str) -> Path:
     folder = folder / "classes"
     for number, (colour, shape, side) in enumerate(list(product(COLOURS, SHAPES, SIDES)) * 8):
-        label = folder / f"{side} {shape}"
+        label = folder / name.format(colour=colour, shape=shape, side=side)
         label.mkdir(parents=True, exist_ok=True)
         Image.fromarray(draw(colour, shape, side, seed=number)).save(label / f"{number:03}.png")
     return folder

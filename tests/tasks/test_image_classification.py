@@ -146,8 +146,7 @@ def test_augmented_batches_depend_on_the_step_alone(data: Path, tmp_path: Path) 
     other = task.source(Split.TRAIN, 2).at(5)[0]
     assert not torch.equal(batch.pixels, other.pixels)
     assert batch.targets.shape[1] == 4 and torch.allclose(batch.targets.sum(1), torch.ones(len(batch.targets)))
-    valid = task.source(Split.VALID, 1).at(0)[0]
-    assert torch.equal(valid.pixels, task.source(Split.VALID, 7).at(0)[0].pixels) or valid.targets.dim() == 1
+    assert task.source(Split.VALID, 1).at(0)[0].targets.dim() == 1, "validation images are not mixed"
 
 
 def test_mirror_images_are_averaged_where_training_images_are_mirrored(data: Path, tmp_path: Path) -> None:
@@ -165,8 +164,14 @@ def test_unknown_labels_and_a_single_class_are_refused(run: saccade.Run, data: P
         saccade.load(run, device="cpu").evaluate(other / "classes")
     single = tmp_path / "single" / "only"
     scenes.write_pictures(single, copies=1)
-    with pytest.raises(DataError, match="every label is 'only', expected at least two labels"):
-        saccade.train(single.parent, task="image_classification", root=tmp_path / "runs", steps=1, progress=False)
+    (single.parent / "table.csv").write_text("image,label\n" + "".join(f"only/{n:03}.png,x\n" for n in range(12)))
+    for data, message in (
+        (single.parent / "table.csv", "every label is 'x', expected at least two labels"),
+        (single.parent, "every picture is in the class 'only', expected at least two class folders"),
+    ):
+        with pytest.raises(DataError, match=message):
+            saccade.train(data, task="image_classification", root=tmp_path / "runs", steps=1, progress=False)
+        (single.parent / "table.csv").unlink(missing_ok=True)
 
 
 def test_a_run_is_the_base_of_another_one(data: Path, tmp_path: Path) -> None:
@@ -175,7 +180,7 @@ def test_a_run_is_the_base_of_another_one(data: Path, tmp_path: Path) -> None:
     for tune, changed in (("head", False), ("lora", False), ("all", True)):
         overrides = [f"base={base.path}", f"tune={tune}", *COMMON]
         run = saccade.train(data, root=tmp_path / tune, name="run", overrides=overrides, steps=3, progress=False)
-        tuned = saccade.load(run, device="cpu").task.model.encoder.state_dict()
+        tuned = saccade.load(run, device="cpu", checkpoint="last").task.model.encoder.state_dict()
         equal = all(torch.equal(tuned[name], value) for name, value in source.items())
         assert equal is not changed
         assert (len(tuned) > len(source)) is (tune == "lora")
