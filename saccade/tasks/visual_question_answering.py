@@ -191,7 +191,7 @@ class Task(FrozenImageTask):
             units=len(indices),
             pixels=examples.stored(pictures),
             pictures=tuple(pictures.tolist()),
-            inputs=self.reader.encode_column(rows.texts["question"]).pad(filled.flat),
+            inputs=self.reader.encode_column(rows.texts["question"]).pad(filled.flatten().tolist()),
             targets=targets,
         )
 
@@ -251,7 +251,7 @@ class Task(FrozenImageTask):
 
         def run(chosen: list[list[int]]) -> None:
             filled = fill_groups(chosen)
-            numbers = [indices[at] for at in filled.flat]
+            numbers = [indices[at] for at in filled.flatten().tolist()]
             pixels = self.centred(examples.stored(rows.picture[[indices[group[0]] for group in chosen]]))
             results = self.run(pixels, [texts[row] for row in numbers]).unflatten(0, filled.shape)
             for group, result in zip(chosen, results, strict=True):

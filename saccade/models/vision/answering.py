@@ -85,7 +85,8 @@ class VisualAnswering(nn.Module):
             rows = columns = math.isqrt(images.shape[1] - len(self.encoder.extra))
         vectors = images[:, len(self.encoder.extra) :].to(self.project.weight.dtype)
         cells: Tensor = self.cell_norm(self.project(vectors))
-        return cells + self.position(rows, columns, cells.device).to(cells.dtype)
+        place: Tensor = self.position(rows, columns, cells.device)
+        return cells + place.to(cells.dtype)
 
     def forward(
         self,
