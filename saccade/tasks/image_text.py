@@ -204,11 +204,11 @@ class Task(FrozenImageTask):
         examples: Any = self.splits[split]
         pairs, pictures = examples.pairs, examples.rows.picture
         image_rows, text_rows = pairs.candidates(QUICK_IMAGES if quick else 0)
-        images = self.run_batches(
-            image_rows.tolist(),
-            lambda rows: self.image_vectors(self.centred(examples.stored(pictures[rows]))),
-            progress,
-        )
+
+        def image_vectors(rows: Sequence[int]) -> Tensor:
+            return self.image_vectors(self.centred(examples.stored(pictures[rows])))
+
+        images = self.run_batches(image_rows.tolist(), image_vectors, progress)
         texts = self.run_batches(text_rows.tolist(), lambda rows: self.text_vectors(examples.inputs(rows)))
         relevant = pairs.match(pairs.images[image_rows], pairs.captions[text_rows])
         complete = len(image_rows) == len(np.unique(pairs.images))
