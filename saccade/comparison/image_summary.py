@@ -94,7 +94,7 @@ def _quality(done: list[Model]) -> list[str]:
 def majority(model: Model) -> float:
     """Return the accuracy of always predicting the most frequent label of the validation images, in percent."""
     counts = [label["count"] for label in model["by_label"].values()]
-    return 100 * max(counts) / sum(counts)
+    return float(100 * max(counts) / sum(counts))
 
 
 def within_noise(first: Model, second: Model) -> bool:

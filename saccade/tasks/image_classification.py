@@ -173,13 +173,13 @@ class Task(ImageTask):
         return ImageBatch(examples.pixels(indices), targets, [examples.rows.origins.describe(row) for row in indices])
 
     def augmented(self, batch: Any, seed: int) -> Batch:
-        batch = cast(ImageBatch, super().augmented(batch, seed))
-        images, mixture = mix(to_array(batch.pixels), self.config.augment, seed)
+        changed = cast(ImageBatch, super().augmented(batch, seed))
+        images, mixture = mix(to_array(changed.pixels), self.config.augment, seed)
         if mixture is None:
-            return batch
-        onehot = torch.eye(len(self.labels))[batch.targets]  # (B, L)
+            return changed
+        onehot = torch.eye(len(self.labels))[changed.targets]  # (B, L)
         targets = torch.lerp(onehot[mixture.partner], onehot, mixture.weight[:, None])
-        return replace(batch, pixels=to_tensor(images), targets=targets)
+        return replace(changed, pixels=to_tensor(images), targets=targets)
 
     # Training and inference
 

@@ -290,8 +290,7 @@ class Task(FrozenImageTask):
 
     def class_logits(self, images: Tensor, classes: Tensor) -> Tensor:
         """Return the logits (I, C) of classes for the vectors of images."""
-        device = self.device()
-        logits: Tensor = self.model.logits(images.to(device), classes.to(device, images.dtype))
+        logits: Tensor = self.model.logits(images.to(self.device()), classes.to(self.device(), images.dtype))
         return logits.cpu()
 
     def input_lengths(self, inputs: Mapping[str, Any], options: ImageTextOptions) -> list[InputLength]:

@@ -94,7 +94,8 @@ def _offsets(draw: np.random.Generator, count: int, length: int, size: int, shif
     """Return the rows or columns (B, S) of random crops; those beyond the border are reflected."""
     first = draw.integers(-shift, length - size + shift, count, endpoint=True)
     at = np.abs(first[:, None] + np.arange(size))
-    return np.where(at >= length, 2 * length - 2 - at, at)
+    reflected: NDArray[np.int64] = np.where(at >= length, 2 * length - 2 - at, at)
+    return reflected
 
 
 def _erase(images: Images, fraction: float, draw: np.random.Generator) -> Images:
@@ -148,12 +149,14 @@ WARPS: tuple[Callable[[float], Matrix], ...] = (
 
 def _contrast(image: Images, strength: float) -> NDArray[np.float32]:
     pixels = image.astype(np.float32)
-    return pixels.mean() + (pixels - pixels.mean()) * np.float32(1 + 0.9 * strength)
+    out: NDArray[np.float32] = pixels.mean() + (pixels - pixels.mean()) * np.float32(1 + 0.9 * strength)
+    return out
 
 
 def _saturation(image: Images, strength: float) -> NDArray[np.float32]:
     grey = image.mean(2, keepdims=True, dtype=np.float32)
-    return grey + (image - grey) * np.float32(1 + 0.9 * strength)
+    out: NDArray[np.float32] = grey + (image - grey) * np.float32(1 + 0.9 * strength)
+    return out
 
 
 def _brightness(image: Images, strength: float) -> NDArray[np.float32]:
@@ -172,7 +175,8 @@ def _solarize(image: Images, strength: float) -> NDArray[np.float32]:
 def _autocontrast(image: Images, strength: float) -> NDArray[np.float32]:
     pixels = image.astype(np.float32)
     low, high = pixels.min((0, 1)), pixels.max((0, 1))
-    return (pixels - low) * (255 / np.maximum(high - low, 1))
+    out: NDArray[np.float32] = (pixels - low) * (255 / np.maximum(high - low, 1))
+    return out
 
 
 RECOLOURS: tuple[Callable[[Images, float], NDArray[np.float32]], ...] = (
