@@ -86,7 +86,7 @@ class Buckets:
         # Alternately ascending and descending: neighbours at the border of two target lengths have similar sources.
         self._keys = (np.where(target % 2 == 0, coarse, -coarse), target)
         order = np.lexsort(self._keys)
-        no_lengths = bool((source == 1).all())  # images
+        no_lengths = bool((source <= 1).all())  # images are no sequences
         bounds = source if no_lengths else (coarse + 1) * self.GRAIN
         self._cuts = self._cut(bounds[order], target[order])
         self._epoch = (-1, order, order)  # number, order of the rows, order of the batches; replaced in one assignment
