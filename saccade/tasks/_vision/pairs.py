@@ -58,7 +58,7 @@ class Pairs:
 
 def evaluate_retrieval(images: Tensor, captions: Tensor, relevant: NDArray[np.bool_], *, complete: bool) -> Evaluation:
     """Evaluate how well vectors of images (I, D) and of captions (C, D), of length 1, find each other."""
-    similarity = (images.float() @ captions.float().t()).numpy()
+    similarity = images.float().numpy() @ captions.float().numpy().T  # autocast would round a product of tensors
     directions = {
         "text_to_image": score_retrieval(similarity.T, relevant.T),
         "image_to_text": score_retrieval(similarity, relevant),
