@@ -130,6 +130,7 @@ DEMO = Demo(
             write_captions,
             "attention of each word of the caption to the cells of",
             minutes=3,
+            settings={"model": {"transformer": {"dropout": 0.0, "embedding_dropout": 0.0}}},  # data without noise
         ),
         "visual_question_answering": DemoTask(
             "answer questions about colours, shapes, sizes, numbers and arrangements of objects",

@@ -25,7 +25,7 @@ from saccade.metrics.captions import score_captions
 from saccade.metrics.generation import Score
 from saccade.models.vision.architectures import VisionConfig
 from saccade.models.vision.encoder import VisionEncoder
-from saccade.models.vision.image_to_text import DecoderConfig, build_image_to_text
+from saccade.models.vision.image_to_text import DecoderConfig, TextDecoderConfig, build_image_to_text
 from saccade.models.vision.resnet import ResNetConfig
 from saccade.tasks._seq2seq.settings import TranslationOptions
 from saccade.tasks._vision.encoders import read_encoder, write_encoder
@@ -63,6 +63,9 @@ class CaptionModel(DecoderConfig):
         default_factory=lambda: VisionConfig(architecture="cnn", cnn=ResNetConfig(widths=(48, 128), attention_stage=2))
     )
     """image encoder that is trained from scratch"""
+    transformer: TextDecoderConfig = field(
+        default_factory=lambda: TextDecoderConfig(dropout=0.3, embedding_dropout=0.3)
+    )
 
 
 @dataclass(frozen=True)
@@ -116,6 +119,13 @@ class Task(FrozenImageTask, ImageToTextTask):
     metric = METRICS["cider"]
 
     # Data
+
+    @classmethod
+    def train_defaults(cls, config: Any) -> list[str]:
+        """Return averaged weights and smaller steps for a decoder on a frozen encoder, which soon overfits."""
+        frozen = bool(config.base) and config.tune == "head"
+        own = ["train.average=0.998", "train.optim.matrix_lr=0.02"] if frozen else []
+        return [*super().train_defaults(config), *own]
 
     @classmethod
     def prepare(
