@@ -1,17 +1,18 @@
 """Questions about a scene with their answers, and its caption.
 
-An object is named by attributes that no other object of the scene has together, such as "the star" or "the small ring".
+An object is named by an attribute that no other object of the scene has, such as "the star" or "the red object".
 A relation compares the centres of two objects across or down, so that every pair has two relations.
 """
 
 import random
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from itertools import product
 
 from saccade.demo._scenes import COLOURS, SHAPES, Item, Scene
 
 RELATIONS = ("left of", "right of", "above", "below")
-QUESTIONS = 4  # per picture, at most
+ROUNDS = 2  # questions of each kind per picture, at most
 
 Question = tuple[str, str]  # with its answer
 
@@ -38,46 +39,41 @@ def describe(scene: Scene) -> str:
 
 
 def ask(scene: Scene, rng: random.Random) -> list[Question]:
-    """Return questions of different kinds about a scene, each with its answer."""
-    kinds = [*KINDS]
-    rng.shuffle(kinds)
-    questions = (question for kind in kinds if (question := kind(scene, rng)) is not None)
-    return [question for question, _ in zip(questions, range(QUESTIONS), strict=False)]
+    """Return questions of all kinds about a scene, in any order, each with its answer."""
+    asked = (kind(scene, rng) for kind in KINDS for _ in range(ROUNDS))
+    questions = sorted({question for question in asked if question is not None})
+    rng.shuffle(questions)
+    return questions
 
 
-def _name(item: Item, names: Sequence[str]) -> str:
-    """Return an object by some of its attributes, such as 'small ring'; without its shape it is an 'object'."""
-    values = [str(getattr(item.attributes, name)) for name in names]
-    return " ".join(values if "shape" in names else [*values, "object"])
-
-
-def _named(scene: Scene, names: Sequence[str]) -> list[tuple[Item, str]]:
-    """Return the objects that some attributes identify, each with its name."""
-    phrases = [_name(item, names) for item in scene.items]
-    return [(item, phrase) for item, phrase in zip(scene.items, phrases, strict=True) if phrases.count(phrase) == 1]
-
-
-def _ask_attribute(
-    scene: Scene, rng: random.Random, forms: Sequence[Sequence[str]], attribute: str, words: str
-) -> Question | None:
-    """Ask for an attribute of an object that others identify."""
-    named = _named(scene, rng.choice(forms))
-    if not named:
-        return None
-    item, name = rng.choice(named)
-    return words.format(name), str(getattr(item.attributes, attribute))
+def _unique(scene: Scene, attribute: str) -> list[Item]:
+    """Return the objects whose shape, or whose colour, no other object has."""
+    values = [getattr(item.attributes, attribute) for item in scene.items]
+    return [item for item, value in zip(scene.items, values, strict=True) if values.count(value) == 1]
 
 
 def _ask_colour(scene: Scene, rng: random.Random) -> Question | None:
-    return _ask_attribute(scene, rng, (("shape",), ("size", "shape")), "colour", "what colour is the {}?")
+    items = _unique(scene, "shape")
+    if not items:
+        return None
+    attributes = rng.choice(items).attributes
+    return f"what colour is the {attributes.shape}?", attributes.colour
 
 
 def _ask_shape(scene: Scene, rng: random.Random) -> Question | None:
-    return _ask_attribute(scene, rng, (("colour",), ("size", "colour")), "shape", "what shape is the {}?")
+    items = _unique(scene, "colour")
+    if not items:
+        return None
+    attributes = rng.choice(items).attributes
+    return f"what shape is the {attributes.colour} object?", attributes.shape
 
 
 def _ask_size(scene: Scene, rng: random.Random) -> Question | None:
-    return _ask_attribute(scene, rng, (("shape",), ("colour", "shape")), "size", "is the {} small or large?")
+    items = _unique(scene, "shape")
+    if not items:
+        return None
+    attributes = rng.choice(items).attributes
+    return f"is the {attributes.shape} small or large?", attributes.size
 
 
 def _ask_count(scene: Scene, rng: random.Random) -> Question | None:
@@ -92,32 +88,34 @@ def _ask_count(scene: Scene, rng: random.Random) -> Question | None:
 
 
 def _ask_existence(scene: Scene, rng: random.Random) -> Question | None:
-    """Ask for a colour and a shape that an object has, or that two objects have but none together."""
+    """Ask for a colour and a shape that an object has, or that objects have but none of them both."""
     present = {(item.attributes.colour, item.attributes.shape) for item in scene.items}
     crossed = {(colour, shape) for colour, _ in present for _, shape in present} - present
-    answer = rng.choice(("yes", "no")) if crossed else "yes"
-    colour, shape = rng.choice(sorted(present if answer == "yes" else crossed))
+    near = {pair for item in present for pair in product(COLOURS, SHAPES) if set(pair) & set(item)} - present
+    answer = rng.choice(("yes", "no"))
+    colour, shape = rng.choice(sorted(present if answer == "yes" else crossed or near))
     return f"is there a {colour} {shape}?", answer
 
 
 def _ask_relation(scene: Scene, rng: random.Random) -> Question | None:
     """Ask whether two objects have a relation."""
-    named = _named(scene, ("colour", "shape"))
-    if len(named) < 2:
+    items = _unique(scene, "shape")
+    if len(items) < 2:
         return None
-    (item, name), (other, other_name) = rng.sample(named, 2)
+    item, other = rng.sample(items, 2)
     relation = rng.choice(RELATIONS)
-    return f"is the {name} {relation} the {other_name}?", "yes" if has_relation(item, relation, other) else "no"
+    question = f"is the {item.attributes.shape} {relation} the {other.attributes.shape}?"
+    return question, "yes" if has_relation(item, relation, other) else "no"
 
 
 def _ask_related(scene: Scene, rng: random.Random) -> Question | None:
     """Ask for the shape of the only object that has a relation to another one."""
     related = []
-    for other, name in _named(scene, ("colour", "shape")):
+    for other in _unique(scene, "shape"):
         for relation in RELATIONS:
             shapes = [item.attributes.shape for item in scene.items if has_relation(item, relation, other)]
             if len(shapes) == 1:
-                related.append((f"what shape is {relation} the {name}?", shapes[0]))
+                related.append((f"what shape is {relation} the {other.attributes.shape}?", shapes[0]))
     return rng.choice(related) if related else None
 
 

@@ -16,6 +16,7 @@ from saccade.demo._scenes import SHAPES, Attributes, place_pair, render, sample_
 CLASS_COLOURS = ("red", "green", "blue", "yellow")
 HELD_OUT = 5  # one caption in so many is for validation only
 GAP = 8.0  # pixels between two objects across, and down, so that nobody doubts which one is left or above
+OBJECTS = (1, 1, 1, 2, 2, 2, 3, 3, 4, 4)  # of a picture with questions; of one alone words are learnt first
 EXAMPLES = 3  # pictures to show, which are in neither part of the data
 
 
@@ -81,15 +82,15 @@ def write_image_text(folder: Path, *, seed: int = 1, train_rows: int = 10_000, v
     return DemoFiles(folder / "captions.csv", plan, tuple(examples))
 
 
-def write_questions(folder: Path, *, seed: int = 1, train_rows: int = 8_000, valid_rows: int = 600) -> DemoFiles:
-    """Write a table of pictures with two to four objects, questions about them and answers.
+def write_questions(folder: Path, *, seed: int = 1, train_rows: int = 6_000, valid_rows: int = 300) -> DemoFiles:
+    """Write a table of pictures with one to four objects, questions about them and answers.
 
     No question is held out, pictures are: the same question has other answers for other pictures.
     """
     rows, files = [("image", "question", "answer", "split")], {}
     for part, number in _numbers(train_rows, valid_rows):
         rng = random.Random(f"{seed} questions {part} {number}")
-        scene = spread(rng, [sample_attributes(rng) for _ in range(rng.randint(2, 4))], GAP)
+        scene = spread(rng, [sample_attributes(rng) for _ in range(rng.choice(OBJECTS))], GAP)
         name = _picture("questions", part, number)
         files[name] = partial(render, scene)
         rows += [(name, question, answer, part) for question, answer in ask(scene, rng)]
