@@ -71,6 +71,7 @@ def _metrics(evaluation: Evaluation) -> dict[str, object]:
 
 
 def _show_metrics(evaluation: Evaluation) -> None:
+    width = max([16, *(len(name) + 2 for name in evaluation.values)])
     for name, value in evaluation.values.items():
         number = f"{value:,.4f}" if isinstance(value, float) else f"{value:,}"
-        echo(f"{name:16}{number:12}{evaluation.signatures.get(name, '')}".rstrip())
+        echo(f"{name:{width}}{number:12}{evaluation.signatures.get(name, '')}".rstrip())
