@@ -12,10 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from saccade.atomic_io import read_json, write_json
 from saccade.core import Base, Batch, Evaluation, Metric, Progress, Split, ignore_progress
 from saccade.data.formats.image_rows import ImageRows, ImageSettings
-from saccade.data.images.decoded import decode_pictures
 from saccade.data.images.decoding import to_pixels
 from saccade.data.images.line_augment import LineAugment, augment_lines
 from saccade.data.images.resizing import Resize
@@ -25,15 +23,15 @@ from saccade.data.text.tokenizers import Tokenizer
 from saccade.decode.search import Search
 from saccade.errors import UsageError
 from saccade.metrics.reading import score_reading
-from saccade.models.vision.image_to_text import DecoderConfig, build_image_to_text
+from saccade.models.seq2seq.interface import Seq2SeqLoss
+from saccade.models.vision.image_to_text import DecoderConfig, TextDecoderConfig, build_image_to_text
 from saccade.models.vision.lines import STRIDE, LineConfig, LineEncoder
 from saccade.tasks._seq2seq.settings import TranslationOptions
-from saccade.tasks._vision.encoders import colour_statistics
 from saccade.tasks._vision.image_to_text import TOKENIZER, ImageSource, ImageToTextTask, TextExamples
 from saccade.tasks._vision.task import to_array, to_tensor
 
-LINES = "lines.json"
-QUICK_IMAGES = 500  # of a quick evaluation
+CTC_FRAMES = 2  # of a column: narrow letters are not wider than half of one
+QUICK_IMAGES = 200  # of a quick evaluation
 
 METRICS = {
     metric.name: metric
@@ -53,6 +51,7 @@ class ReadingModel(DecoderConfig):
     """Encoder and decoder, and their shapes."""
 
     encoder: LineConfig = field(default_factory=LineConfig)
+    transformer: TextDecoderConfig = field(default_factory=lambda: TextDecoderConfig(dim=128, hidden=256))
 
 
 @dataclass(frozen=True)
@@ -68,12 +67,14 @@ class ReadingConfig:
     """height of the images in pixels; their width follows"""
     max_width: int = 1024
     """wider images are compressed to this width"""
-    batch_size: int = 64
+    batch_size: int = 24
     """images per step, about: narrow ones are more"""
     micro_batches: int = 1
     """micro-batches per step, to save memory (gradient accumulation); the result is the same"""
     label_smoothing: float = 0.0
     """label smoothing: probability mass that is distributed evenly over all characters"""
+    ctc: float = 1.0
+    """weight of a CTC loss on the encoder, which then learns letters before the decoder knows where to look; 0: none"""
 
     def __post_init__(self) -> None:
         for name, least in (("height", 8), ("max_width", STRIDE), ("batch_size", 1), ("micro_batches", 1)):
@@ -81,6 +82,8 @@ class ReadingConfig:
                 raise ValueError(f"{name} must be at least {least}, but is {getattr(self, name)}")
         if not 0 <= self.label_smoothing < 1:
             raise ValueError(f"label_smoothing must be at least 0 and below 1, but is {self.label_smoothing}")
+        if self.ctc < 0:
+            raise ValueError(f"ctc must be at least 0, but is {self.ctc}")
         reduction = 2 ** len(self.model.encoder.widths)
         if self.height % reduction:
             rule = f"height must be a multiple of {reduction}, as every stage of model.encoder.widths halves it"
@@ -149,15 +152,17 @@ class Task(ImageToTextTask):
     # Data
 
     @classmethod
+    def train_defaults(cls, config: Any) -> list[str]:
+        """Return smaller steps of Muon than other tasks have: the CTC loss learns nothing for long with larger ones."""
+        return ["train.precision=fastest", "train.optim.matrix_lr=0.015"]
+
+    @classmethod
     def prepare(
         cls, config: Any, data: Path, assets: Path, *, base: Base = None, progress: Progress = ignore_progress
     ) -> list[str]:
         if base is not None:
             raise UsageError("reading cannot be fine-tuned from a pretrained model yet")
         train, _, notes = cls.read(config.data, data, progress)
-        format = LineFormat(config.height, config.max_width)
-        mean, std = colour_statistics(decode_pictures(train.pictures, format.resize, progress))
-        write_json(assets / LINES, {"mean": mean, "std": std})
         tokenizer = train_text_tokenizer("characters", train.texts["text"], 0, "")
         cls.write_tokenizer(tokenizer, train, assets)
         return [*notes, f"alphabet: {tokenizer.size - len(tokenizer.specials)} characters"]
@@ -166,10 +171,8 @@ class Task(ImageToTextTask):
     def open(cls, config: Any, assets: Path) -> Self:
         tokenizer = Tokenizer.load(assets / TOKENIZER)
         encoder = LineEncoder(config.model.encoder, config.height)
-        colours = read_json(assets / LINES)
-        encoder.mean.copy_(torch.tensor(colours["mean"]))
-        encoder.std.copy_(torch.tensor(colours["std"]))
-        model = build_image_to_text(config.model, encoder, tokenizer.size)
+        frames = CTC_FRAMES if config.ctc else 0
+        model = build_image_to_text(config.model, encoder, tokenizer.size, ctc_frames=frames)
         format = LineFormat(config.height, config.max_width)
         return cls(config, format, tokenizer, load_max_target_length(assets), model)
 
@@ -195,7 +198,10 @@ class Task(ImageToTextTask):
         changed: Batch = replace(batch, pixels=to_tensor(images))
         return changed
 
-    # Evaluation
+    # Training and evaluation
+
+    def loss_weights(self) -> Seq2SeqLoss:
+        return replace(super().loss_weights(), ctc=self.config.ctc)
 
     @torch.no_grad()
     def evaluate(self, split: Split, *, quick: bool = False, progress: Progress = ignore_progress) -> Evaluation:

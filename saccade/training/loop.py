@@ -62,7 +62,8 @@ class Trainer:
         self.optim = {name: override(config.optim, task.optimizer_overrides(name)) for name in self.networks}
         self.optimizers = {name: build_optimizers(self.optim[name], self.networks[name]) for name in self.networks}
         self.source = task.source(Split.TRAIN, config.seed)
-        self.batches = Prefetcher(self.source, self.device)
+        # A step on a CPU uses all cores: a batch that is prepared beside it delays every one of its threads.
+        self.batches = Prefetcher(self.source, self.device, ahead=self.device.type != "cpu")
         file = folder / "precision.json"
         self.precision = precisions.choose_precision(config.precision, self.device, file, self._step_seconds)
         callback.log(f"device: {devices.describe_device(self.device)}, {self.precision}")

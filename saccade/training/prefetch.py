@@ -13,17 +13,18 @@ from saccade.core import Batch, Source
 class Prefetcher:
     """Batches of a source on a device.
 
-    Inside `with`, the batch after the one that was asked for is prepared on one thread, if the source has no state; an
-    environment is stepped only when its batch is needed. Order and content of the batches are those of the source.
+    Inside `with` and with `ahead`, the batch after the one that was asked for is prepared on one thread, if the source
+    has no state; an environment is stepped only when its batch is needed. Order and content of the batches are those of
+    the source.
     """
 
-    def __init__(self, source: Source, device: torch.device) -> None:
-        self._source, self._device = source, device
+    def __init__(self, source: Source, device: torch.device, *, ahead: bool) -> None:
+        self._source, self._device, self._ahead = source, device, ahead
         self._thread: ThreadPoolExecutor | None = None
         self._next: tuple[int, Future[list[Batch]]] | None = None
 
     def __enter__(self) -> Prefetcher:
-        if self._source.state() is None:
+        if self._ahead and self._source.state() is None:
             self._thread = ThreadPoolExecutor(1, "prefetch")
         return self
 

@@ -1,4 +1,4 @@
-"""Prefetching: the batches of the source in its order, prepared ahead on a thread that ends."""
+"""Prefetching: the batches of the source in its order, prepared ahead on a thread that ends, but not for a CPU."""
 
 import threading
 from typing import Any
@@ -33,7 +33,7 @@ class Stateful(Slow):
 
 def test_batches_are_those_of_the_source_and_prepared_ahead() -> None:
     source = Slow()
-    with Prefetcher(source, CPU) as batches:
+    with Prefetcher(source, CPU, ahead=True) as batches:
         for step in (0, 1, 2):
             (batch,) = batches.at(step)
             assert isinstance(batch, Points)
@@ -43,21 +43,21 @@ def test_batches_are_those_of_the_source_and_prepared_ahead() -> None:
 
 
 def test_a_step_out_of_order_is_read_anew() -> None:
-    with Prefetcher(Slow(), CPU) as batches:
+    with Prefetcher(Slow(), CPU, ahead=True) as batches:
         batches.at(0)
         assert torch.equal(batches.at(3)[0].x, PointSource((6,)).at(3)[0].x)
 
 
 def test_a_source_with_a_state_is_not_run_ahead() -> None:
     source = Stateful()
-    with Prefetcher(source, CPU) as batches:
+    with Prefetcher(source, CPU, ahead=True) as batches:
         for step in (0, 1, 2):
             batches.at(step)
     assert source.asked == [(0, True), (1, True), (2, True)]
 
 
 def test_an_error_comes_with_its_step_when_that_is_asked_for() -> None:
-    with Prefetcher(Slow(), CPU) as batches:
+    with Prefetcher(Slow(), CPU, ahead=True) as batches:
         batches.at(3)  # 4 is being prepared, and fails
         with pytest.raises(ValueError, match="damaged row") as caught:
             batches.at(4)
@@ -66,8 +66,16 @@ def test_an_error_comes_with_its_step_when_that_is_asked_for() -> None:
 
 def test_the_thread_ends() -> None:
     before = threading.active_count()
-    with Prefetcher(Slow(), CPU) as batches:
+    with Prefetcher(Slow(), CPU, ahead=True) as batches:
         batches.at(0)
         assert threading.active_count() == before + 1
     assert threading.active_count() == before
     assert torch.equal(batches.at(1)[0].x, PointSource((6,)).at(1)[0].x)  # without a thread it reads by itself
+
+
+def test_on_a_cpu_whose_cores_are_busy_nothing_is_prepared_ahead() -> None:
+    source = Slow()
+    with Prefetcher(source, CPU, ahead=False) as batches:
+        for step in (0, 1, 2):
+            batches.at(step)
+    assert source.asked == [(0, True), (1, True), (2, True)]

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from saccade.nn.cache import KVCache
+from saccade.nn.ctc import CTCHead
 from saccade.nn.kernels import rdrop_loss, token_loss
 from saccade.nn.layers import initialize_xavier, initialize_zero_residual
 from saccade.nn.universal import Halting
@@ -44,12 +45,19 @@ class Seq2SeqLoss:
     """R-Drop: weight of the divergence between two forward passes under different dropout"""
     ponder: float = 0.0
     """weight of the steps per token, for models with adaptive computation time"""
+    ctc: float = 0.0
+    """weight of the CTC loss of the memory, for models with a CTC head"""
 
 
 class Seq2Seq(nn.Module, abc.ABC):
     """Encodes a source once, then predicts the next token at every target position."""
 
     head: nn.Linear
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ctc: CTCHead | None = None
+        """an output layer on the memory: its loss teaches the encoder before the decoder knows where to attend"""
 
     @abc.abstractmethod
     def encode(self, source: Tensor, keep: Tensor) -> Memory:
@@ -83,6 +91,9 @@ class Seq2Seq(nn.Module, abc.ABC):
         if loss.ponder:
             for halting, tokens in zip(memory.halting, (keep, real), strict=False):
                 total = total + loss.ponder * halting.cost[tokens].sum() / len(targets)
+        if loss.ctc and self.ctc is not None:
+            inputs = ids[:, 1:].masked_fill(~real[:, 1:], -1)  # the labels without the end token
+            total = total + loss.ctc * self.ctc.loss(memory.values, keep, inputs)
         return total
 
 

@@ -18,6 +18,7 @@ from saccade.models.seq2seq.transformer import EmbeddedConfig, TransformerDecode
 from saccade.models.vision.encoder import VisionEncoder
 from saccade.models.vision.lines import LineEncoder
 from saccade.nn.ablation import patch_embeddings
+from saccade.nn.ctc import CTCHead
 from saccade.nn.kernels import dropout
 from saccade.nn.layers import RMSNorm
 from saccade.nn.positions import Learned
@@ -104,9 +105,17 @@ class RecurrentImageToText(ImageToText, RecurrentDecoder):
 
 
 def build_image_to_text(
-    config: DecoderConfig, encoder: VisionEncoder, vocabulary: int, *, positions: int = 0
+    config: DecoderConfig, encoder: VisionEncoder, vocabulary: int, *, positions: int = 0, ctc_frames: int = 0
 ) -> ImageToText:
-    """Return a new decoder over an encoder; `positions`: those of its output, if it does not know them itself."""
+    """Return a new decoder over an encoder; `positions`: those of its output, if it does not know them itself.
+
+    With `ctc_frames` it has a CTC head, which predicts that many labels or blanks at each position.
+    """
+    model: ImageToText
     if config.decoder == "lstm":
-        return RecurrentImageToText(config.lstm, encoder, positions, vocabulary)
-    return TransformerImageToText(config.transformer, encoder, positions, vocabulary)
+        model = RecurrentImageToText(config.lstm, encoder, positions, vocabulary)
+    else:
+        model = TransformerImageToText(config.transformer, encoder, positions, vocabulary)
+    if ctc_frames:
+        model.ctc = CTCHead(model.project.out_features, vocabulary, ctc_frames)
+    return model

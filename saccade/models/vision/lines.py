@@ -19,16 +19,17 @@ from saccade.nn.masks import Padding
 from saccade.nn.transformer import Transformer, TransformerConfig
 
 STRIDE = 4  # pixels of a column
+NOISE = 4.0  # standard deviation, of 255 grey levels, that is not amplified
 
 
 @dataclass(frozen=True)
 class LineConfig:
     """Shape of the convolutions and of the Transformer."""
 
-    widths: tuple[int, ...] = (32, 64, 128, 192)
+    widths: tuple[int, ...] = (16, 32, 64, 128)
     """channels of each stage; every stage halves the height, the first two also the width"""
     transformer: TransformerConfig = field(
-        default_factory=lambda: TransformerConfig(dim=192, depth=2, heads=4, hidden=384, position="sinusoidal")
+        default_factory=lambda: TransformerConfig(dim=128, depth=2, heads=4, hidden=256, position="sinusoidal")
     )
 
     def __post_init__(self) -> None:
@@ -36,25 +37,46 @@ class LineConfig:
             raise ValueError(f"widths must be at least two numbers of channels, but is {list(self.widths)}")
 
 
-class LineStage(nn.Module):
-    """A convolution with a stride, then one with a residual connection; each followed by a norm over the channels.
+class LineConvolution(nn.Module):
+    """Convolution, batch norm, GELU; 0 in columns that are not real.
 
-    Such a norm knows no other image and no other position: an image in a batch has the vectors it has alone.
+    Not a norm of each position: it would scale the noise of an empty background to the size of a letter.
     """
+
+    def __init__(self, inputs: int, outputs: int, stride: tuple[int, int] = (1, 1)) -> None:
+        super().__init__()
+        self.convolution = nn.Conv2d(inputs, outputs, 3, stride, padding=1, bias=False)
+        self.norm = nn.BatchNorm2d(outputs)
+
+    def forward(self, x: Tensor, real: Tensor) -> Tensor:
+        """Return features (B, C, H', W') of (B, inputs, H, W), of which the columns `real` (B, 1, 1, W') are real."""
+        return F.gelu(self.norm(self.convolution(x))) * real
+
+
+class LineStage(nn.Module):
+    """A convolution with a stride, then one with a residual connection."""
 
     def __init__(self, inputs: int, outputs: int, stride: tuple[int, int]) -> None:
         super().__init__()
-        self.reduce = nn.Conv2d(inputs, outputs, 3, stride, padding=1)
-        self.refine = nn.Conv2d(outputs, outputs, 3, padding=1)
-        self.norm = RMSNorm(outputs, gain=False)
+        self.reduce = LineConvolution(inputs, outputs, stride)
+        self.refine = LineConvolution(outputs, outputs)
 
     def forward(self, x: Tensor, real: Tensor) -> Tensor:
-        """Return features (B, C, H', W') of (B, inputs, H, W), 0 in columns where `real` (B, 1, 1, W') is False."""
-        x = self._activate(self.reduce(x)) * real
-        return x + self._activate(self.refine(x)) * real
+        x = self.reduce(x, real)
+        result: Tensor = x + self.refine(x, real)
+        return result
 
-    def _activate(self, x: Tensor) -> Tensor:
-        return F.gelu(self.norm(x.permute(0, 2, 3, 1))).permute(0, 3, 1, 2)
+
+def standardize(pixels: Tensor, real: Tensor) -> Tensor:
+    """Return grey levels (B, 1, H, W) of pixels (B, 3, H, W) with mean 0 and variance 1 over the real columns.
+
+    What covers the smaller part of a line, the text, is positive, be it dark or light.
+    """
+    grey = pixels.mean(1, keepdim=True)
+    count = real.sum(3, keepdim=True) * grey.shape[2]  # (B, 1, 1, 1)
+    x = (grey - (grey * real).sum((2, 3), keepdim=True) / count) * real
+    x = x / (x.square().sum((2, 3), keepdim=True) / count + NOISE**2).sqrt()
+    return x * (x**3).sum((2, 3), keepdim=True).sign()
 
 
 class LineEncoder(VisionEncoder):
@@ -66,7 +88,7 @@ class LineEncoder(VisionEncoder):
         if height % reduction:
             raise ValueError(f"height must be a multiple of {reduction} for {depth} stages, but is {height}")
         self.config, self.dim = config, config.transformer.dim
-        inputs = (3, *config.widths[:-1])
+        inputs = (1, *config.widths[:-1])
         self.strides = [(2, 2), (2, 2), *[(2, 1)] * (depth - 2)]
         self.stages = nn.ModuleList(map(LineStage, inputs, config.widths, self.strides))
         self.columns = nn.Linear(config.widths[-1] * (height // reduction), self.dim)
@@ -79,7 +101,7 @@ class LineEncoder(VisionEncoder):
         """Return the vectors (B, N, D) of uint8 pixels (B, 3, H, W), of which the columns `keep` (B, N) are real."""
         keep = pixels.new_ones(len(pixels), pixels.shape[3] // STRIDE).bool() if keep is None else keep
         real = keep[:, None, None].repeat_interleave(STRIDE, dim=3)  # (B, 1, 1, W)
-        x = (self.normalize(pixels) * real).contiguous(memory_format=torch.channels_last)
+        x = standardize(pixels.to(self.columns.weight.dtype), real).contiguous(memory_format=torch.channels_last)
         for stage, (_, stride) in zip(self.stages, self.strides, strict=True):
             real = real[..., ::stride]
             x = stage(x, real)

@@ -78,10 +78,3 @@ def sample_images(images: DecodedPictures) -> Tensor:
     """Return some training images (N, 3, H, W), from which weights are computed; those of other shapes are left out."""
     rows = np.unique(np.linspace(0, len(images) - 1, min(SAMPLED, len(images))).astype(int))
     return torch.stack([image for image in map(images.__getitem__, rows.tolist()) if image.shape == images[0].shape])
-
-
-def colour_statistics(images: DecodedPictures) -> tuple[list[float], list[float]]:
-    """Return mean and standard deviation of red, green and blue of images of any shapes, as fractions of 255."""
-    rows = np.unique(np.linspace(0, len(images) - 1, min(SAMPLED, len(images))).astype(int))
-    pixels = torch.cat([images[int(row)].flatten(1) for row in rows], dim=1).double() / 255  # (3, N)
-    return pixels.mean(1).tolist(), pixels.std(1, correction=0).clamp_min(0.01).tolist()

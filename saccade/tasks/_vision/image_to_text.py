@@ -182,8 +182,12 @@ class ImageToTextTask(ImageTask):
     # Training and inference
 
     def losses(self, batch: ImageTextBatch, networks: Mapping[str, nn.Module]) -> Iterator[tuple[str, Tensor]]:
-        loss = Seq2SeqLoss(self.config.label_smoothing)
+        loss = self.loss_weights()
         yield "model", networks["model"](batch.pixels, batch.keep, batch.inputs, batch.labels, loss)
+
+    def loss_weights(self) -> Seq2SeqLoss:
+        """Return the weights of the terms of the training loss."""
+        return Seq2SeqLoss(self.config.label_smoothing)
 
     @torch.no_grad()
     def mean_loss(self, examples: TextExamples, indices: Sequence[int]) -> float:

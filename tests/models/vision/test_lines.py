@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from saccade.models.vision.lines import LineConfig, LineEncoder
+from saccade.models.vision.lines import LineConfig, LineEncoder, standardize
 from saccade.nn.transformer import TransformerConfig
 
 
@@ -49,3 +49,22 @@ def test_a_height_that_does_not_halve_is_refused():
         make(height=20)
     with pytest.raises(ValueError, match=r"widths must be at least two numbers of channels, but is \[8\]"):
         LineConfig(widths=(8,))
+
+
+def test_light_text_is_dark_text_and_contrast_does_not_matter():
+    (ink,) = lines(24)
+    dark = torch.where(ink[None] > 230, 40, 200).to(torch.uint8)  # a tenth of the values is text
+    real = torch.ones(1, 1, 1, 24, dtype=torch.bool)
+    expected = standardize(dark.double(), real)
+    torch.testing.assert_close(standardize(255 - dark.double(), real), expected)
+    torch.testing.assert_close(standardize(dark.double() / 2 + 60, real), expected, atol=0.1, rtol=0)
+    assert float(expected[dark[:, :1] == 40].mean()) > 1, "the text is positive"
+    assert float(standardize(torch.full((1, 3, 16, 24), 90.0), real).abs().max()) == 0
+
+
+def test_columns_that_are_not_real_do_not_change_the_others():
+    (line,) = lines(24)
+    real = (torch.arange(24) < 16)[None, None, None]
+    padded = standardize(line[None].double(), real)
+    torch.testing.assert_close(padded[..., :16], standardize(line[None, :, :, :16].double(), real[..., :16]))
+    assert float(padded[..., 16:].abs().max()) == 0
