@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 HEIGHT = 32  # pixels of a line
 SIZES = (15, 21)  # of a font, in pixels
-SLANT = 0.3  # at most, pixels across per pixel down
-BLUR = 0.8  # at most, pixels
-NOISE = 12.0  # at most, standard deviation in grey levels
-CONTRAST = 80  # at least, grey levels between text and background
+SLANT = 0.2  # at most, pixels across per pixel down
+BLUR = 0.6  # at most, pixels
+NOISE = 8.0  # at most, standard deviation in grey levels
+CONTRAST = 100  # at least, grey levels between text and background
 
 CLUSTERS = ("br", "ch", "cl", "cr", "dr", "fl", "fr", "gl", "gr", "pl", "pr", "qu", "sl", "sp", "st", "th", "tr")
 ONSETS = (*"bcdfghjklmnprstvwyz", *CLUSTERS)
