@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from saccade.atomic_io import read_json, write_json
-from saccade.core import Base, Batch, Evaluation, Metric, Progress, Split, ignore_progress
+from saccade.core import Base, Batch, Evaluation, Metric, Pretrained, Progress, Split, ignore_progress
 from saccade.data.formats.image_rows import ImageRows, ImageSettings
 from saccade.data.images.decoded import decode_pictures
 from saccade.data.images.decoding import to_pixels
@@ -27,8 +27,12 @@ from saccade.errors import UsageError
 from saccade.metrics.reading import score_reading
 from saccade.models.vision.image_to_text import DecoderConfig, build_image_to_text
 from saccade.models.vision.lines import STRIDE, LineConfig, LineEncoder
+from saccade.models.vision.pix2tex import Pix2Tex
+from saccade.tasks._pretrained import cannot_run
 from saccade.tasks._seq2seq.settings import TranslationOptions
+from saccade.tasks._seq2seq.tokenizers import TargetTokenizer
 from saccade.tasks._vision.encoders import colour_statistics
+from saccade.tasks._vision.formulas import FormulaFormat, LatexTokenizer
 from saccade.tasks._vision.image_to_text import TOKENIZER, ImageSource, ImageToTextTask, TextExamples
 from saccade.tasks._vision.task import to_array, to_tensor
 
@@ -171,7 +175,7 @@ class Task(ImageToTextTask):
         encoder.std.copy_(torch.tensor(colours["std"]))
         model = build_image_to_text(config.model, encoder, tokenizer.size)
         format = LineFormat(config.height, config.max_width)
-        return cls(config, format, tokenizer, load_max_target_length(assets), model)
+        return cls(config, format, TargetTokenizer.of(tokenizer), load_max_target_length(assets), model)
 
     def examples(self, rows: ImageRows, progress: Progress = ignore_progress) -> LineExamples:
         examples = super().examples(rows, progress)
@@ -216,3 +220,42 @@ class Task(ImageToTextTask):
             {name: score.signature for name, score in named.items()},
             complete=len(indices) == len(examples) and settings.beam == self.config.search.beam,
         )
+
+    # Exchange
+
+    @classmethod
+    def from_pretrained(cls, pretrained: Pretrained) -> Task:
+        processor, network = pretrained.processor, pretrained.network
+        if not isinstance(network, Pix2Tex):
+            raise cannot_run(pretrained, "reading")
+        target = LatexTokenizer(processor.tokenizer, processor.start, processor.end)
+        return FormulaReader(ReadingConfig(), FormulaFormat(processor), target, processor.max_length - 1, network)
+
+
+class FormulaReader(Task):
+    """pix2tex, which reads a formula as LaTeX; it runs as it is and is not trained here."""
+
+    summary: ClassVar[str] = "read the LaTeX of the picture of a formula"
+
+    format: FormulaFormat  # type: ignore[assignment]
+
+    def examples(self, rows: ImageRows, progress: Progress = ignore_progress) -> Any:
+        return ImageToTextTask.examples(self, rows, progress)
+
+    def stack(self, images: Sequence[Tensor]) -> ImageSource:
+        return self.format.stack(images, self.encoder)
+
+    def image(self, examples: TextExamples, index: int) -> Tensor:
+        return self.format.read(examples.images[int(examples.rows.picture[index])])
+
+    def positions(self, examples: TextExamples, indices: Sequence[int]) -> list[int]:
+        return ImageToTextTask.positions(self, examples, indices)
+
+    def encode(self, name: str, text: str) -> list[int]:
+        ids = super().encode(name, text)
+        if len(ids) > self.max_length:
+            raise UsageError(f"{name} must have at most {self.max_length} tokens, but has {len(ids)}; shorten it")
+        return ids
+
+    def limit(self, prefix: Sequence[int]) -> int:
+        return self.max_length - len(prefix)
