@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from saccade.data.images.formulas import read_formula
+from saccade.data.images.formulas import read_formula, read_formula_sizes
 from saccade.data.text.tokenizer_checks import call_library, check_fits, check_tokenizer, parse_json, read_text
 from saccade.data.text.tokenizers import Tokenizer
 from saccade.errors import ModelFileError
@@ -38,14 +38,21 @@ class FormulaProcessor:
 
     def apply(self, pixels: NDArray[np.uint8], name: str = "image") -> Tensor:
         """Return the pixels that the network reads: (H, W, 3) -> (3, H', W'), uint8, three times the grey levels."""
-        grey = read_formula(pixels, self.max_height, self.max_width, name)
-        return torch.from_numpy(np.repeat(grey[None], 3, axis=0))
+        return _colours(read_formula(pixels, self.max_height, self.max_width, name))
+
+    def sizes(self, pixels: NDArray[np.uint8], name: str = "image") -> list[Tensor]:
+        """Return the same, and the formula larger and smaller."""
+        return [_colours(grey) for grey in read_formula_sizes(pixels, self.max_height, self.max_width, name)]
 
     def describe(self) -> dict[str, Any]:
         """Return a summary as JSON."""
         sizes = {"max_height": self.max_height, "max_width": self.max_width, "max_length": self.max_length}
         names = {"tokenizer": self.tokenizer.kind, "vocabulary_size": self.tokenizer.size}
         return {"image_processor": "pix2tex", **sizes, **names}
+
+
+def _colours(grey: NDArray[np.uint8]) -> Tensor:
+    return torch.from_numpy(np.repeat(grey[None], 3, axis=0))
 
 
 def read_formula_processor(folder: Path, config: Mapping[str, Any]) -> FormulaProcessor:

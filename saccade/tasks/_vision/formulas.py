@@ -41,6 +41,10 @@ class FormulaFormat:
         """Return an input as pixels (3, H, W)."""
         return self.processor.apply(to_pixels(value, name), name)
 
+    def sizes(self, value: bytes | Tensor, name: str = "image") -> list[Tensor]:
+        """Return an input as pixels (3, H, W) at its own size, then at others."""
+        return self.processor.sizes(to_pixels(value, name), name)
+
     def stack(self, images: Sequence[Tensor], encoder: VisionEncoder) -> tuple[Tensor, Tensor]:
         """Return images (3, H, W) in the upper left corner of a batch (B, 3, H, W), with their real positions (B, N)."""
         height, width = (max(image.shape[side] for image in images) for side in (1, 2))

@@ -235,6 +235,11 @@ class ImageToTextTask(ImageTask):
         """Return the number of positions of the image of each row; images of similar numbers are searched together."""
         return [1] * len(indices)
 
+    def read_image(self, value: bytes | Tensor, options: Any) -> Tensor:
+        """Return an input as pixels (3, H, W)."""
+        pixels: Tensor = self.format.read(value)
+        return pixels
+
     def encode(self, name: str, text: str) -> list[int]:
         """Return the ids of the text of an option."""
         return self.target.tokenizer.encode(text) if text else []
@@ -251,7 +256,7 @@ class ImageToTextTask(ImageTask):
         """Yield the predictions for examples whose images fit into memory together."""
         tokenizer = self.target.tokenizer
         notes = unknown_note(tokenizer, options.target or options.prefix)
-        images = [self.format.read(example["image"]) for example in examples]
+        images = [self.read_image(example["image"], options) for example in examples]
         if options.target:
             target = self.encode("target", options.target)
             for example, image in zip(examples, images, strict=True):
@@ -265,7 +270,7 @@ class ImageToTextTask(ImageTask):
             yield replace(best, alternatives=tuple(others), notes=notes)
 
     def stream(self, inputs: Mapping[str, Any], options: Any) -> Iterator[GeneratedToken]:
-        image = self.format.read(inputs["image"])
+        image = self.read_image(inputs["image"], options)
         prefix = self.encode("prefix", options.prefix)
         with torch.no_grad():
             memory = self.model.encode(*self._source(image))
