@@ -82,11 +82,11 @@ def expected():
 def main():
     """Print the numbers of the published packages."""
     from munch import Munch
+    from PIL import Image
     from pix2tex.cli import minmax_size
     from pix2tex.models.hybrid import get_encoder
     from pix2tex.models.transformer import get_decoder
     from pix2tex.utils.utils import pad, post_process
-    from PIL import Image
 
     flags = {"attn_on_attn": True, "cross_attend": True, "ff_glu": True, "rel_pos_bias": False, "use_scalenorm": False}
     settings = Munch(**CONFIG, channels=1, patch_size=16, pad_token=0, decoder_args=flags)

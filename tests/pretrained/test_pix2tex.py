@@ -6,9 +6,11 @@ import re
 import numpy as np
 import pytest
 import torch
+from click.testing import CliRunner
 from safetensors.torch import save_file
 
 import saccade
+from saccade.cli import main
 from saccade.core import GridAxis, TokenAxis
 from saccade.data.images.formulas import crop_formula, read_formula, read_formula_sizes
 from saccade.data.text.latex import compact_latex
@@ -118,7 +120,9 @@ def test_the_other_sizes_of_a_formula_stay_within_the_limits():
 
 
 def test_a_picture_that_shows_no_formula_is_refused():
-    with pytest.raises(UsageError, match=re.escape("image must show a formula, but all its pixels have one grey level (7)")):
+    with pytest.raises(
+        UsageError, match=re.escape("image must show a formula, but all its pixels have one grey level (7)")
+    ):
         crop_formula(np.full((20, 20), 7, dtype=np.uint8))
     high = np.full((20_000, 20, 3), 255, dtype=np.uint8)
     high[::5] = 0
@@ -162,6 +166,22 @@ def test_attention_is_over_the_grid_of_the_picture(model):
     assert isinstance(out.attention["encoder.encoder.0.self"].queries, GridAxis)
     effect = model.explain(out).ablate("decoder.1.cross", head=0)
     assert effect is not None
+
+
+def test_a_command_is_one_word_of_the_figures(model):
+    target = model.task.target
+    ids = target.tokenizer.encode("x = \\abc { 1")
+    assert target.tokenizer.pieces(ids) == ["x", " ", "=", " ", "\\", "a", "b", "c", " ", "{", " ", "1"]
+    assert target.output_axis(ids).words == (1, 2, 2, 3, 3, 3, 3, 3, 4, 4, 5, 5, 6)
+    assert target.input_axis(ids).words == (1, 2, 3, 3, 4, 4, 4, 4, 4, 5, 5, 6, 6)
+
+
+def test_the_command_describes_encoder_and_decoder(folder):
+    shown = CliRunner().invoke(main, ["models", "show", str(folder)])
+    assert shown.exit_code == 0, shown.output
+    assert "vocabulary_size 35\n" in shown.output and "family          pix2tex\n" in shown.output
+    assert "shape encoder   dim=32 depth=1 heads=2 hidden=128\n" in shown.output
+    assert "shape decoder   dim=32 depth=2 heads=2 hidden=128\n" in shown.output
 
 
 def test_a_stream_gives_the_tokens_of_the_text(model):
@@ -245,16 +265,16 @@ def test_other_options_of_the_decoder_are_refused_by_name(tmp_path):
 
 def test_another_tokenizer_or_none_is_refused(tmp_path):
     other = {**tokenizer(), "pre_tokenizer": {"type": "Whitespace"}}
-    with pytest.raises(ModelFileError, match="pre_tokenizer must be ByteLevel, but is {'type': 'Whitespace'}"):
+    with pytest.raises(ModelFileError, match=r"pre_tokenizer must be ByteLevel, but is {'type': 'Whitespace'}"):
         open_pretrained(str(write(tmp_path / "a", words=other)))
     (tmp_path / "a" / "tokenizer.json").unlink()
-    with pytest.raises(ModelFileError, match="must hold tokenizer.json, but does not; download the complete model"):
+    with pytest.raises(ModelFileError, match=r"must hold tokenizer.json, but does not; download the complete model"):
         open_pretrained(str(tmp_path / "a"))
 
 
 def test_wrong_shapes_are_refused(tmp_path):
     weights = tensors({**EXPECTED["shapes"], "encoder.patch_embed.proj.weight": [32, 512, 1, 1]})
-    with pytest.raises(ModelFileError, match="'encoder.project.weight' must have the shape"):
+    with pytest.raises(ModelFileError, match=r"'encoder.project.weight' must have the shape"):
         open_pretrained(str(write(tmp_path / "model", weights=weights)))
 
 

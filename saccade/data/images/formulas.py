@@ -35,9 +35,7 @@ def read_formula(pixels: NDArray[np.uint8], max_height: int, max_width: int, nam
     return crop_formula(grey, name)
 
 
-def read_formula_sizes(
-    pixels: NDArray[np.uint8], max_height: int, max_width: int, name: str = "image"
-) -> list[Grey]:
+def read_formula_sizes(pixels: NDArray[np.uint8], max_height: int, max_width: int, name: str = "image") -> list[Grey]:
     """Return the formula in a picture at its own size, as `read_formula` does, and larger and smaller."""
     images, grey = [read_formula(pixels, max_height, max_width, name)], _grey(pixels)
     inside = crop_formula(grey, name).shape

@@ -8,7 +8,7 @@ columns, N = 1 + R C positions, T tokens, D width.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 
 import torch
@@ -50,12 +50,14 @@ class Pix2TexConfig:
             size = f"{self.height} x {self.width}"
             raise ValueError(f"height and width must be multiples of a cell of {self.cell} pixels, but are {size}")
         if self.encoder.dim != self.decoder.dim:
-            raise ValueError(f"the dim of encoder and decoder must be equal, but are {self.encoder.dim} and {self.decoder.dim}")
+            raise ValueError(
+                f"the dim of encoder and decoder must be equal, but are {self.encoder.dim} and {self.decoder.dim}"
+            )
 
     @property
     def cell(self) -> int:
         """Side of a cell in pixels."""
-        return 2 ** (len(self.blocks) + 1)
+        return 2 << len(self.blocks)
 
     @property
     def depth(self) -> int:
@@ -166,7 +168,7 @@ class Pix2Tex(ImageToText, TransformerDecoder):
         self.decoder = Transformer(config.decoder, config.decoder.dim, make_layer=lambda _: gated_layer(config.decoder))
 
     def encode(self, source: Tensor, keep: Tensor) -> Memory:
-        """Encode uint8 pixels (B, 3, H, W), each in its upper left part, whose cells `keep` (B, N) marks after the token.
+        """Encode uint8 pixels (B, 3, H, W), each in its upper left part; `keep` (B, N): its class token and its cells.
 
         Every picture is encoded alone: its norms are computed over all of it, so that a margin would change them.
         """

@@ -72,7 +72,7 @@ class SwappedHalves(WeightMapping):
 
 
 def read_config(fields: Pix2TexFields, _: Names) -> Pix2TexConfig:
-    for name, value in {**DECODER_ARGS, **fields.decoder_args}.items():
+    for name in {**DECODER_ARGS, **fields.decoder_args}:
         if name not in DECODER_ARGS or fields.decoder_args.get(name) is not DECODER_ARGS[name]:
             rule = f"decoder_args must be {DECODER_ARGS}"
             raise ValueError(f"{rule}, but {name[:80]} is {str(fields.decoder_args.get(name, 'missing'))[:80]}")
