@@ -216,7 +216,8 @@ def test_evaluation_compares_with_given_texts(model, tmp_path):
     image.fromarray(some_formula()).save(tmp_path / "a.png")
     text = model(some_formula()).text
     (tmp_path / "labels.csv").write_text(f'image,text\na.png,"{text or "x"}"\n')
-    assert model.evaluate(tmp_path / "labels.csv").values["exact"] == (100.0 if text else 0.0)
+    values = model.evaluate(tmp_path / "labels.csv").values
+    assert values["exact"] == (100.0 if text else 0.0) and values.keys() == {"exact", "cer", "wer", "images"}
     (tmp_path / "labels.csv").write_text("image,text\na.png,abcdefgh\n")
     with pytest.raises(DataError, match=r"labels.csv:2.*: a text must have at most 7 tokens, but has 8; remove it"):
         model.evaluate(tmp_path / "labels.csv")
