@@ -29,7 +29,6 @@ from saccade.data.images.resizing import Resize
 from saccade.errors import UsageError
 from saccade.models.vision.encoder import VisionEncoder
 from saccade.nn.probe import RecordedRow, Recorder
-from saccade.pretrained.image_processors import ImageProcessor, ImageTextProcessor
 
 LARGEST = 64  # pixels of a side, where the settings do not say
 MARGIN = 0.875  # of the stored image is read; the training images are cropped at random
@@ -158,7 +157,7 @@ class ImageTask(Task):
     def choose_format(cls, config: Any, pictures: Pictures, base: Base) -> ImageFormat:
         """Return how images are read: as a pretrained model needs them, or by the settings and the images."""
         processor = None if base is None else base.processor
-        if base is not None and not isinstance(processor, ImageProcessor | ImageTextProcessor):
+        if base is not None and processor is not None and not hasattr(processor, "size"):
             kind = base.task if base.family is None else base.family.name
             raise UsageError(f"base must be a model that reads images of one size, but {config.base} is a {kind}")
         size = config.size or (processor.size if processor is not None else 0) or typical_size(pictures)
