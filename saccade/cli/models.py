@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -84,12 +85,22 @@ def show(ref: str, as_json: bool) -> None:
         print_json(description)
         return
     for name in ("path", "family", "task", "parameters", "vocabulary_size", "tokenizer"):
-        value = description[name]
-        echo(f"{name:16}{f'{value:,}' if isinstance(value, int) else value}")
-    shape = " ".join(f"{name}={description['config'][name]}" for name in ("dim", "depth", "heads", "hidden"))
-    echo(f"{'shape':16}{shape}")
+        if name in description:  # an image encoder has no texts
+            value = description[name]
+            echo(f"{name:16}{f'{value:,}' if isinstance(value, int) else value}")
+    _echo_shape("", description["config"])
     if description["unused"]:
         echo(f"{'unused':16}{', '.join(name if name.isprintable() else ascii(name) for name in description['unused'])}")
+
+
+def _echo_shape(part: str, config: Mapping[str, Any]) -> None:
+    """Print the shape of a network, or of each of its parts."""
+    shape = " ".join(f"{name}={config[name]}" for name in ("dim", "depth", "heads", "hidden") if name in config)
+    if shape:
+        echo(f"{f'shape {part}':16}{shape}")
+    for name, value in config.items():
+        if isinstance(value, Mapping):
+            _echo_shape(name, value)
 
 
 @models.command()

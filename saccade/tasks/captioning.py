@@ -28,6 +28,7 @@ from saccade.models.vision.encoder import VisionEncoder
 from saccade.models.vision.image_to_text import DecoderConfig, TextDecoderConfig, build_image_to_text
 from saccade.models.vision.resnet import ResNetConfig
 from saccade.tasks._seq2seq.settings import TranslationOptions
+from saccade.tasks._seq2seq.tokenizers import TargetTokenizer
 from saccade.tasks._vision.encoders import read_encoder, write_encoder
 from saccade.tasks._vision.frozen import FrozenConfig, FrozenImageTask
 from saccade.tasks._vision.image_to_text import TOKENIZER, ImageSource, ImageToTextTask, TextExamples
@@ -161,7 +162,7 @@ class Task(FrozenImageTask, ImageToTextTask):
         rows, columns = encoder.grid(format.size, format.size)
         positions = len(encoder.extra) + rows * columns
         model = build_image_to_text(config.model, encoder, tokenizer.size, positions=positions)
-        return cls(config, format, tokenizer, load_max_target_length(assets), model)
+        return cls(config, format, TargetTokenizer.of(tokenizer), load_max_target_length(assets), model)
 
     @property
     def backbone(self) -> VisionEncoder:

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from saccade.core import Base, Batch, Evaluation, Metric, Progress, Split, ignore_progress
+from saccade.core import Base, Batch, Evaluation, Metric, Pretrained, Progress, Split, ignore_progress
 from saccade.data.formats.image_rows import ImageRows, ImageSettings
 from saccade.data.images.decoding import to_pixels
 from saccade.data.images.line_augment import LineAugment, augment_lines
@@ -21,17 +21,23 @@ from saccade.data.lengths import load_max_target_length
 from saccade.data.text.tokenizer_choice import train_text_tokenizer
 from saccade.data.text.tokenizers import Tokenizer
 from saccade.decode.search import Search
-from saccade.errors import UsageError
+from saccade.errors import DataError, UsageError
 from saccade.metrics.reading import score_reading
 from saccade.models.seq2seq.interface import Seq2SeqLoss
 from saccade.models.vision.image_to_text import DecoderConfig, TextDecoderConfig, build_image_to_text
 from saccade.models.vision.lines import STRIDE, LineConfig, LineEncoder
+from saccade.models.vision.pix2tex import Pix2Tex
+from saccade.tasks._pretrained import cannot_run
+from saccade.tasks._seq2seq.searching import search_memory
 from saccade.tasks._seq2seq.settings import TranslationOptions
+from saccade.tasks._seq2seq.tokenizers import TargetTokenizer
+from saccade.tasks._vision.formulas import FormulaFormat, LatexTokenizer
 from saccade.tasks._vision.image_to_text import TOKENIZER, ImageSource, ImageToTextTask, TextExamples
 from saccade.tasks._vision.task import to_array, to_tensor
 
 CTC_FRAMES = 2  # of a column: narrow letters are not wider than half of one
 QUICK_IMAGES = 200  # of a quick evaluation
+SIZE_TOKENS = 64  # of a formula, whose probability determines the size at which it is read
 
 METRICS = {
     metric.name: metric
@@ -174,14 +180,14 @@ class Task(ImageToTextTask):
         frames = CTC_FRAMES if config.ctc else 0
         model = build_image_to_text(config.model, encoder, tokenizer.size, ctc_frames=frames)
         format = LineFormat(config.height, config.max_width)
-        return cls(config, format, tokenizer, load_max_target_length(assets), model)
+        return cls(config, format, TargetTokenizer.of(tokenizer), load_max_target_length(assets), model)
 
     def examples(self, rows: ImageRows, progress: Progress = ignore_progress) -> LineExamples:
         examples = super().examples(rows, progress)
         return LineExamples(examples.rows, examples.images, tokens=examples.tokens)
 
     def stored(self, examples: TextExamples, indices: Sequence[int]) -> ImageSource:
-        return stack_lines([self.image(examples, row) for row in indices])
+        return self.stack([self.image(examples, row) for row in indices])
 
     def stack(self, images: Sequence[Tensor]) -> ImageSource:
         return stack_lines(images)
@@ -222,3 +228,73 @@ class Task(ImageToTextTask):
             {name: score.signature for name, score in named.items()},
             complete=len(indices) == len(examples) and settings.beam == self.config.search.beam,
         )
+
+    # Exchange
+
+    @classmethod
+    def from_pretrained(cls, pretrained: Pretrained) -> Task:
+        processor, network = pretrained.processor, pretrained.network
+        if not isinstance(network, Pix2Tex):
+            raise cannot_run(pretrained, "reading")
+        target = LatexTokenizer(processor.tokenizer, processor.start, processor.end)
+        return FormulaReader(ReadingConfig(), FormulaFormat(processor), target, processor.max_length - 1, network)
+
+
+@dataclass(frozen=True)
+class FormulaOptions(ReadingOptions):
+    """Options of a formula."""
+
+    resize: bool = True
+    """read the image larger and smaller too, and keep the size with the most probable text; false: its own size"""
+
+
+class FormulaReader(Task):
+    """pix2tex, which reads a formula as LaTeX; it runs as it is and is not trained here."""
+
+    Options: ClassVar[type[Any]] = FormulaOptions
+    summary: ClassVar[str] = "read the LaTeX of the picture of a formula"
+
+    format: FormulaFormat  # type: ignore[assignment]
+
+    def examples(self, rows: ImageRows, progress: Progress = ignore_progress) -> Any:
+        examples = ImageToTextTask.examples(self, rows, progress)
+        longest = int(examples.tokens.lengths.max())
+        if longest > self.max_length:
+            row = rows.origins.describe(int(examples.tokens.lengths.argmax()))
+            raise DataError(f"{row}: a text must have at most {self.max_length} tokens, but has {longest}; remove it")
+        return examples
+
+    def stack(self, images: Sequence[Tensor]) -> ImageSource:
+        return self.format.stack(images, self.encoder)
+
+    def image(self, examples: TextExamples, index: int) -> Tensor:
+        return self.read_image(examples.images[int(examples.rows.picture[index])], FormulaOptions())
+
+    def positions(self, examples: TextExamples, indices: Sequence[int]) -> list[int]:
+        return ImageToTextTask.positions(self, examples, indices)
+
+    @torch.no_grad()
+    def read_image(self, value: bytes | Tensor, options: Any) -> Tensor:
+        """Return an input at its own size, or at that with the highest probability per token of a greedy text."""
+        images = self.format.sizes(value) if options.resize else [self.format.read(value)]
+        if len(images) == 1:
+            return images[0]
+        pixels, keep = self.stack(images)
+        memory = self.model.encode(pixels.to(self.device()), keep.to(self.device()))
+        limits = [min(SIZE_TOKENS, self.max_length)] * len(images)
+        texts = search_memory(self.model, memory, self.target, Search(beam=1), limits)
+        return images[max(range(len(images)), key=lambda at: texts[at][0].score)]
+
+    def evaluate(self, split: Split, *, quick: bool = False, progress: Progress = ignore_progress) -> Evaluation:
+        """Compare what is read with the LaTeX; there is no loss, since a text can be written with other spaces."""
+        evaluation = super().evaluate(split, quick=quick, progress=progress)
+        return replace(evaluation, values={name: v for name, v in evaluation.values.items() if name != "loss"})
+
+    def encode(self, name: str, text: str) -> list[int]:
+        ids = super().encode(name, text)
+        if len(ids) > self.max_length:
+            raise UsageError(f"{name} must have at most {self.max_length} tokens, but has {len(ids)}; shorten it")
+        return ids
+
+    def limit(self, prefix: Sequence[int]) -> int:
+        return self.max_length - len(prefix)

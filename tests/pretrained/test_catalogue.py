@@ -140,6 +140,26 @@ def test_a_pickle_is_converted_once_and_completed_with_settings(place, tmp_path,
     assert load_file(folder / "model.safetensors")["a"].tolist() == [0, 1, 2, 3, 4]
 
 
+def test_files_beside_a_pickle_may_be_in_another_folder_of_the_wheel(place, tmp_path, monkeypatch):
+    (tmp_path / "original").mkdir()
+    torch.save({"a": torch.arange(3.0)}, tmp_path / "original" / "weights.pth")
+    contents = {"weights.pth": (tmp_path / "original" / "weights.pth").read_bytes(), "tokenizer.json": b"{}"}
+    folders = {"weights.pth": "", "tokenizer.json": "tiny_model/texts"}
+    files = tuple(
+        File(name, len(content), hashlib.sha256(content).hexdigest(), folders[name])
+        for name, content in contents.items()
+    )
+    names = {"name": "tiny", "package": "tiny-model", "version": "1.0", "wheel_folder": "tiny_model/in"}
+    model = replace(CATALOGUE["pix2tex"], **names, files=files)
+    monkeypatch.setitem(CATALOGUE, "tiny", model)
+    write_wheel(tmp_path / "original", place / "links", {"tiny_model/texts/tokenizer.json": b"{}"})
+    folder = catalogue.get("tiny")
+    names = ["config.json", "model.safetensors", "tokenizer.json"]
+    assert sorted(path.name for path in folder.iterdir()) == names and model.cached
+    (folder / "tokenizer.json").write_bytes(b"")  # truncated
+    assert not model.cached
+
+
 def test_stale_temporary_folders_are_removed(place, tiny):
     write_wheel(tiny, place / "links")
     old, new = (place / "cache" / "models" / name for name in (".tiny-old", ".tiny-new"))
@@ -210,8 +230,8 @@ def test_a_reference_is_a_folder_a_gguf_file_a_name_or_a_hub_id(place, tiny):
 
 def test_the_catalogue_lists_licence_size_and_source():
     for row in api.list_models():
-        assert row["licence"] == "Apache-2.0" and 10e6 < row["bytes"] < 200e6
-        assert hub.is_hub_id(row["hub"]) or row["name"] == "efficientnet-lite0"  # which is in the wheel alone
+        assert row["licence"] in ("Apache-2.0", "MIT") and 10e6 < row["bytes"] < 200e6
+        assert hub.is_hub_id(row["hub"]) or row["name"] in ("efficientnet-lite0", "pix2tex")  # in their wheels alone
     for model in CATALOGUE.values():
         assert all(re.fullmatch("[0-9a-f]{64}", file.sha256) and "/" not in file.name for file in model.files)
 
@@ -324,7 +344,7 @@ def test_the_hub_is_used_and_its_files_are_verified_where_there_is_no_wheel(loca
 def test_the_command_lists_models_and_reports_errors(place):
     rows = json.loads(saccade("list", "--json").stdout)
     assert [(row["name"], row["cached"]) for row in rows] == [
-        *(("minilm", False), ("smollm2", False), ("efficientnet-lite0", False)),
+        *(("minilm", False), ("smollm2", False), ("efficientnet-lite0", False), ("pix2tex", False)),
     ]
     assert "smollm2        98.4 MB  Apache-2.0          chat: SmolLM2-135M-Instruct" in saccade("list").stdout
     absent = saccade("get", "minilm")

@@ -3,6 +3,7 @@
 import random
 import tarfile
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -88,3 +89,29 @@ def test_features_of_efficientnet_lite0_tell_dogs_from_other_pictures(get_model,
             classes[dog == 5].append(int((vector @ fc["_fc.weight"].t() + fc["_fc.bias"]).argmax()))
     dogs = {kind: sum(151 <= label <= 268 for label in labels) for kind, labels in classes.items()}  # of ImageNet
     assert dogs[True] >= 12 and dogs[False] <= 2, dogs
+
+
+FORMULAS = {  # pictures of different sizes; that of Maxwell's equation is bright on dark
+    "einstein": r"E=m c^{2}",
+    "integral": r"\int_{0}^{\infty}e^{-x^{2}}d x={\frac{\sqrt{\pi}}{2}}",
+    "maxwell": r"\nabla\times E=-{\frac{\partial B}{\partial t}}",
+    "quadratic": r"x={\frac{-b\pm{\sqrt{b^{2}-4a c}}}{2a}}",
+    "sum": r"\sum_{n=1}^{\infty}{\frac{1}{n^{2}}}={\frac{\pi^{2}}{6}}",
+}
+
+
+def test_pix2tex_reads_formulas_of_different_sizes_and_shows_where(get_model, tmp_path):
+    get_model("pix2tex")
+    model, folder = saccade.load("pix2tex", device="cpu"), Path(__file__).parent / "formulas"
+    assert model.parameters() == 25_498_880
+    outputs = model([folder / f"{name}.png" for name in FORMULAS])
+    assert dict(zip(FORMULAS, (out.text for out in outputs), strict=True)) == FORMULAS
+    model.attention(folder / "sum.png").write(tmp_path / "film.gif")
+    with Image.open(tmp_path / "film.gif") as film:
+        assert film.n_frames > 10
+    # The sum is read from the left of the picture to the right: so does the gaze move.
+    out = model(folder / "sum.png")
+    cross = out.attention["decoder.3.cross"]
+    columns = cross.weights.mean(0)[:, 1:].unflatten(1, (cross.keys.rows, cross.keys.columns)).sum(1)
+    centres = (columns * torch.arange(cross.keys.columns)).sum(1) / columns.sum(1)
+    assert centres[-8:-2].mean() > centres[:6].mean() + 1

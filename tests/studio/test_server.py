@@ -1,7 +1,9 @@
 """The server of the studio: who is let in, what it answers, and that the numbers are those of the model."""
 
+import base64
 import re
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from saccade import api
 from saccade.errors import UsageError
 from saccade.studio.app import make_app
 from saccade.studio.sessions import Sessions
+from tests.pretrained import test_pix2tex
 from tests.studio.conftest import CAPTIONS, HOME, IMAGES, MINE
 
 FIELDS = {"prose": "prompt", "pairs": "source", "rows": "text"}
@@ -405,3 +408,18 @@ def test_a_file_beyond_the_cap_is_refused(image_client):
     body = {"model": "squares", "inputs": {"image": "data:image/png;base64," + "A" * (11 << 20)}}
     answer = image_client.post("/api/look", json=body, headers=MINE)
     assert (answer.status_code, answer.json()["error"]) == (413, "Send a file of at most 8 MB.")
+
+
+def test_pix2tex_shows_its_attention_over_the_formula(tmp_path):
+    folder = test_pix2tex.write(tmp_path / "tiny")
+    client = TestClient(make_app(Sessions(tmp_path / "runs", [str(folder)]), "secret", 8000), base_url=HOME)
+    assert client.get("/look?key=secret").status_code == 200
+    picture = (Path(test_pix2tex.__file__).parent / "formulas" / "sum.png").read_bytes()
+    inputs = {"image": f"data:image/png;base64,{base64.b64encode(picture).decode()}"}
+    answer = client.post("/api/look", json={"model": str(folder), "inputs": inputs}, headers=MINE)
+    assert answer.status_code == 200, answer.text
+    maps = {attention["name"]: attention for attention in answer.json()["maps"]}
+    cross = maps["decoder.1.cross"]
+    assert cross["queries"]["kind"] == "tokens" and cross["keys"]["kind"] == "grid"
+    assert cross["keys"]["extra"] == ["class"]
+    assert answer.json()["images"][cross["keys"]["image"]].startswith("data:image/png;base64,")

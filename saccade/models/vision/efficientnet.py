@@ -69,8 +69,10 @@ class SameConvolution(nn.Conv2d):
     Where the padding is odd, one more row and column are added at the end, as in TensorFlow.
     """
 
-    def __init__(self, inputs: int, outputs: int, kernel: int, stride: int = 1, groups: int = 1) -> None:
-        super().__init__(inputs, outputs, kernel, stride, groups=groups)
+    def __init__(
+        self, inputs: int, outputs: int, kernel: int, stride: int = 1, groups: int = 1, *, bias: bool = True
+    ) -> None:
+        super().__init__(inputs, outputs, kernel, stride, groups=groups, bias=bias)
 
     def forward(self, input: Tensor) -> Tensor:
         kernel, stride = self.kernel_size[0], self.stride[0]

@@ -11,6 +11,7 @@ from saccade.pretrained.families import (
     llama,
     marian,
     nanochat,
+    pix2tex,
     roberta,
     siglip,
     vit,
@@ -22,7 +23,7 @@ DECODERS = (
     *(gpt2.FAMILY, llama.LLAMA, llama.MISTRAL, llama.QWEN2, llama.QWEN3, llama.SMOLLM3),
     *(gemma3.FAMILY, nanochat.FAMILY),
 )
-IMAGES = (vit.FAMILY, deit.FAMILY, clip.FAMILY, siglip.FAMILY, efficientnet.FAMILY)
+IMAGES = (vit.FAMILY, deit.FAMILY, clip.FAMILY, siglip.FAMILY, efficientnet.FAMILY, pix2tex.FAMILY)
 FAMILIES: dict[str, Family] = {family.name: family for family in (*ENCODERS, *DECODERS, marian.FAMILY, *IMAGES)}
 
 __all__ = ["FAMILIES", "Family", "Names"]

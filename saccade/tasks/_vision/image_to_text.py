@@ -107,10 +107,10 @@ class ImageToTextTask(ImageTask):
     model: ImageToText
     splits: dict[Split, TextExamples]  # type: ignore[assignment]
 
-    def __init__(self, config: Any, format: Any, tokenizer: Tokenizer, max_length: int, model: ImageToText) -> None:
+    def __init__(self, config: Any, format: Any, target: TargetTokenizer, max_length: int, model: ImageToText) -> None:
         """`max_length`: maximum number of generated tokens."""
         super().__init__(config, format)
-        self.target, self.max_length, self.model = TargetTokenizer.of(tokenizer), max_length, model
+        self.target, self.max_length, self.model = target, max_length, model
 
     # Data
 
@@ -216,7 +216,7 @@ class ImageToTextTask(ImageTask):
         for group in length_groups(positions, ROWS, POSITIONS):
             source, keep = load(group)
             memory = model.encode(source.to(device), keep.to(device))
-            limits = [self.max_length] * len(group)
+            limits = [self.limit(prefix)] * len(group)
             hypotheses = search_memory(model, memory, self.target, settings, limits, prefix)
             results.update(zip(group, hypotheses, strict=True))
             progress(len(results) / len(positions))
@@ -239,6 +239,19 @@ class ImageToTextTask(ImageTask):
         """Return the number of positions of the image of each row; images of similar numbers are searched together."""
         return [1] * len(indices)
 
+    def read_image(self, value: bytes | Tensor, options: Any) -> Tensor:
+        """Return an input as pixels (3, H, W)."""
+        pixels: Tensor = self.format.read(value)
+        return pixels
+
+    def encode(self, name: str, text: str) -> list[int]:
+        """Return the ids of the text of an option."""
+        return self.target.tokenizer.encode(text) if text else []
+
+    def limit(self, prefix: Sequence[int]) -> int:
+        """Return the maximum number of tokens that are generated after a prefix."""
+        return self.max_length
+
     def predict(self, inputs: Sequence[Mapping[str, Any]], options: Any) -> Iterator[Prediction]:
         for first in range(0, len(inputs), CHUNK):
             yield from self._predict(inputs[first : first + CHUNK], options)
@@ -247,13 +260,13 @@ class ImageToTextTask(ImageTask):
         """Yield the predictions for examples whose images fit into memory together."""
         tokenizer = self.target.tokenizer
         notes = unknown_note(tokenizer, options.target or options.prefix)
-        images = [self.format.read(example["image"]) for example in examples]
+        images = [self.read_image(example["image"], options) for example in examples]
         if options.target:
-            target = tokenizer.encode(options.target)
+            target = self.encode("target", options.target)
             for example, image in zip(examples, images, strict=True):
                 yield replace(self._score_target(example, image, target, options.attention), notes=notes)
             return
-        prefix = tokenizer.encode(options.prefix) if options.prefix else []
+        prefix = self.encode("prefix", options.prefix)
         widths = [image.shape[2] for image in images]
         hypotheses = self.search(widths, lambda group: self.stack([images[at] for at in group]), options, prefix=prefix)
         for example, image, group in zip(examples, images, hypotheses, strict=True):
@@ -261,8 +274,8 @@ class ImageToTextTask(ImageTask):
             yield replace(best, alternatives=tuple(others), notes=notes)
 
     def stream(self, inputs: Mapping[str, Any], options: Any) -> Iterator[GeneratedToken]:
-        image = self.format.read(inputs["image"])
-        prefix = self.target.tokenizer.encode(options.prefix) if options.prefix else []
+        image = self.read_image(inputs["image"], options)
+        prefix = self.encode("prefix", options.prefix)
         with torch.no_grad():
             memory = self.model.encode(*self._source(image))
         labels = self.image_axis(image, memory.values.shape[1]).labels
@@ -271,7 +284,7 @@ class ImageToTextTask(ImageTask):
             memory,
             self.target,
             options,
-            self.max_length,
+            self.limit(prefix),
             labels,
             prefix=prefix,
             attention=options.attention,

@@ -26,6 +26,7 @@ from saccade.data.images.decoded import DecodedPictures, decode_pictures
 from saccade.data.images.decoding import decode, to_pixels
 from saccade.data.images.pictures import Pictures
 from saccade.data.images.resizing import Resize
+from saccade.errors import UsageError
 from saccade.models.vision.encoder import VisionEncoder
 from saccade.nn.probe import RecordedRow, Recorder
 
@@ -156,6 +157,9 @@ class ImageTask(Task):
     def choose_format(cls, config: Any, pictures: Pictures, base: Base) -> ImageFormat:
         """Return how images are read: as a pretrained model needs them, or by the settings and the images."""
         processor = None if base is None else base.processor
+        if base is not None and processor is not None and not hasattr(processor, "size"):
+            kind = base.task if base.family is None else base.family.name
+            raise UsageError(f"base must be a model that reads images of one size, but {config.base} is a {kind}")
         size = config.size or (processor.size if processor is not None else 0) or typical_size(pictures)
         enlarged = size > typical_size(pictures) * MARGIN
         stored = size if enlarged else round(size / MARGIN)
