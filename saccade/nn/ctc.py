@@ -4,6 +4,8 @@ https://www.cs.toronto.edu/~graves/icml_2006.pdf. Shapes: B rows, N positions, R
 D width, V vocabulary; class V is the blank.
 """
 
+from itertools import groupby
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -28,14 +30,29 @@ class CTCHead(nn.Module):
 
         A row whose labels do not fit into its frames is ignored.
         """
+        losses = self._losses(self(memory), keep, labels, ignore_infinite=True)
+        return losses.sum() / (labels >= 0).sum()
+
+    def log_likelihood(self, log_probs: Tensor, keep: Tensor, labels: Tensor) -> Tensor:
+        """Return the log probability (B,) of labels (B, T; -1 ignored), -inf where they do not fit into the frames."""
+        return -self._losses(log_probs, keep, labels, ignore_infinite=False)
+
+    def _losses(self, log_probs: Tensor, keep: Tensor, labels: Tensor, *, ignore_infinite: bool) -> Tensor:
         real = labels >= 0
-        total = F.ctc_loss(
-            self(memory).transpose(0, 1),  # (N R, B, V + 1)
+        return F.ctc_loss(
+            log_probs.transpose(0, 1),  # (N R, B, V + 1)
             labels[real],
             keep.sum(1) * self.frames,
             real.sum(1),
             blank=self.blank,
-            reduction="sum",
-            zero_infinity=True,
+            reduction="none",
+            zero_infinity=ignore_infinite,
         )
-        return total / real.sum()
+
+    def best_paths(self, log_probs: Tensor, keep: Tensor) -> list[list[int]]:
+        """Return the labels of the most probable path of each row: repetitions are merged, blanks removed."""
+        paths = []
+        for path, frames in zip(log_probs.argmax(-1).tolist(), (keep.sum(1) * self.frames).tolist(), strict=True):
+            merged = (label for label, _ in groupby(path[:frames]))
+            paths.append([label for label in merged if label != self.blank])
+        return paths

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 import torch
@@ -15,6 +16,7 @@ from saccade.models.seq2seq.interface import DecoderState, Memory, Seq2Seq
 from saccade.nn.packed import pack
 from saccade.nn.probe import RecordedRow
 from saccade.tasks._seq2seq.attention import cross_recorder, source_tensors
+from saccade.tasks._seq2seq.joint_search import rank_jointly
 from saccade.tasks._seq2seq.tokenizers import PairTokenizers, TargetTokenizer
 
 ROWS = 64  # sentences searched at once
@@ -65,16 +67,23 @@ def search_memory(
     max_length: Sequence[int],
     prefix: Sequence[int] = (),
 ) -> list[list[Hypothesis]]:
-    """Return the best targets for each row of a memory, of at most this many tokens after the prefix."""
+    """Return the best targets for each row of a memory, of at most this many tokens after the prefix.
+
+    With a CTC head and a beam, they are ordered by the sum of the log probabilities of the decoder and of that head.
+    """
     limits = [len(prefix) + limit for limit in max_length]
-    return search(
+    joint = model.ctc is not None and settings.beam > 1
+    hypotheses = search(
         DecoderState(model, memory, max(limits) + 1),
         limits,
         start_id=target.start,
         end_id=target.end,
-        settings=settings,
+        settings=replace(settings, n_best=settings.beam) if joint else settings,
         prefixes=[prefix] * len(limits),
     )
+    if not joint:
+        return hypotheses
+    return [group[: settings.n_best] for group in rank_jointly(model, memory, target, hypotheses, limits, prefix)]
 
 
 class StrippedText:
