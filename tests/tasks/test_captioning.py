@@ -232,7 +232,7 @@ def test_a_caption_is_compared_with_all_captions_of_its_picture(task: Task) -> N
 
 def test_the_blind_control_depends_on_no_evaluated_picture(task: Task) -> None:
     before = task.blind_caption(task.config.search)
-    copy = Task(task.config, task.format, task.target.tokenizer, task.max_length, task.model)
+    copy = Task(task.config, task.format, task.target, task.max_length, task.model)
     copy.splits = {**task.splits, Split.VALID: task.splits[Split.TRAIN]}
     assert copy.blind_caption(task.config.search) == before
     copy.splits = {Split.VALID: task.splits[Split.VALID]}
@@ -286,7 +286,7 @@ def test_a_given_caption_is_scored_and_a_prefix_continued(task: Task) -> None:
 def test_the_analysis_names_a_head_that_the_alignment_shows(task: Task) -> None:
     analysis = task.analyse()
     assert analysis["alignment"]["name"] in ("attention", "decoder.0.cross")
-    copy = Task(task.config, task.format, task.target.tokenizer, task.max_length, task.model)
+    copy = Task(task.config, task.format, task.target, task.max_length, task.model)
     copy.analysis = analysis
     (prediction,) = copy.predict([picture()], CaptionOptions())
     assert prediction.alignment is not None and prediction.alignment.name == analysis["alignment"]["name"]
