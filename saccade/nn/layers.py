@@ -127,7 +127,10 @@ class Residual(nn.Module):
         self.update_norm = update_norm
 
     def forward(self, x: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
+        """Return the sum (B, T, D); a function that returns only the first tokens leaves only these."""
         update = function(self.norm(x) if self.norm_first else x)
+        if update.shape[1] < x.shape[1]:
+            x = x[:, : update.shape[1]]
         if self.update_norm is not None:
             update = self.update_norm(update)
         if self.dropout:

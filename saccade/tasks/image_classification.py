@@ -40,7 +40,7 @@ from saccade.metrics.calibration import calibration_error
 from saccade.models import presets
 from saccade.models.vision.architectures import VisionConfig
 from saccade.models.vision.classifier import ImageClassifier
-from saccade.nn.packed import pack
+from saccade.nn.packed import pack, packing_pays
 from saccade.nn.probe import watch
 from saccade.pretrained.adapters import merge_lora
 from saccade.pretrained.families import FAMILIES
@@ -224,7 +224,7 @@ class Task(ImageTask):
 
     def classify(self, pixels: Tensor) -> Tensor:
         """Return the logits (N, labels) of images (N, 3, H, W), in batches on all cores."""
-        model = pack(self.model, BATCH * POSITIONS) if len(pixels) >= BATCH else self.model
+        model = pack(self.model, BATCH * POSITIONS) if len(pixels) >= BATCH and packing_pays() else self.model
 
         def run(batch: Tensor) -> Tensor:
             batch = batch.to(self.device())
