@@ -73,7 +73,7 @@ def patch_embeddings(x: Tensor) -> Tensor:
 
 
 def is_observed() -> bool:
-    """Whether this context reads or changes what happens inside a network, so that every position has to be computed."""
+    """Whether this context reads or changes what happens inside a network: then every position is computed."""
     return is_recording() or is_listening() or _ablations.get() is not None
 
 

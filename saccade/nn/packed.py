@@ -54,7 +54,7 @@ def _copy(module: Model, rows: int, copies: dict[int, nn.Module]) -> Model:
 
 
 def packing_pays() -> bool:
-    """Whether oneDNN's packed products are faster than MKL's for hundreds of rows: with AVX-512, not with AVX2 alone."""
+    """Whether oneDNN's packed products of hundreds of rows are faster than MKL's: with AVX-512, not with AVX2."""
     return torch.backends.cpu.get_cpu_capability().startswith("AVX512")
 
 
