@@ -100,6 +100,8 @@ class FeedForward(nn.Module):
         if self.gated:
             gate, value = inner.chunk(2, dim=-1)
             inner = self.activation(gate) * value  # (B, T, F)
+        elif self.activation is F.gelu and not torch.is_grad_enabled():
+            inner = torch.ops.aten.gelu_(inner)  # no second buffer of this size
         else:
             inner = self.activation(inner)
         if self.dropout:

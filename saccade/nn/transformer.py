@@ -152,10 +152,7 @@ class Layer(nn.Module):
     ) -> Tensor:
         """Return the output (B, T, D); with `queries` only that of the first tokens."""
         self_cache = cache.layer(f"{name}.self") if cache else None
-        if queries is None:
-            x = self.self_residual(x, lambda y: self.self(y, mask=mask, cache=self_cache))
-        else:
-            x = self.self_residual(x, lambda y: self.self(y, queries=queries))
+        x = self.self_residual(x, lambda y: self.self(y, mask=mask, cache=self_cache, queries=queries))
         if self.cross is not None:
             cross, cross_cache = self.cross, cache.layer(f"{name}.cross") if cache else None
             x = self.cross_residual(x, lambda y: cross(y, memory, mask=memory_mask, cache=cross_cache))
