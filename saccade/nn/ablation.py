@@ -13,9 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from saccade.nn.context import ContextValue
+from saccade.nn.listeners import is_listening
 from saccade.nn.masks import KernelMask
 from saccade.nn.packed import original
-from saccade.nn.probe import SupportsWeights
+from saccade.nn.probe import SupportsWeights, is_recording
 
 Patch = Callable[[Tensor], Tensor]
 
@@ -69,6 +70,11 @@ def patch_embeddings(x: Tensor) -> Tensor:
     """Apply the patch of this context, if there is one; called by every model for each sequence of embeddings."""
     patch = _patch.get()
     return x if patch is None else patch(x)
+
+
+def is_observed() -> bool:
+    """Whether this context reads or changes what happens inside a network: then every position is computed."""
+    return is_recording() or is_listening() or _ablations.get() is not None
 
 
 def apply_ablations(

@@ -192,7 +192,9 @@ class Attention(nn.Module):
         *,
         mask: Mask | KernelMask | None = None,
         cache: LayerCache | None = None,
+        queries: int | None = None,
     ) -> Tensor:
+        """Return the outputs (B, Q, D); with `queries` and without a mask those of the first tokens only."""
         if self.cross != (memory is not None):
             rule = "must be given" if self.cross else "must be None"
             raise ValueError(f"memory {rule} for a layer {'with' if self.cross else 'without'} memory_dim")
@@ -202,6 +204,8 @@ class Attention(nn.Module):
             q, k, v = self._project_self(x, start)
             if cache is not None:
                 k, v = cache.extend(k, v)
+            if queries is not None:
+                q = q[:, :, :queries]
         else:
             q = self._project_queries(x, start)
             project = partial(self._project_memory, memory)

@@ -54,6 +54,7 @@ class CompressedAttention(Attention):
         *,
         mask: Mask | KernelMask | None = None,
         cache: LayerCache | None = None,
+        queries: int | None = None,
     ) -> Tensor:
         start = cache.owner.start if cache else 0
         q = self._project_queries(x, start)  # (B, H, T, E)
@@ -63,7 +64,7 @@ class CompressedAttention(Attention):
         else:
             k, v = self._extend(x, cache)
         lowered = CompressedCausal(self.stride).lower(q.shape[2], k.shape[2], start, x.device)
-        return self._output(q, k, v, lowered, cache)  # (B, T, D)
+        return self._output(q, k, v, lowered, cache)[:, :queries]  # (B, T, D)
 
     def _compress(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Project windows (B, W stride, D) to keys and values (B, G, W, E); those of an incomplete one are masked."""

@@ -100,6 +100,8 @@ class FeedForward(nn.Module):
         if self.gated:
             gate, value = inner.chunk(2, dim=-1)
             inner = self.activation(gate) * value  # (B, T, F)
+        elif self.activation is F.gelu and not torch.is_grad_enabled():
+            inner = torch.ops.aten.gelu_(inner)  # no second buffer of this size
         else:
             inner = self.activation(inner)
         if self.dropout:
@@ -127,7 +129,10 @@ class Residual(nn.Module):
         self.update_norm = update_norm
 
     def forward(self, x: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
+        """Return the sum (B, T, D); a function that returns only the first tokens leaves only these."""
         update = function(self.norm(x) if self.norm_first else x)
+        if update.shape[1] < x.shape[1]:
+            x = x[:, : update.shape[1]]
         if self.update_norm is not None:
             update = self.update_norm(update)
         if self.dropout:

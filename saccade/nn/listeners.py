@@ -22,6 +22,11 @@ def listening(modules: Sequence[nn.Module], listener: Listener) -> AbstractConte
     return _listeners.set({**before, **{key: (*before.get(key, ()), listener) for key in keys}})
 
 
+def is_listening() -> bool:
+    """Whether this context has a listener."""
+    return bool(_listeners.get())
+
+
 def emit(module: nn.Module, *values: object) -> None:
     """Pass values to the listeners of this module in this context; called by the module itself."""
     listeners = _listeners.get()

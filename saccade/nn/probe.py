@@ -251,6 +251,11 @@ def watch(
         yield recorder
 
 
+def is_recording() -> bool:
+    """Whether this context records attention layers."""
+    return bool(_recorders.get())
+
+
 def notify(attention: nn.Module, q: Tensor, k: Tensor, mask: KernelMask | None, cache: LayerCache | None) -> None:
     """Pass q and k to the recorders of this context; called by every attention layer once per call."""
     recorders = _recorders.get()

@@ -148,9 +148,11 @@ class Layer(nn.Module):
         memory_mask: KernelMask | None,
         cache: KVCache | None,
         name: str,
+        queries: int | None = None,
     ) -> Tensor:
+        """Return the output (B, T, D); with `queries` only that of the first tokens."""
         self_cache = cache.layer(f"{name}.self") if cache else None
-        x = self.self_residual(x, lambda y: self.self(y, mask=mask, cache=self_cache))
+        x = self.self_residual(x, lambda y: self.self(y, mask=mask, cache=self_cache, queries=queries))
         if self.cross is not None:
             cross, cross_cache = self.cross, cache.layer(f"{name}.cross") if cache else None
             x = self.cross_residual(x, lambda y: cross(y, memory, mask=memory_mask, cache=cross_cache))
@@ -232,11 +234,13 @@ class Transformer(nn.Module):
         cache: KVCache | None = None,
         count: Tensor | None = None,
         states: list[Tensor] | None = None,
+        outputs: int | None = None,
     ) -> Tensor:
         """Apply all layers to x (B, T, D).
 
         `count` (B,): number of real tokens per row, where the rows of a cached call have different lengths.
         `states` is filled with the input of the first layer and the output of each, the last one after the norm.
+        `outputs`: return only the first tokens, the others of which the last layer need not compute, without a mask.
         """
         tokens = x.shape[1]
         if self.position is not None:
@@ -246,10 +250,11 @@ class Transformer(nn.Module):
         for index, layer in enumerate(layers):
             if states is not None:
                 states.append(x)
-            x = layer(x, memory, lowered[layer.window], lowered_memory, cache, str(index))
+            few = outputs if index == len(layers) - 1 and lowered[layer.window] is None else None
+            x = layer(x, memory, lowered[layer.window], lowered_memory, cache, str(index), few)
         if cache is not None:
             cache.advance(tokens if count is None else count)
-        result: Tensor = self.norm(x)
+        result: Tensor = self.norm(x if outputs is None else x[:, :outputs])
         if states is not None:
             states.append(result)
         return result

@@ -40,7 +40,7 @@ from saccade.metrics.calibration import calibration_error
 from saccade.models import presets
 from saccade.models.vision.architectures import VisionConfig
 from saccade.models.vision.classifier import ImageClassifier
-from saccade.nn.packed import pack
+from saccade.nn.packed import pack, packing_pays
 from saccade.nn.probe import watch
 from saccade.pretrained.adapters import merge_lora
 from saccade.pretrained.families import FAMILIES
@@ -54,9 +54,9 @@ from saccade.tasks._vision.processors import format_of, processor_of
 from saccade.tasks._vision.task import ImageConfig, ImageExamples, ImageFormat, ImageTask, to_array, to_tensor
 
 LABELS = "labels.json"
-BATCH = 16  # images of a batch at inference, which one core computes
+BATCH = 16  # images of a batch at inference, which one core computes, at most
 BLOCK = 512  # images that are in memory at once
-POSITIONS = 64  # of an image, about: weights are packed for so many rows
+POSITIONS = 1024  # of a batch, so that it stays in the cache; weights are packed for so many rows
 LISTED = 20  # labels named in a message
 
 
@@ -224,7 +224,8 @@ class Task(ImageTask):
 
     def classify(self, pixels: Tensor) -> Tensor:
         """Return the logits (N, labels) of images (N, 3, H, W), in batches on all cores."""
-        model = pack(self.model, BATCH * POSITIONS) if len(pixels) >= BATCH else self.model
+        model = pack(self.model, POSITIONS) if len(pixels) >= BATCH and packing_pays() else self.model
+        rows, columns = self.model.encoder.grid(*pixels.shape[2:])
 
         def run(batch: Tensor) -> Tensor:
             batch = batch.to(self.device())
@@ -235,7 +236,7 @@ class Task(ImageTask):
                     logits = both.log_softmax(-1).logsumexp(0)
             return check_outputs(logits.float().cpu())
 
-        batches = pixels.split(BATCH)
+        batches = pixels.split(max(1, min(BATCH, POSITIONS // (rows * columns))))
         return torch.cat(list(parallel_map(run, batches) if self.device().type == "cpu" else map(run, batches)))
 
     def predict(self, inputs: Sequence[Mapping[str, Any]], options: PredictOptions) -> Iterator[Prediction]:

@@ -33,7 +33,7 @@ class ImageClassifier(nn.Module):
 
         Targets are labels (B,), or probabilities (B, L) of mixed images.
         """
-        logits: Tensor = self.head(self.encoder.pool(self.encoder(pixels, states=states)))
+        logits: Tensor = self.head(self.encoder.vectors(pixels, states=states))
         if targets is None:
             return logits
         return F.cross_entropy(logits.float(), targets, label_smoothing=smoothing)

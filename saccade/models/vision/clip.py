@@ -207,7 +207,7 @@ class CLIP(nn.Module):
 
     def image_vectors(self, pixels: Tensor) -> Tensor:
         """Return the vectors of length 1 of images: uint8 (N, 3, H, W) -> (N, P)."""
-        return self.project_image(self.vision.pool(self.vision(pixels)))
+        return self.project_image(self.vision.vectors(pixels))
 
     def project_image(self, vectors: Tensor) -> Tensor:
         """Return the vectors of length 1 of images from those of the image encoder: (N, D) -> (N, P)."""

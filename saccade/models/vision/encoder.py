@@ -63,6 +63,10 @@ class VisionEncoder(nn.Module, abc.ABC):
         """Width of the vector of a whole image."""
         return self.dim
 
+    def vectors(self, pixels: Tensor, *, states: list[Tensor] | None = None) -> Tensor:
+        """Return one vector for each image: (B, 3, H, W) -> (B, pooled_dim)."""
+        return self.pool(self(pixels, states=states))
+
     def pool(self, features: Tensor) -> Tensor:
         """Return one vector for each image, of the class position or else the mean of the grid: (B, pooled_dim)."""
         return features[:, 0] if self.extra else features.mean(1)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from saccade.models.vision.encoder import IMAGENET_MEAN, IMAGENET_STD, VisionEncoder
-from saccade.nn.ablation import patch_embeddings
+from saccade.nn.ablation import is_observed, patch_embeddings
 from saccade.nn.attention import Attention
 from saccade.nn.kernels import dropout
 from saccade.nn.layers import FeedForward, initialize_gpt2, initialize_zero_residual, make_norm
@@ -157,10 +157,10 @@ class ViT(VisionEncoder):
             raise ValueError(f"an image must be at least {patch} x {patch} pixels, but is {height} x {width}")
         return height // patch, width // patch
 
-    def forward(self, pixels: Tensor, *, states: list[Tensor] | None = None) -> Tensor:
+    def forward(self, pixels: Tensor, *, states: list[Tensor] | None = None, outputs: int | None = None) -> Tensor:
         """Return the vectors (B, E + R C, D) of uint8 pixels (B, 3, H, W), the extra tokens first.
 
-        `states` is filled with the embeddings and the output of each layer.
+        `states` is filled with the embeddings and the output of each layer; `outputs`: only the first tokens.
         """
         rows, columns = self.grid(pixels.shape[-2], pixels.shape[-1])
         patch, convolution = self.config.patch, self.config.stem == "convolution"
@@ -173,8 +173,13 @@ class ViT(VisionEncoder):
         if self.position is not None:
             x = x + self.position(rows, columns)
         x = dropout(patch_embeddings(self.norm(x)), self.config.embedding_dropout, self.training)
-        out: Tensor = self.encoder(x, states=states)
+        out: Tensor = self.encoder(x, states=states, outputs=outputs)
         return out
+
+    def vectors(self, pixels: Tensor, *, states: list[Tensor] | None = None) -> Tensor:
+        """Return one vector for each image; the last layer computes only the tokens that the pooling reads."""
+        tokens = {"class": 1, "distilled": 2}.get(self.config.pooling)
+        return self.pool(self(pixels, states=states, outputs=None if states is not None or is_observed() else tokens))
 
     @property
     def pooled_dim(self) -> int:

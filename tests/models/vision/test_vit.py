@@ -138,3 +138,27 @@ def test_a_config_that_cannot_work_names_the_field_and_the_value(changes, messag
 def test_an_image_smaller_than_a_patch_is_refused_with_its_size():
     with pytest.raises(ValueError, match="an image must be at least 2 x 2 pixels, but is 1 x 8"):
         ViT(ViTConfig(**SMALL))(images(1, 1, 8))
+
+
+@pytest.mark.parametrize("pooling", ["class", "distilled"])
+@pytest.mark.parametrize("norm_first", [True, False])
+def test_the_last_layer_computes_only_what_the_pooling_reads(pooling, norm_first):
+    torch.manual_seed(0)
+    shape = {"dim": 24, "depth": 2, "heads": 2, "hidden": 48, "norm": "layer", "bias": True, "image_size": 16}
+    tokens = {"class_token": True, "distillation_token": pooling == "distilled", "pooling": pooling}
+    model = ViT(ViTConfig(**shape, **tokens, init="normal", norm_first=norm_first))
+    pixels = torch.randint(0, 256, (3, 3, 16, 16), dtype=torch.uint8)
+    direction = torch.randn(model.pooled_dim)
+    seen = []
+    model.encoder.get_submodule("1").feed.register_forward_hook(lambda _, inputs, __: seen.append(inputs[0].shape[1]))
+    whole, few = model.pool(model(pixels)), model.vectors(pixels)
+    assert seen == [16 + len(model.extra), len(model.extra)]
+    torch.testing.assert_close(few, whole)
+    expected = torch.autograd.grad((whole @ direction).sum(), list(model.parameters()))
+    grads = torch.autograd.grad((few @ direction).sum(), list(model.parameters()))
+    for grad, other in zip(grads, expected, strict=True):
+        torch.testing.assert_close(grad, other, rtol=1e-4, atol=1e-4)
+    with watch(model) as maps:
+        watched = model.vectors(pixels)
+    assert maps["encoder.1.self"].shape[2] == 16 + len(model.extra)
+    torch.testing.assert_close(watched, few)
