@@ -76,7 +76,8 @@ class ReadingConfig:
     batch_size: int = 24
     """images per step, about: narrow ones are more"""
     micro_batches: int = 1
-    """micro-batches per step, to save memory (gradient accumulation); the result is the same"""
+    """micro-batches per step, to save memory (gradient accumulation); the result is the same, but for batch norms, each
+    of which sees one micro-batch"""
     label_smoothing: float = 0.0
     """label smoothing: probability mass that is distributed evenly over all characters"""
     ctc: float = 1.0

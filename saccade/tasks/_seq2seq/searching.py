@@ -72,7 +72,7 @@ def search_memory(
     With a CTC head and a beam, they are ordered by the sum of the log probabilities of the decoder and of that head.
     """
     limits = [len(prefix) + limit for limit in max_length]
-    joint = model.ctc is not None and settings.beam > 1
+    joint = model.ctc is not None and settings.beam > 1 and not settings.no_repeat_ngram_size
     hypotheses = search(
         DecoderState(model, memory, max(limits) + 1),
         limits,

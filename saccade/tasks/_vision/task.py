@@ -55,7 +55,8 @@ class ImageConfig:
     batch_size: int = 128
     """images per step"""
     micro_batches: int = 1
-    """micro-batches per step, to save memory (gradient accumulation); the result is the same"""
+    """micro-batches per step, to save memory (gradient accumulation); the result is the same, but for batch norms, each
+    of which sees one micro-batch"""
 
     def __post_init__(self) -> None:
         for name, least in (("rank", 1), ("size", 0), ("batch_size", 1), ("micro_batches", 1)):
