@@ -819,7 +819,7 @@ REASONS = {
     "convert: numbers": "'a' must be the name of a dense tensor, but is not",
     "convert: code": "must hold tensors and nothing else, but does not (UnpicklingError)",
     "config: auto_map": "auto_map refers to custom code, which is never run",
-    "config: a type that is a list": "siglip, efficientnet_lite, but is \"['bert']\"",
+    "config: a type that is a list": "efficientnet_lite, pix2tex, but is \"['bert']\"",
     "config: negative width": "hidden_size must be from 0 to 65,536, but is -8",
     "config: width as string": "hidden_size must be int, but is '8'",
     "config: vocabulary size missing": "vocab_size is missing",

@@ -309,7 +309,7 @@ def test_a_frozen_image_encoder_sees_each_image_once(ready: Any, data: Path, tmp
 def test_a_model_learns_to_find_captions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SACCADE_CACHE", str(tmp_path / "cache"))
     data = scenes.write_captions(tmp_path)
-    settings = [*TINY, "train.steps=120", "train.device=cpu", "train.evaluate_every=60"]
+    settings = [*TINY, "train.steps=300", "train.device=cpu", "train.evaluate_every=100"]
     run = saccade.train(data, task="image_text", root=tmp_path / "runs", overrides=settings, progress=False)
     assert run.metrics["mean_recall"] > run.metrics["chance"] + 15
     model = saccade.load(run.path, device="cpu")
