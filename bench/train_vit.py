@@ -63,7 +63,7 @@ def write_images(path, shape):
     import numpy as np
 
     draw = np.random.default_rng(1)
-    count = 4 * shape.batch
+    count = 40 * shape.batch  # a tenth is held out: 36 full batches
     images = draw.integers(0, 256, (count, shape.size, shape.size, 3), dtype=np.uint8)
     np.savez(path, images=images, labels=np.arange(count) % LABELS)
 
