@@ -95,8 +95,8 @@ def shoot_images(browser: Browser, address: str, runs: Path, folder: Path) -> No
 def wait(tab: Page, selector: str) -> None:
     """Wait for an element; an error of the page ends the program."""
     tab.wait_for_selector(f"{selector}, .error", timeout=60_000)
-    if tab.locator(".error").count():
-        raise SystemExit(f"{tab.url[:200]}: {tab.text_content('.error')}")
+    if errors := [text for text in tab.locator(".error").all_text_contents() if text.strip()]:
+        raise SystemExit(f"{tab.url[:200]}: {errors[0]}")
 
 
 def save(tab: Page, file: Path) -> None:
