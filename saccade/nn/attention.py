@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from saccade.nn.ablation import apply_ablations
 from saccade.nn.cache import LayerCache
 from saccade.nn.kernels import needs_second_derivative, rms_normalize
+from saccade.nn.linear import Linear
 from saccade.nn.listeners import emit
 from saccade.nn.masks import CausalWindow, KernelMask, Mask, Padding
 from saccade.nn.probe import notify
@@ -178,12 +179,12 @@ class Attention(nn.Module):
         self.score: Score = score or Dot()
         q_dim, kv_dim = self.heads * self.head_dim, 2 * self.kv_heads * self.head_dim
         if memory_dim is None:  # q, k and v of one input: one product
-            self.qkv = nn.Linear(dim, q_dim + kv_dim, bias=bias)
+            self.qkv = Linear(dim, q_dim + kv_dim, bias=bias)
         else:
-            self.q = nn.Linear(dim, q_dim, bias=bias)
-            self.kv = nn.Linear(memory_dim, kv_dim, bias=bias)
+            self.q = Linear(dim, q_dim, bias=bias)
+            self.kv = Linear(memory_dim, kv_dim, bias=bias)
         self.cross = memory_dim is not None
-        self.out = nn.Linear(q_dim, dim, bias=bias)
+        self.out = Linear(q_dim, dim, bias=bias)
 
     def forward(
         self,

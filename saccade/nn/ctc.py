@@ -10,6 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from saccade.nn.linear import Linear
+
 
 class CTCHead(nn.Module):
     """Predicts a label or a blank in each of the frames of every position of a memory."""
@@ -18,7 +20,7 @@ class CTCHead(nn.Module):
         """`frames`: predictions of a position, so that a position may hold several labels."""
         super().__init__()
         self.blank, self.frames = vocabulary, frames
-        self.head = nn.Linear(dim, frames * (vocabulary + 1))
+        self.head = Linear(dim, frames * (vocabulary + 1))
 
     def forward(self, memory: Tensor) -> Tensor:
         """Return log probabilities (B, N R, V + 1) of a memory (B, N, D)."""

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from saccade.nn.context import ContextValue
+from saccade.nn.linear import linear
 
 _twice_differentiable = ContextValue("twice differentiable", False)
 
@@ -174,7 +175,7 @@ class _TokenLoss(torch.autograd.Function):
         for first in range(0, count // passes, _TokenLoss.ROWS // passes):
             rows = slice(first, first + _TokenLoss.ROWS // passes)
             x, label = inputs[:, rows].flatten(0, 1), labels[:, rows].reshape(-1, 1)
-            logits = x @ weight.t()  # (rows, V)
+            logits = linear(x, weight)  # (rows, V)
             top, at = logits.max(1, keepdim=True)
             probs = logits.softmax(1)
             target = (1 - smoothing) * logits.gather(1, label)
@@ -192,7 +193,7 @@ class _TokenLoss(torch.autograd.Function):
                     probs.sub_(smoothing / len(weight))
                 if kl_grad is not None:
                     probs.add_(kl_grad, alpha=alpha / 2)
-                grads[:, rows] = (probs @ weight).unflatten(0, (passes, -1))
+                grads[:, rows] = linear(probs, weight.t()).unflatten(0, (passes, -1))
                 weight_grad.addmm_(probs.t(), x)
         ctx.save_for_backward(grad, weight_grad)
         ctx.count = count

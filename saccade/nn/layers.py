@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from saccade.nn.kernels import dropout, rms_normalize, squared_relu
+from saccade.nn.linear import Linear
 
 
 def gelu_tanh(x: Tensor) -> Tensor:
@@ -91,8 +92,8 @@ class FeedForward(nn.Module):
         super().__init__()
         self.gated = activation in GATES
         self.activation = GATES[activation] if self.gated else ACTIVATIONS[activation]
-        self.up = nn.Linear(dim, 2 * hidden if self.gated else hidden, bias=bias)
-        self.down = nn.Linear(hidden, dim, bias=bias)
+        self.up = Linear(dim, 2 * hidden if self.gated else hidden, bias=bias)
+        self.down = Linear(hidden, dim, bias=bias)
         self.dropout = dropout
 
     def forward(self, x: Tensor) -> Tensor:

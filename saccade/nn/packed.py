@@ -7,19 +7,20 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
+from saccade.nn.linear import Linear, is_plain, onednn_available, onednn_linear
+
 MIN_WEIGHTS = 1 << 14  # a smaller layer is not worth packing
 
 Model = TypeVar("Model", bound=nn.Module)
 
 
-class PackedLinear(nn.Linear):
+class PackedLinear(Linear):
     """A linear layer that multiplies by a packed copy of its weight; `weight` and `bias` are those of the original."""
 
     packed: Tensor
 
     def forward(self, input: Tensor) -> Tensor:
-        y: Tensor = torch.ops.mkldnn._linear_pointwise(input, self.packed, self.bias, "none", [], "")
-        return y
+        return onednn_linear(input, self.packed, self.bias)
 
 
 def pack(model: Model, rows: int) -> Model:
@@ -59,13 +60,12 @@ def packing_pays() -> bool:
 
 
 def _available() -> bool:
-    """Whether this build of torch supports packed linear layers."""
-    present = all(hasattr(torch.ops.mkldnn, name) for name in ("_reorder_linear_weight", "_linear_pointwise"))
-    return torch.backends.mkldnn.is_available() and present and not torch.is_autocast_enabled("cpu")
+    """Whether packed linear layers can be used here."""
+    return onednn_available() and not torch.is_autocast_enabled("cpu")
 
 
 def _fits(layer: nn.Module) -> bool:
-    if type(layer) is not nn.Linear or "forward" in layer.__dict__:
+    if not is_plain(layer) or "forward" in layer.__dict__:
         return False
     weight = layer.weight
     return weight.device.type == "cpu" and weight.dtype == torch.float32 and weight.numel() >= MIN_WEIGHTS

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from saccade.nn.cache import KVCache
+from saccade.nn.linear import Linear
 from saccade.nn.masks import Mask
 from saccade.nn.positions import Sinusoidal
 from saccade.nn.transformer import Layer, TransformerConfig, additive_position, final_norm, lower_masks
@@ -42,7 +43,7 @@ class Universal(nn.Module):
         self.layer = Layer(config, memory_dim)
         self.position = additive_position(config)
         self.step_encoding = Sinusoidal(config.dim)  # not learned: steps cost no parameters
-        self.halt = nn.Linear(config.dim, 1)
+        self.halt = Linear(config.dim, 1)
         self.norm = final_norm(config)
 
     def forward(

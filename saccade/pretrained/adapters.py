@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import copy
 import math
-from typing import TypeVar
+from collections.abc import Callable
+from typing import TypeGuard, TypeVar
 
-import torch.nn.functional as F
 from torch import Tensor, nn
+
+from saccade.nn.linear import Linear, is_plain, linear
 
 Layer = TypeVar("Layer", bound=nn.Linear)
 
@@ -30,11 +32,11 @@ class LoraLinear(nn.Linear):
         nn.init.normal_(self.lora_a, std=1 / math.sqrt(layer.in_features))
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.linear(x, self.weight, self.bias) + F.linear(F.linear(x, self.lora_a), self.lora_b)
+        return linear(x, self.weight, self.bias) + linear(linear(x, self.lora_a), self.lora_b)
 
     def merged(self) -> nn.Linear:
         """Return an equivalent plain linear layer."""
-        layer = nn.Linear(self.in_features, self.out_features, bias=self.bias is not None, device=self.weight.device)
+        layer = Linear(self.in_features, self.out_features, bias=self.bias is not None, device=self.weight.device)
         layer.weight = nn.Parameter(self.weight.detach() + self.lora_b.detach() @ self.lora_a.detach())
         if self.bias is not None:
             layer.bias = nn.Parameter(self.bias.detach().clone())
@@ -44,25 +46,26 @@ class LoraLinear(nn.Linear):
 def add_lora(model: nn.Module, rank: int) -> None:
     """Freeze a model and replace each of its linear layers by one with a trainable update of this rank, in place."""
     model.requires_grad_(False)
-    for parent, name, layer in _children(model, nn.Linear):
+    for parent, name, layer in _children(model, is_plain):
         setattr(parent, name, LoraLinear(layer, rank))
 
 
 def merge_lora(model: nn.Module) -> nn.Module:
     """Return an equivalent model without adapters: a copy, or the model itself where it has none."""
-    if not _children(model, LoraLinear):
+    if not _children(model, _has_lora):
         return model
     merged = copy.deepcopy(model)
-    for parent, name, layer in _children(merged, LoraLinear):
+    for parent, name, layer in _children(merged, _has_lora):
         setattr(parent, name, layer.merged())
     return merged
 
 
-def _children(model: nn.Module, kind: type[Layer]) -> list[tuple[nn.Module, str, Layer]]:
-    """Return every layer of exactly this class with its parent module and its name there."""
+def _has_lora(layer: nn.Module) -> TypeGuard[LoraLinear]:
+    return isinstance(layer, LoraLinear)
+
+
+def _children(model: nn.Module, select: Callable[[nn.Module], TypeGuard[Layer]]) -> list[tuple[nn.Module, str, Layer]]:
+    """Return every selected layer with its parent module and its name there."""
     return [
-        (parent, name, layer)
-        for parent in model.modules()
-        for name, layer in parent.named_children()
-        if type(layer) is kind
+        (parent, name, layer) for parent in model.modules() for name, layer in parent.named_children() if select(layer)
     ]

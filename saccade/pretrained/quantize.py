@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from saccade.errors import UsageError
+from saccade.nn.linear import is_plain
 
 MIN_WEIGHTS = 1 << 12  # smaller layers do not become faster
 
@@ -46,6 +47,6 @@ def quantize(model: nn.Module) -> nn.Module:
     quantized = copy.deepcopy(model).eval().requires_grad_(False)
     for parent in list(quantized.modules()):
         for name, layer in list(parent.named_children()):
-            if type(layer) is nn.Linear and layer.weight.numel() >= MIN_WEIGHTS:
+            if is_plain(layer) and layer.weight.numel() >= MIN_WEIGHTS:
                 setattr(parent, name, Int8Linear(layer))
     return quantized

@@ -15,6 +15,7 @@ from saccade.nn.cache import KVCache
 from saccade.nn.convolution import Convolution, ConvolutionStack
 from saccade.nn.kernels import dropout
 from saccade.nn.layers import RMSNorm
+from saccade.nn.linear import Linear
 from saccade.nn.masks import Padding
 from saccade.nn.positions import Sinusoidal
 
@@ -75,7 +76,7 @@ class ConvolutionTranslator(Seq2Seq):
         self.position = Sinusoidal(config.dim)
         self.encoder = ConvolutionStack(config.dim, config.depth, config.kernel_size, dropout=config.dropout)
         self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.decoder_depth))
-        self.head = nn.Linear(config.dim, sizes.target, bias=False)
+        self.head = Linear(config.dim, sizes.target, bias=False)
         nn.init.zeros_(self.head.weight)
 
     def encode(self, source: Tensor, keep: Tensor) -> Memory:

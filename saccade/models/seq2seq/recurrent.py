@@ -16,6 +16,7 @@ from saccade.nn.attention import Additive, Attention, Bilinear, Dot, Score
 from saccade.nn.cache import KVCache
 from saccade.nn.kernels import dropout
 from saccade.nn.layers import RMSNorm
+from saccade.nn.linear import Linear
 from saccade.nn.masks import Padding
 from saccade.nn.recurrent import Cell, Recurrent, State
 
@@ -70,15 +71,15 @@ class RecurrentDecoder(Seq2Seq):
     def add_decoder(self, width: int, vocabulary: int, *, attention: bool) -> None:
         """Add the layers for a memory, and a vector of the source, of this width."""
         config = self.config
-        self.bridge = nn.Linear(width, config.depth * config.hidden)
+        self.bridge = Linear(width, config.depth * config.hidden)
         self.attention: Attention | None = None
         if attention:
             self.attention = Attention(config.hidden, 1, memory_dim=width, score=SCORES[config.score](config.hidden))
         context = config.hidden if attention else width
         self.decoder = Recurrent(config.cell, config.dim + context, config.hidden, depth=config.depth)
-        self.merge = nn.Linear(config.hidden + context + config.dim, config.dim)
+        self.merge = Linear(config.hidden + context + config.dim, config.dim)
         self.norm = RMSNorm(config.dim, gain=False)
-        self.head = nn.Linear(config.dim, vocabulary, bias=False)
+        self.head = Linear(config.dim, vocabulary, bias=False)
         nn.init.zeros_(self.head.weight)
 
     def decode(self, ids: Tensor, memory: Memory, *, cache: KVCache | None = None) -> Tensor:

@@ -14,6 +14,7 @@ from saccade.nn.ablation import patch_embeddings
 from saccade.nn.cache import KVCache
 from saccade.nn.kernels import dropout
 from saccade.nn.layers import RMSNorm
+from saccade.nn.linear import Linear
 from saccade.nn.masks import Causal, Padding
 from saccade.nn.transformer import Transformer, TransformerConfig
 
@@ -71,7 +72,7 @@ class Embedded(Seq2Seq):
             self.source = nn.Embedding(sizes.source, config.dim)
         self.target = nn.Embedding(sizes.target, config.dim)
         self.norm = RMSNorm(config.dim, gain=False)
-        self.head = nn.Linear(config.dim, sizes.target, bias=config.head_bias)
+        self.head = Linear(config.dim, sizes.target, bias=config.head_bias)
 
     def init_weights(self, sizes: Vocabularies) -> None:
         """Initialize the weights, then tie them; called when all submodules exist."""

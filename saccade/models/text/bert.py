@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from saccade.nn.ablation import patch_embeddings
 from saccade.nn.kernels import dropout
 from saccade.nn.layers import ACTIVATIONS, initialize_gpt2, initialize_zero_residual, make_norm
+from saccade.nn.linear import Linear
 from saccade.nn.masks import Padding
 from saccade.nn.positions import Learned
 from saccade.nn.transformer import Transformer, TransformerConfig
@@ -67,7 +68,7 @@ class Bert(nn.Module):
         self.segment = nn.Embedding(config.segments, config.dim) if config.segments else None
         self.norm = make_norm(config.norm, config.dim, bias=config.bias, epsilon=config.epsilon)
         self.encoder = Transformer(replace(config, position="none") if learned else config)
-        self.pooler = nn.Linear(config.dim, config.dim) if config.pooler else None
+        self.pooler = Linear(config.dim, config.dim) if config.pooler else None
         init_weights(self, config)
 
     def forward(
@@ -105,10 +106,10 @@ class MLMHead(nn.Module):
 
     def __init__(self, config: BertConfig, vocabulary: int) -> None:
         super().__init__()
-        self.dense = nn.Linear(config.dim, config.dim)
+        self.dense = Linear(config.dim, config.dim)
         self.activation = ACTIVATIONS.get(config.mlm_activation or config.activation, F.gelu)
         self.norm = make_norm(config.norm, config.dim, bias=config.bias, epsilon=config.epsilon)
-        self.head = nn.Linear(config.dim, vocabulary)
+        self.head = Linear(config.dim, vocabulary)
 
     def forward(self, features: Tensor) -> Tensor:
         """Return logits (..., V) for vectors (..., D)."""
@@ -131,7 +132,7 @@ class BertForPreTraining(nn.Module):
         self.config = config
         self.bert = Bert(config, vocabulary)
         self.mlm = MLMHead(config, vocabulary) if mlm else None
-        head = nn.Linear(config.dim, 2) if config.pooler else NextSentenceHead(config.dim)
+        head = Linear(config.dim, 2) if config.pooler else NextSentenceHead(config.dim)
         self.next_sentence = head if next_sentence else None
         init_weights(self, config)
         if config.tie_embeddings and self.mlm is not None:
@@ -191,7 +192,7 @@ class NextSentenceHead(nn.Module):
 
     def __init__(self, dim: int) -> None:
         super().__init__()
-        self.classifier = nn.Linear(5 * dim, 2)
+        self.classifier = Linear(5 * dim, 2)
 
     def forward(self, features: Tensor, embedded: Tensor, first: Tensor, second: Tensor) -> Tensor:
         """Return logits (B, 2) from features and token embeddings (B, T, D) and the masks of both texts (B, T)."""

@@ -15,6 +15,7 @@ from saccade.nn.ablation import patch_embeddings
 from saccade.nn.attention import Attention, Heads
 from saccade.nn.cache import KVCache
 from saccade.nn.layers import FeedForward, Residual, RMSNorm, initialize_gpt2, initialize_zero_residual, make_norm
+from saccade.nn.linear import Linear
 from saccade.nn.masks import Causal
 from saccade.nn.positions import Rotary
 from saccade.nn.rotary_scaling import RotaryScaling
@@ -124,7 +125,7 @@ class GPT(nn.Module):
         epsilon = 1e-6 if config.epsilon is None else config.epsilon
         self.norm = RMSNorm(config.dim, gain=False, epsilon=epsilon) if config.embedding_norm else nn.Identity()
         self.decoder = Transformer(config, make_layer=lambda index: DecoderLayer(config, index))
-        self.head = nn.Linear(config.dim, vocabulary, bias=False)
+        self.head = Linear(config.dim, vocabulary, bias=False)
         if config.init == "gpt2" or config.tie_embeddings:  # a tied output layer must start small
             initialize_gpt2(self, config.depth)
         else:

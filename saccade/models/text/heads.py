@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from saccade.models.text.bert import Bert, BertConfig, EncoderInputs, pool
 from saccade.models.text.pooling import SentencePooling
 from saccade.nn.kernels import dropout
+from saccade.nn.linear import Linear
 
 Pooling = Literal["mean", "first", "tanh", "relu"]
 MASKED_LOGIT = -1e4  # of a position that cannot be in the answer
@@ -27,7 +28,7 @@ class BertWithHead(nn.Module):
     def __init__(self, config: BertConfig, vocabulary: int, outputs: int) -> None:
         super().__init__()
         self.bert = Bert(replace(config, pooler=False), vocabulary)
-        self.head = nn.Linear(config.dim, outputs)
+        self.head = Linear(config.dim, outputs)
         nn.init.zeros_(self.head.weight)
         nn.init.zeros_(self.head.bias)
 
@@ -47,7 +48,7 @@ class BertWithPooling(BertWithHead):
     def __init__(self, config: BertConfig, vocabulary: int, outputs: int, pooling: Pooling) -> None:
         super().__init__(config, vocabulary, outputs)
         self.pooling = pooling
-        self.dense = nn.Linear(config.dim, config.dim) if pooling in ("tanh", "relu") else None
+        self.dense = Linear(config.dim, config.dim) if pooling in ("tanh", "relu") else None
         if self.dense is not None:
             nn.init.normal_(self.dense.weight, std=0.02)
             nn.init.zeros_(self.dense.bias)

@@ -17,6 +17,7 @@ from saccade.nn.ablation import patch_embeddings
 from saccade.nn.attention import Attention
 from saccade.nn.kernels import dropout
 from saccade.nn.layers import RMSNorm, initialize_zero_residual
+from saccade.nn.linear import Linear
 from saccade.nn.masks import Padding
 from saccade.nn.positions import SinusoidalGrid
 from saccade.nn.transformer import Transformer, TransformerConfig, final_norm, make_score
@@ -53,7 +54,7 @@ class VisualAnswering(nn.Module):
         super().__init__()
         shape = config.question
         self.config, self.encoder = config, encoder
-        self.project = nn.Linear(encoder.dim, shape.dim)
+        self.project = Linear(encoder.dim, shape.dim)
         self.cell_norm = RMSNorm(shape.dim, gain=False)
         self.position = SinusoidalGrid(shape.dim)  # without it nothing is left of anything
         self.embedding = nn.Embedding(vocabulary, shape.dim)
@@ -65,7 +66,7 @@ class VisualAnswering(nn.Module):
             )
             self.add_module(f"hop{hop}", attention)
         self.norm = final_norm(shape)
-        self.head = nn.Linear(shape.dim, answers)
+        self.head = Linear(shape.dim, answers)
         for name, module in self.named_children():
             if name == "head":  # its own name does not say that it is one
                 nn.init.zeros_(self.head.weight)

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from saccade.models.vision.encoder import VisionEncoder
+from saccade.nn.linear import Linear
 
 
 class ImageClassifier(nn.Module):
@@ -17,7 +18,7 @@ class ImageClassifier(nn.Module):
     def __init__(self, encoder: VisionEncoder, labels: int) -> None:
         super().__init__()
         self.encoder = encoder
-        self.head = nn.Linear(encoder.pooled_dim, labels)
+        self.head = Linear(encoder.pooled_dim, labels)
         nn.init.zeros_(self.head.weight)
         nn.init.zeros_(self.head.bias)
 

@@ -20,6 +20,7 @@ from saccade.models.vision.vit import ViT, ViTConfig
 from saccade.nn.ablation import patch_embeddings
 from saccade.nn.kernels import dropout, rms_normalize
 from saccade.nn.layers import FeedForward, Residual, RMSNorm, initialize_gpt2, initialize_zero_residual, make_norm
+from saccade.nn.linear import Linear
 from saccade.nn.masks import Causal, Padding, combine
 from saccade.nn.transformer import Transformer, TransformerConfig
 
@@ -190,8 +191,8 @@ class CLIP(nn.Module):
         super().__init__()
         self.config, self.vision, self.text = config, vision, text
         width = config.projection
-        self.image_projection = nn.Linear(vision.pooled_dim, width, bias=False) if config.project_image else None
-        self.text_projection = nn.Linear(text.dim, width, bias=config.text_bias)
+        self.image_projection = Linear(vision.pooled_dim, width, bias=False) if config.project_image else None
+        self.text_projection = Linear(text.dim, width, bias=config.text_bias)
         for layer in (self.image_projection, self.text_projection):
             if layer is not None:
                 nn.init.normal_(layer.weight, std=layer.in_features**-0.5)

@@ -13,6 +13,7 @@ from saccade.models.vision.encoder import VisionEncoder
 from saccade.nn.attention import Attention
 from saccade.nn.kernels import dropout
 from saccade.nn.layers import RMSNorm, initialize_zero_residual
+from saccade.nn.linear import Linear
 from saccade.nn.positions import SinusoidalGrid
 from saccade.nn.transformer import Transformer, TransformerConfig, make_score
 
@@ -29,7 +30,7 @@ class GridTransformer(VisionEncoder):
             raise ValueError(f"dim must be a multiple of 4 for positions on a grid, but is {config.dim}")
         self.config, self.dim, self.extra = config, config.dim, backbone.extra
         self.backbone = backbone
-        self.project = nn.Linear(backbone.dim, config.dim)
+        self.project = Linear(backbone.dim, config.dim)
         self.norm = RMSNorm(config.dim, gain=False)
         self.position = SinusoidalGrid(config.dim)
         self.encoder = Transformer(config)

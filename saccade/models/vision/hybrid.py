@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from saccade.models.vision.encoder import VisionEncoder
 from saccade.models.vision.resnet import ResNet, ResNetConfig
 from saccade.nn.ablation import patch_embeddings
 from saccade.nn.layers import initialize_zero_residual
+from saccade.nn.linear import Linear
 from saccade.nn.transformer import Transformer, TransformerConfig
 
 
@@ -33,7 +34,7 @@ class Hybrid(VisionEncoder):
         super().__init__()
         self.config, self.dim, self.name = config, config.transformer.dim, "hybrid"
         self.convolution = ResNet(config.convolution, attention=False, size=size)
-        self.project = nn.Linear(self.convolution.dim, self.dim)
+        self.project = Linear(self.convolution.dim, self.dim)
         self.encoder = Transformer(config.transformer)
         for part in (self.project, self.encoder):
             initialize_zero_residual(part)

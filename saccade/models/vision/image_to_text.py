@@ -21,6 +21,7 @@ from saccade.nn.ablation import patch_embeddings
 from saccade.nn.ctc import CTCHead
 from saccade.nn.kernels import dropout
 from saccade.nn.layers import RMSNorm
+from saccade.nn.linear import Linear
 from saccade.nn.positions import Learned
 from saccade.nn.transformer import Transformer
 
@@ -57,7 +58,7 @@ class ImageToText(Seq2Seq):
 
     def add_memory(self, inputs: int, width: int, positions: int, dropout: float) -> None:
         """Add the layers that turn vectors of the encoder into a memory; with `positions`, each has an embedding."""
-        self.project = nn.Linear(inputs, width)
+        self.project = Linear(inputs, width)
         self.memory_norm = RMSNorm(width, gain=False)
         self.position = Learned(positions, width) if positions else None
         self.memory_dropout = dropout

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from saccade.models.vision.encoder import VisionEncoder
 from saccade.nn.ablation import patch_embeddings
 from saccade.nn.layers import RMSNorm, initialize_zero_residual
+from saccade.nn.linear import Linear
 from saccade.nn.masks import Padding
 from saccade.nn.transformer import Transformer, TransformerConfig
 
@@ -91,7 +92,7 @@ class LineEncoder(VisionEncoder):
         inputs = (1, *config.widths[:-1])
         self.strides = [(2, 2), (2, 2), *[(2, 1)] * (depth - 2)]
         self.stages = nn.ModuleList(map(LineStage, inputs, config.widths, self.strides))
-        self.columns = nn.Linear(config.widths[-1] * (height // reduction), self.dim)
+        self.columns = Linear(config.widths[-1] * (height // reduction), self.dim)
         self.norm = RMSNorm(self.dim, gain=False)
         self.encoder = Transformer(config.transformer)
         for part in (self.columns, self.encoder):

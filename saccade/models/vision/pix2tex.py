@@ -21,6 +21,7 @@ from saccade.models.vision.efficientnet import SameConvolution
 from saccade.models.vision.encoder import VisionEncoder
 from saccade.models.vision.image_to_text import ImageToText
 from saccade.nn.ablation import patch_embeddings
+from saccade.nn.linear import Linear
 from saccade.nn.positions import LearnedGrid
 from saccade.nn.transformer import Layer, Transformer, TransformerConfig
 
@@ -153,7 +154,7 @@ def gated_layer(config: TransformerConfig) -> Layer:
     assert layer.cross is not None
     for attention in (layer.self, layer.cross):
         inner = config.heads * config.head_width
-        attention.add_module("out", nn.Sequential(nn.Linear(inner, 2 * config.dim), nn.GLU()))
+        attention.add_module("out", nn.Sequential(Linear(inner, 2 * config.dim), nn.GLU()))
     for projection in (layer.self.qkv, layer.cross.q, layer.cross.kv):
         projection.register_parameter("bias", None)
     return layer

@@ -18,6 +18,7 @@ from saccade.nn.ablation import is_observed, patch_embeddings
 from saccade.nn.attention import Attention
 from saccade.nn.kernels import dropout
 from saccade.nn.layers import FeedForward, initialize_gpt2, initialize_zero_residual, make_norm
+from saccade.nn.linear import Linear
 from saccade.nn.positions import LearnedGrid, SinusoidalGrid
 from saccade.nn.transformer import Layer, Transformer, TransformerConfig
 
@@ -134,7 +135,7 @@ class ViT(VisionEncoder):
         self.patch: nn.Module = (
             ConvolutionStem(config.patch, config.dim)
             if convolution
-            else nn.Linear(pixels, config.dim, bias=config.patch_bias)
+            else Linear(pixels, config.dim, bias=config.patch_bias)
         )
         extra = len(self.extra)
         self.tokens = nn.Parameter(torch.empty(extra, config.dim).normal_(std=0.02)) if extra else None
