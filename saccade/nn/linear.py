@@ -55,8 +55,13 @@ class _Linear(torch.autograd.Function):
         for_x, for_weight, for_bias = ctx.needs_input_grad
         grad = grads[0].reshape(-1, len(weight))  # (M, O)
         x_grad = linear(grad, weight.t()).view(x.shape) if for_x else None
-        weight_grad = linear(grad.t(), x.reshape(-1, x.shape[-1]).t()) if for_weight else None  # (O, I)
+        weight_grad = _transposed_product(grad, x.reshape(-1, x.shape[-1])) if for_weight else None
         return x_grad, weight_grad, grad.sum(0) if for_bias else None
+
+
+def _transposed_product(a: Tensor, b: Tensor) -> Tensor:
+    """Return the transpose of a (M, O) times b (M, I); oneDNN copies its first operand, so that is the smaller one."""
+    return linear(a.t(), b.t()) if a.shape[1] <= b.shape[1] else linear(b.t(), a.t()).t()
 
 
 _linear: Callable[..., Tensor] = _Linear.apply

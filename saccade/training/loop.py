@@ -58,6 +58,7 @@ class Trainer:
     ) -> None:
         self.task, self.config, self.folder, self.callback = task, config, folder, callback
         self.device = devices.choose_device(config.device)
+        devices.keep_freed_memory()
         self.networks = {name: network.to(self.device).eval() for name, network in task.networks().items()}
         self.optim = {name: override(config.optim, task.optimizer_overrides(name)) for name in self.networks}
         self.optimizers = {name: build_optimizers(self.optim[name], self.networks[name]) for name in self.networks}
