@@ -2,7 +2,8 @@
 
 Ours is the step of the real loop (batch from the shard, seeding, clipping, AdamW). The peer is transformers' GPT-2
 (sdpa, no dropout) in a plain loop with torch's AdamW on one fixed batch. The limit does only the matrix products of
-forward and backward, into memory that is allocated already.
+forward and backward, by torch.mm, into memory that is allocated already; ours can be above it where other products are
+faster (saccade/nn/linear.py).
 
     python bench/train_gpt.py [--rounds 15]
 """

@@ -44,6 +44,7 @@ from saccade.data.images.augment import Augment
 from saccade.data.images.decoded import decode_pictures
 from saccade.errors import DataError
 from saccade.metrics import vqa
+from saccade.metrics.alignment import mean_heads
 from saccade.models.text.bert import EncoderInputs
 from saccade.models.vision.answering import AnsweringConfig, VisualAnswering
 from saccade.models.vision.architectures import VisionConfig
@@ -279,8 +280,11 @@ class Task(FrozenImageTask):
             for example, image, text, row in zip(examples, pixels, texts, probabilities.tolist(), strict=True):
                 ranked = dict(sorted(zip(self.answers, row, strict=True), key=lambda pair: -pair[1]))
                 attention = self.attention(image, text) if options.attention else AttentionMaps()
+                # The last layer, of the answer over the image, is what a page opens with.
+                answer = mean_heads(list(attention.values())[-1]) if attention else None
                 output = LabelOutput((next(iter(ranked)),), ranked)
-                yield Prediction(example, output, ranked, attention, trace=(image, text), notes=text.notes)
+                trace, notes = (image, text), text.notes
+                yield Prediction(example, output, ranked, attention, alignment=answer, trace=trace, notes=notes)
 
     def input_lengths(self, inputs: Mapping[str, Any], options: PredictOptions) -> list[InputLength]:
         return [self.reader.length("question", inputs["question"])]

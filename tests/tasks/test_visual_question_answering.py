@@ -168,6 +168,7 @@ def test_maps_have_the_axes_of_the_question_the_answer_and_the_image(ready: Any,
         assert torch.equal(attention.keys.image, image)
         assert isinstance(attention.queries, StepAxis if name.startswith("hop") else TokenAxis)
     assert answer.attention["hop2"].queries.labels == ("answer",)
+    assert answer.alignment.name == "hop2"  # what a page opens with: the answer over the picture
     assert "side" in answer.attention["question.0.cross"].queries.labels
 
 
