@@ -31,6 +31,7 @@ from saccade.data.texts import NumberWriter
 
 AHEAD = 4  # blocks of pictures of each thread that wait to be written
 BLOCK_BYTES = 1 << 20
+INLINE = 32  # pictures of a block, from which on they are too small for threads
 HASHED = 8  # pictures that a thread hashes at a time
 REPORTS = 200  # calls of `progress`
 
@@ -155,13 +156,23 @@ def hash_picture(content: bytes | Pixels) -> int:
 
 
 def _in_order(work: Callable[[int], Result], count: int, progress: Progress, block: int = 1) -> Iterator[Result]:
-    """Yield the results for 0 to count - 1 in order, computed on threads a little ahead, `block` of them at a time."""
+    """Yield the results for 0 to count - 1 in order, computed on threads a little ahead, `block` of them at a time.
+
+    Small pictures are computed by the caller: threads would spend more time on waiting for the interpreter's lock.
+    """
+    report = max(block, count // REPORTS // block * block)
+    if block >= INLINE:
+        for number in range(count):
+            if number % report == 0:
+                progress(number / count)
+            yield work(number)
+        progress(1.0)
+        return
 
     def run(start: int) -> list[Result]:
         return [work(number) for number in range(start, min(start + block, count))]
 
     threads = os.cpu_count() or 1
-    report = max(block, count // REPORTS // block * block)
     with ThreadPoolExecutor(threads, thread_name_prefix="decode") as pool:
         pending: deque[Future[list[Result]]] = deque()
         try:
