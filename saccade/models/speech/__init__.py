@@ -1,0 +1,1 @@
+"""Speech networks: one file per architecture."""
