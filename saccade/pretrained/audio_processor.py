@@ -45,7 +45,7 @@ class LogMel:
     """seconds of a window"""
 
     def __post_init__(self) -> None:
-        for field in fields(self):
+        for field in fields(LogMel):
             value = getattr(self, field.name)
             if not 1 <= value <= 1 << 20:
                 raise ValueError(f"{field.name} must be from 1 to {1 << 20:,}, but is {value}")
@@ -90,7 +90,7 @@ class LogMel:
 
     def to_json(self) -> dict[str, Any]:
         """Return preprocessor_config.json."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        values = {field.name: getattr(self, field.name) for field in fields(LogMel)}
         fixed = {"padding_value": 0.0, "padding_side": "right", "return_attention_mask": False, "dither": 0.0}
         sizes = {"n_samples": self.samples, "nb_max_frames": self.frames}
         kind = {"feature_extractor_type": EXTRACTOR, "processor_class": "WhisperProcessor"}
