@@ -1,0 +1,1 @@
+"""What the speech tasks share."""
