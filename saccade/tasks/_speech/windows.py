@@ -20,7 +20,7 @@ from saccade.models.speech.whisper import STRIDE, Whisper
 from saccade.pretrained.speech_processor import SpeechProcessor
 from saccade.tasks._speech.token_rules import TokenRules, WhisperDecoder
 
-MAX_WINDOWS = 16  # decoded at once
+MAX_WINDOWS = 8  # decoded at once
 MEMORY = 1 << 31  # bytes of their keys and values
 
 
@@ -92,7 +92,7 @@ class Transcriber:
     def step(self, recordings: Sequence[Recording]) -> None:
         """Transcribe the next window of each recording."""
         features = [self.window(recording) for recording in recordings]
-        memory = self.model.encode_windows(torch.stack(features).to(self.rules.always.device))
+        memory = self.encode(features)
         self.detect_languages(recordings, memory)
         prompts = [self.prompt(recording) for recording in recordings]
         limit = self.limit(prompts[0])
@@ -109,6 +109,16 @@ class Transcriber:
             segments, advance = cut_segments(best.ids, self.processor.first_timestamp, frames)
             recording.windows.append(Window(recording.seek, frames, part, prompt, best, segments))
             recording.seek += advance if self.timestamps else recording.frames
+
+    def encode(self, features: Sequence[Tensor]) -> Memory:
+        """Encode windows (M, F), a few at a time: what a layer computes of many does not fit a processor's cache."""
+        device = self.rules.always.device
+        few = 2 if device.type == "cpu" else self.rows
+        parts = [
+            self.model.encode_windows(torch.stack(features[first : first + few]).to(device))
+            for first in range(0, len(features), few)
+        ]
+        return Memory(*(torch.cat([getattr(part, name) for part in parts]) for name in ("values", "keep")))
 
     def decoder(self, memory: Memory, prompts: Sequence[Sequence[int]], limit: int) -> WhisperDecoder:
         """Return a decoder of at most `limit` tokens after prompts."""
