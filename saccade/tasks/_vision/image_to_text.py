@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from saccade.core import Axis, Field, Image, Progress, Split, ignore_progress
+from saccade.core import Axis, Batch, Field, Image, Progress, Split, ignore_progress
 from saccade.data.formats.image_rows import ImageRows
 from saccade.data.images.decoded import decode_pictures
 from saccade.data.token_rows import TokenRows
@@ -103,6 +103,9 @@ class ImageToTextTask(ToTextTask, ImageTask):
         numbers = tuple(examples.numbers(indices).tolist())
         origins = tuple(examples.rows.origins.describe(row) for row in indices)
         return ImageTextBatch(pixels, keep, inputs, labels, numbers, origins, int((labels >= 0).sum()))
+
+    def augmented(self, batch: Any, seed: int) -> Batch:
+        return ImageTask.augmented(self, batch, seed)
 
     def read_input(self, value: bytes | Tensor, options: Any) -> Tensor:
         """Return an input as pixels (3, H, W)."""
