@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path, PurePosixPath
 
 import numpy as np
@@ -106,16 +107,22 @@ class AudioLayout(abc.ABC):
 class RecordingFinder:
     """Finds the recordings of a folder or archive by the names that a table, list or transcript uses for them."""
 
-    def __init__(self, tree: Tree) -> None:
-        self.tree = tree
-        self._index: dict[str, str | None] = {}
+    def __init__(self, tree: Tree, *, by_id: bool = True) -> None:
+        """`by_id`: whether a table may name recordings without their suffix."""
+        self.tree, self.by_id = tree, by_id
         self._numbers: dict[str, int] = {}
-        for name in filter(is_audio_name, tree.names):
+
+    @cached_property
+    def _index(self) -> dict[str, str | None]:
+        """Paths of recordings by all ends of them, with and without the suffix; None where several have the same."""
+        index: dict[str, str | None] = {}
+        for name in filter(is_audio_name, self.tree.names):
             parts = PurePosixPath(name).parts
             for first in range(len(parts)):
                 written = "/".join(parts[first:])
                 for key in (written, written.rpartition(".")[0]):
-                    self._index[key] = name if self._index.get(key, name) == name else None  # None: several
+                    index[key] = name if index.get(key, name) == name else None
+        return index
 
     def find(self, name: str, folder: str = "") -> str | None:
         """Return the path of a recording within the tree; None if there is none, or several.

@@ -45,7 +45,7 @@ def find_audio(path: Path, settings: AudioSettings) -> AudioLayout | None:
         if table_format(path.name) is None or is_audio_name(path.name):
             return None
         try:
-            finder = RecordingFinder(Folder(path.parent))
+            finder = RecordingFinder(Folder(path.parent), by_id=False)
             return find_tables(path, [path], path.parent, settings, finder)
         except DataError:  # reading it as the table it was said to be reports the reason
             return None

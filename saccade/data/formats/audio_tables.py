@@ -137,8 +137,8 @@ def audio_column(file: DataFile, sample: dict[str, list[str]], settings: AudioSe
     if settings.audio_column:
         return settings.audio_column
     paths = [name for name, values in sample.items() if _are_audio_names(values)]
-    if paths:
-        return by_usual_name(paths, AUDIO) or paths[0]
+    if paths or not (finder.by_id or file.delimiter == "|"):
+        return by_usual_name(paths, AUDIO) or next(iter(paths), "")
     ids = [
         name
         for name, values in sample.items()
