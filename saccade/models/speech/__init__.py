@@ -1,1 +1,1 @@
-"""Speech networks: one file per architecture."""
+"""Encoders of speech."""

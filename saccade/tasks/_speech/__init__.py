@@ -1,1 +1,1 @@
-"""What the speech tasks share."""
+"""What tasks on sound share."""
