@@ -96,6 +96,8 @@ class TimeAxis(Axis):
 
     frames: int
     seconds_per_frame: float
+    spectrogram: Tensor | None = None
+    """the sound the frames cover: uint8 (1, bands, frames of the spectrogram), the lowest band last"""
 
     kind: ClassVar[str] = "time"
 

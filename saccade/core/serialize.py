@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from saccade.core.attention import AttentionMap
-from saccade.core.axes import Axis, GridAxis
+from saccade.core.axes import Axis, GridAxis, TimeAxis
 from saccade.core.outputs import png
 from saccade.core.prediction import TokenScores
 
@@ -73,13 +73,13 @@ def map_to_json(
 def axis_to_json(
     axis: Axis, *, images: Images | None = None, limit: int | None = None, label: Label = str
 ) -> dict[str, Any]:
-    """Return an axis as JSON, with the image a grid covers and its size; a grid is never truncated."""
+    """Return an axis as JSON, with the image or spectrogram it covers and its size; a grid is never truncated."""
     fields = axis.to_json()
-    if isinstance(axis, GridAxis):
-        image = axis.image
+    if isinstance(axis, GridAxis | TimeAxis):
+        image = axis.image if isinstance(axis, GridAxis) else axis.spectrogram
         fields["image"] = None if image is None else image_url(image) if images is None else images.number(image)
         fields["size"] = None if image is None else [image.shape[2], image.shape[1]]  # width, height
-    elif limit is not None:
+    if limit is not None and not isinstance(axis, GridAxis):
         fields |= {name: value[:limit] for name, value in fields.items() if name in ("labels", "words")}
     fields["labels"] = [label(text) for text in fields["labels"]]
     return fields

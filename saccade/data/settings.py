@@ -83,3 +83,27 @@ class ImageSettings(ValidationSplit):
     def column(self, role: str) -> str:
         """Return the given column for a role (label, caption, question, answer or text); empty if none was given."""
         return str(getattr(self, f"{role}_column"))
+
+
+@dataclass(frozen=True)
+class AudioSettings(ValidationSplit):
+    """Which recordings and texts are read."""
+
+    split: Literal["recordings", "speakers"] = "recordings"
+    """what is held out for validation: recordings, or all recordings of some speakers, where the data name them"""
+    audio_column: str = ""
+    """column of a table that holds the paths of the recordings; without it the usual names and contents are tried"""
+    text_column: str = ""
+    """column of what is said in a recording"""
+    label_column: str = ""
+    """column of the class of a recording"""
+    speaker_column: str = ""
+    """column of the speaker of a recording"""
+    encoding: str = ""
+    """encoding of the table, if not UTF-8"""
+    header: Header = "auto"
+    """whether the first row of a table names its columns; auto: decided by the rows"""
+
+    def column(self, role: str) -> str:
+        """Return the given column for a role (text, label or speaker); empty if none was given."""
+        return str(getattr(self, f"{role}_column"))

@@ -21,6 +21,7 @@ from saccade.nn.kernels import needs_second_derivative, rms_normalize
 from saccade.nn.linear import Linear
 from saccade.nn.listeners import emit
 from saccade.nn.masks import CausalWindow, KernelMask, Mask, Padding
+from saccade.nn.onednn_attention import attends_by_onednn, onednn_attention
 from saccade.nn.probe import notify
 
 Rotate = Callable[[Tensor, int | Tensor], Tensor]
@@ -258,7 +259,9 @@ class Attention(nn.Module):
             return self._attend_blocks(q, k, v, lowered.block)
         dropout = self.dropout if self.training else 0.0
         tensor, causal = (None, False) if lowered is None else (lowered.tensor, lowered.causal)
-        if isinstance(self.score, Dot) and not needs_second_derivative():
+        if isinstance(self.score, Dot) and tensor is None and not causal and not dropout and attends_by_onednn(q, k):
+            y = onednn_attention(q, k, v, self.score.factor(self.head_dim))
+        elif isinstance(self.score, Dot) and not needs_second_derivative():
             y = fused_attention(
                 q,
                 k,

@@ -11,6 +11,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+LONG_MEMORY = 256  # keys from which it pays to store each head in one piece: every step reads all of them
+
 
 class Follower(Protocol):
     """An object with data for each row of a cache, such as the recordings of the probe."""
@@ -58,7 +60,9 @@ class LayerCache:
     def remember(self, project: Callable[[], tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
         """Return the keys and values of a memory that does not change: projected once, then reused."""
         if self.fixed is None:
-            self.fixed = project()
+            k, v = project()
+            long = k.shape[2] >= LONG_MEMORY
+            self.fixed = (k.contiguous(), v.contiguous()) if long else (k, v)
         return self.fixed
 
     def reorder(self, rows: Tensor, memories: Tensor | None) -> None:

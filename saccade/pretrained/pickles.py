@@ -21,8 +21,11 @@ MAX_TENSORS = 100_000
 MAX_EXPANSION = 4  # bytes of all tensors by bytes of the file, which stores shared tensors once
 
 
-def convert(folder: Path, *, allow_pickle: bool) -> Path:
-    """Write the tensors of a pytorch_model.bin to model.safetensors beside it; the pickle may build tensors only."""
+def convert(folder: Path, *, allow_pickle: bool, key: str = "") -> Path:
+    """Write the tensors of a pytorch_model.bin to model.safetensors beside it; the pickle may build tensors only.
+
+    key: that of the tensors, where they are a dictionary inside another one.
+    """
     check_links(folder)
     path, target = folder / PICKLE, folder / SAFETENSORS
     if target.exists():
@@ -31,7 +34,7 @@ def convert(folder: Path, *, allow_pickle: bool) -> Path:
         raise ModelFileError(f"{folder} must hold {PICKLE}, but does not; no other file can be converted")
     if not allow_pickle:
         raise ModelFileError(f"{path} is a pickle, which can run code; if you trust its source, add --allow-pickle")
-    tensors = _read_tensors(path)
+    tensors = _read_tensors(path, key)
     temporary = folder / f"{SAFETENSORS}.tmp"
     try:
         save_file(tensors, temporary, {"format": "pt"})
@@ -58,7 +61,7 @@ def _check_compression(path: Path) -> None:
         )
 
 
-def _read_tensors(path: Path) -> dict[str, Tensor]:
+def _read_tensors(path: Path, key: str) -> dict[str, Tensor]:
     _check_compression(path)
     try:
         with warnings.catch_warnings(action="ignore"):  # about old formats, which are read or refused all the same
@@ -69,6 +72,7 @@ def _read_tensors(path: Path) -> dict[str, Tensor]:
             f"{path} must hold tensors and nothing else, but does not ({type(error).__name__}); "
             "download the model as safetensors"
         ) from error
+    content = content.get(key) if key and isinstance(content, dict) else content
     if not isinstance(content, dict) or not content or len(content) > MAX_TENSORS:
         raise ModelFileError(f"{path} must hold tensors by name, but does not; download the model as safetensors")
     size, total = path.stat().st_size, 0

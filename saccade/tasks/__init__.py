@@ -9,6 +9,7 @@ from pathlib import Path
 
 from saccade.config import from_json
 from saccade.core.task import Task
+from saccade.data.formats.audio_rows import find_audio
 from saccade.data.formats.chats import is_chat_log
 from saccade.data.formats.documents import text_column
 from saccade.data.formats.image_search import find_images
@@ -16,7 +17,7 @@ from saccade.data.formats.labelled_files import starts_with_labels
 from saccade.data.formats.pair_files import COLUMN_NAMES, find_pairs
 from saccade.data.formats.squad import is_squad
 from saccade.data.formats.tagged import is_tagged, looks_tagged
-from saccade.data.settings import HEADERS, ImageSettings
+from saccade.data.settings import HEADERS, AudioSettings, ImageSettings
 from saccade.data.tables.columns import label_kind
 from saccade.data.tables.files import find
 from saccade.data.tables.problems import BadRows, Problem, Problems
@@ -30,11 +31,13 @@ TASK_OF_ROLES = {
     ("question", "answer"): "visual_question_answering",
     ("text",): "reading",
 }
+TASK_OF_SOUND = {"text": "speech_recognition", "label": "audio_classification"}
 TASK_OF_LABELS = {"classes": "text_classification", "numbers": "regression", "": "language_model"}
 IMAGE_SETTINGS = (
     *("image_column", "label_column", "caption_column", "question_column", "answer_column", "text_column"),
     *("encoding", "header"),
 )
+AUDIO_SETTINGS = ("audio_column", "text_column", "label_column", "speaker_column", "encoding", "header")
 LANGUAGE = re.compile(r"[a-z]{2,3}([-_][a-z]+)?")  # a column called en or zh-hans
 SNIFFED = 10  # files of a folder whose contents are looked at
 SAMPLE = 200  # rows that decide whether a table has parallel texts
@@ -71,9 +74,9 @@ def guess_task(data: Path, overrides: Sequence[str] = ()) -> str:
     encoding = settings.get("encoding") or None
     if settings.get("target"):
         return "translation"
-    image_task = _guess_image_task(data, settings)
-    if image_task:
-        return image_task
+    media_task = _guess_audio_task(data, settings) or _guess_image_task(data, settings)
+    if media_task:
+        return media_task
     if is_tagged(data):
         return "tagging"
     paths = find(data, encoding)
@@ -86,6 +89,25 @@ def guess_task(data: Path, overrides: Sequence[str] = ()) -> str:
     if file.format == "text":
         return "text_classification" if starts_with_labels(file) else "language_model"
     return _guess_table_task(data, file, settings)
+
+
+def _guess_audio_task(data: Path, settings: Mapping[str, str]) -> str:
+    """Return the task that suits recordings; empty for data without any. Where it may be both, the user is asked."""
+    given = {name: value for name, value in settings.items() if name in AUDIO_SETTINGS}
+    layout = find_audio(data, from_json(AudioSettings, given, "data."))
+    if layout is None:
+        return ""
+    tasks = [TASK_OF_SOUND[role] for role in layout.roles]
+    if len(tasks) == 1:
+        return tasks[0]
+    if tasks:
+        choices = " or ".join(f"--task {task}" for task in tasks)
+        what, expected = "recordings with texts and labels", "one of them"
+        raise BadRows([Problem(data, None, None, what, expected, f"choose with {choices}")])
+    what = "recordings without labels or texts"
+    expected = "a folder for each class, a table with a path and a text or label, or transcripts"
+    step = "write a file metadata.csv with the columns file_name and text, or move the recordings into class folders"
+    raise BadRows([Problem(data, None, None, what, expected, step)])
 
 
 def _guess_image_task(data: Path, settings: Mapping[str, str]) -> str:

@@ -23,15 +23,16 @@ from saccade.data.text.tokenizers import Tokenizer
 from saccade.decode.search import Search
 from saccade.metrics.captions import score_captions
 from saccade.metrics.generation import Score
+from saccade.models.seq2seq.to_text import DecoderConfig, TextDecoderConfig, build_to_text
 from saccade.models.vision.architectures import VisionConfig
 from saccade.models.vision.encoder import VisionEncoder
-from saccade.models.vision.image_to_text import DecoderConfig, TextDecoderConfig, build_image_to_text
 from saccade.models.vision.resnet import ResNetConfig
 from saccade.tasks._seq2seq.settings import TranslationOptions
+from saccade.tasks._seq2seq.to_text import TOKENIZER, SourceBatch
 from saccade.tasks._seq2seq.tokenizers import TargetTokenizer
 from saccade.tasks._vision.encoders import read_encoder, write_encoder
 from saccade.tasks._vision.frozen import FrozenConfig, FrozenImageTask
-from saccade.tasks._vision.image_to_text import TOKENIZER, ImageSource, ImageToTextTask, TextExamples
+from saccade.tasks._vision.image_to_text import ImageToTextTask, TextExamples
 from saccade.tasks._vision.task import ImageFormat
 
 IMAGES = "images.json"
@@ -145,7 +146,7 @@ class Task(FrozenImageTask, ImageToTextTask):
         texts = (caption.lower() if config.lowercase else caption for caption in captions)
         size = config.vocabulary_size or vocabulary_size([captions])
         tokenizer = train_text_tokenizer(kind, texts, size, "vocabulary_size")
-        cls.write_tokenizer(tokenizer.lowercased() if config.lowercase else tokenizer, train, assets)
+        cls.write_tokenizer(tokenizer.lowercased() if config.lowercase else tokenizer, train.texts["caption"], assets)
         notes.append(
             f"vocabulary: {tokenizer.size:,} {describe_kind(kind)}; images of {format.size} x {format.size} pixels"
         )
@@ -161,29 +162,29 @@ class Task(FrozenImageTask, ImageToTextTask):
         encoder = read_encoder(config, assets)
         rows, columns = encoder.grid(format.size, format.size)
         positions = len(encoder.extra) + rows * columns
-        model = build_image_to_text(config.model, encoder, tokenizer.size, positions=positions)
+        model = build_to_text(config.model, encoder, tokenizer.size, positions=positions)
         return cls(config, format, TargetTokenizer.of(tokenizer), load_max_target_length(assets), model)
 
     @property
     def backbone(self) -> VisionEncoder:
-        return self.model.encoder
+        return self.encoder
 
-    def stored(self, examples: TextExamples, indices: Sequence[int]) -> ImageSource:
+    def stored(self, examples: TextExamples, indices: Sequence[int]) -> SourceBatch:
         return examples.stored(examples.numbers(indices)), self._keep(len(indices))
 
     def unchanged(self, batch: Any, seed: int) -> Batch:
         centred: Batch = replace(batch, pixels=self.centred(batch.pixels))
         return centred
 
-    def stack(self, images: Sequence[Tensor]) -> ImageSource:
-        return torch.stack(list(images)), self._keep(len(images))
+    def stack(self, sources: Sequence[Tensor]) -> SourceBatch:
+        return torch.stack(list(sources)), self._keep(len(sources))
 
-    def image(self, examples: TextExamples, index: int) -> Tensor:
+    def example_source(self, examples: TextExamples, index: int) -> Tensor:
         return self.centred(examples.pixels([index]))[0]
 
     def _keep(self, rows: int) -> Tensor:
-        height, width = self.model.encoder.grid(self.format.size, self.format.size)
-        return torch.ones(rows, len(self.model.encoder.extra) + height * width, dtype=torch.bool)
+        height, width = self.encoder.grid(self.format.size, self.format.size)
+        return torch.ones(rows, len(self.encoder.extra) + height * width, dtype=torch.bool)
 
     # Evaluation
 
@@ -222,8 +223,8 @@ class Task(FrozenImageTask, ImageToTextTask):
         if examples.features is not None:
             mean = examples.features.mean(examples.numbers(rows))
         else:
-            parts = [self.image(examples, row)[None].to(self.device()) for row in rows]
-            mean = torch.cat([self.model.encoder(pixels) for pixels in parts]).float().mean(0)
+            parts = [self.example_source(examples, row)[None].to(self.device()) for row in rows]
+            mean = torch.cat([self.encoder(pixels) for pixels in parts]).float().mean(0)
         load = lambda group: (mean[None], self._keep(1))  # noqa: E731
         ((best, *_),) = self.search([1], load, settings)
         return self.target.decode(best.ids)

@@ -23,16 +23,18 @@ from saccade.data.text.tokenizers import Tokenizer
 from saccade.decode.search import Search
 from saccade.errors import DataError, UsageError
 from saccade.metrics.reading import score_reading
+from saccade.models.columns import STRIDE
 from saccade.models.seq2seq.interface import Seq2SeqLoss
-from saccade.models.vision.image_to_text import DecoderConfig, TextDecoderConfig, build_image_to_text
-from saccade.models.vision.lines import STRIDE, LineConfig, LineEncoder
+from saccade.models.seq2seq.to_text import DecoderConfig, TextDecoderConfig, build_to_text
+from saccade.models.vision.lines import LineConfig, LineEncoder
 from saccade.models.vision.pix2tex import Pix2Tex
 from saccade.tasks._pretrained import cannot_run
 from saccade.tasks._seq2seq.searching import search_memory
 from saccade.tasks._seq2seq.settings import TranslationOptions
+from saccade.tasks._seq2seq.to_text import TOKENIZER, SourceBatch
 from saccade.tasks._seq2seq.tokenizers import TargetTokenizer
 from saccade.tasks._vision.formulas import FormulaFormat, LatexTokenizer
-from saccade.tasks._vision.image_to_text import TOKENIZER, ImageSource, ImageToTextTask, TextExamples
+from saccade.tasks._vision.image_to_text import ImageToTextTask, TextExamples
 from saccade.tasks._vision.task import to_array, to_tensor
 
 CTC_FRAMES = 2  # of a column: narrow letters are not wider than half of one
@@ -119,7 +121,7 @@ def pad_line(pixels: Tensor, width: int = 0) -> Tensor:
     return torch.cat((pixels, pixels[:, :, -1:].expand(-1, -1, width - pixels.shape[2])), dim=2)
 
 
-def stack_lines(lines: Sequence[Tensor]) -> ImageSource:
+def stack_lines(lines: Sequence[Tensor]) -> SourceBatch:
     """Return lines (3, H, W) in one batch (B, 3, H, W) of the greatest width, with their real columns (B, N)."""
     widths = torch.tensor([line.shape[2] for line in lines])
     pixels = torch.stack([pad_line(line, int(widths.max())) for line in lines])
@@ -171,7 +173,7 @@ class Task(ImageToTextTask):
             raise UsageError("reading cannot be fine-tuned from a pretrained model yet")
         train, _, notes = cls.read(config.data, data, progress)
         tokenizer = train_text_tokenizer("characters", train.texts["text"], 0, "")
-        cls.write_tokenizer(tokenizer, train, assets)
+        cls.write_tokenizer(tokenizer, train.texts[cls.roles[0]], assets)
         return [*notes, f"alphabet: {tokenizer.size - len(tokenizer.specials)} characters"]
 
     @classmethod
@@ -179,7 +181,7 @@ class Task(ImageToTextTask):
         tokenizer = Tokenizer.load(assets / TOKENIZER)
         encoder = LineEncoder(config.model.encoder, config.height)
         frames = CTC_FRAMES if config.ctc else 0
-        model = build_image_to_text(config.model, encoder, tokenizer.size, ctc_frames=frames)
+        model = build_to_text(config.model, encoder, tokenizer.size, ctc_frames=frames)
         format = LineFormat(config.height, config.max_width)
         return cls(config, format, TargetTokenizer.of(tokenizer), load_max_target_length(assets), model)
 
@@ -187,13 +189,13 @@ class Task(ImageToTextTask):
         examples = super().examples(rows, progress)
         return LineExamples(examples.rows, examples.images, tokens=examples.tokens)
 
-    def stored(self, examples: TextExamples, indices: Sequence[int]) -> ImageSource:
-        return self.stack([self.image(examples, row) for row in indices])
+    def stored(self, examples: TextExamples, indices: Sequence[int]) -> SourceBatch:
+        return self.stack([self.example_source(examples, row) for row in indices])
 
-    def stack(self, images: Sequence[Tensor]) -> ImageSource:
-        return stack_lines(images)
+    def stack(self, sources: Sequence[Tensor]) -> SourceBatch:
+        return stack_lines(sources)
 
-    def image(self, examples: TextExamples, index: int) -> Tensor:
+    def example_source(self, examples: TextExamples, index: int) -> Tensor:
         return pad_line(examples.images[int(examples.rows.picture[index])])
 
     def positions(self, examples: TextExamples, indices: Sequence[int]) -> list[int]:
@@ -265,17 +267,17 @@ class FormulaReader(Task):
             raise DataError(f"{row}: a text must have at most {self.max_length} tokens, but has {longest}; remove it")
         return examples
 
-    def stack(self, images: Sequence[Tensor]) -> ImageSource:
-        return self.format.stack(images, self.encoder)
+    def stack(self, sources: Sequence[Tensor]) -> SourceBatch:
+        return self.format.stack(sources, self.encoder)
 
-    def image(self, examples: TextExamples, index: int) -> Tensor:
-        return self.read_image(examples.images[int(examples.rows.picture[index])], FormulaOptions())
+    def example_source(self, examples: TextExamples, index: int) -> Tensor:
+        return self.read_input(examples.images[int(examples.rows.picture[index])], FormulaOptions())
 
     def positions(self, examples: TextExamples, indices: Sequence[int]) -> list[int]:
         return ImageToTextTask.positions(self, examples, indices)
 
     @torch.no_grad()
-    def read_image(self, value: bytes | Tensor, options: Any) -> Tensor:
+    def read_input(self, value: bytes | Tensor, options: Any) -> Tensor:
         """Return an input at its own size, or at that with the highest probability per token of a greedy text."""
         images = self.format.sizes(value) if options.resize else [self.format.read(value)]
         if len(images) == 1:

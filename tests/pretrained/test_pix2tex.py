@@ -193,11 +193,11 @@ def test_a_stream_gives_the_tokens_of_the_text(model):
 def test_the_most_probable_size_is_kept(model):
     task, picture = model.task, colours(some_formula(200, 300))
     images = task.format.sizes(picture)
-    kept = task.read_image(picture, reading.FormulaOptions())
+    kept = task.read_input(picture, reading.FormulaOptions())
     with torch.no_grad():
         scores = [task.search([1], lambda _, one=one: task.stack([one]), Search(beam=1))[0][0].score for one in images]
     assert len(images) > 1 and torch.equal(kept, images[scores.index(max(scores))])
-    assert torch.equal(task.read_image(picture, reading.FormulaOptions(resize=False)), task.format.read(picture))
+    assert torch.equal(task.read_input(picture, reading.FormulaOptions(resize=False)), task.format.read(picture))
 
 
 def test_texts_never_exceed_the_learned_positions(model):

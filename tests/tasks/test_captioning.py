@@ -219,7 +219,7 @@ def test_a_caption_is_compared_with_all_captions_of_its_picture(task: Task) -> N
     owners = examples.rows.picture.tolist()
     references = [[texts[row] for row, owner in enumerate(owners) if owner == picture] for picture in pictures]
     assert {len(captions) for captions in references} == {2}
-    images = [task.image(examples, owners.index(picture)) for picture in pictures]
+    images = [task.example_source(examples, owners.index(picture)) for picture in pictures]
     outputs = [one.text for one in task.predict([{"image": image} for image in images], CaptionOptions())]
     assert evaluation["cider"] == pytest.approx(score_captions(outputs, references)["cider"].value)
     assert evaluation["exact"] == exact_captions(outputs, references).value

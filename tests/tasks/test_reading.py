@@ -84,7 +84,7 @@ def test_images_are_read_at_one_height_with_their_aspect() -> None:
 def test_training_images_are_changed_by_the_seed_and_others_are_not(task: Task) -> None:
     first, again = (task.source(Split.TRAIN, 1).at(2)[0] for _ in range(2))
     assert torch.equal(first.pixels, again.pixels)
-    images = [task.image(task.splits[Split.TRAIN], 0)]
+    images = [task.example_source(task.splits[Split.TRAIN], 0)]
     plain = stack_lines([pad_line(task.splits[Split.TRAIN].images[number]) for number in first.pictures])[0]
     assert not torch.equal(first.pixels, plain) and images[0].shape[1] == 16
     (valid,) = task.source(Split.VALID, 1).at(0)
@@ -97,7 +97,7 @@ def test_the_scores_are_those_of_the_predictions(task: Task) -> None:
     evaluation = task.evaluate(Split.VALID)
     assert evaluation.values.keys() == reading.METRICS.keys()
     examples = task.splits[Split.VALID]
-    images = [{"image": task.image(examples, row)} for row in range(len(examples))]
+    images = [{"image": task.example_source(examples, row)} for row in range(len(examples))]
     outputs = [one.text for one in task.predict(images, ReadingOptions(beam=task.config.search.beam))]
     expected = score_reading(outputs, list(examples.rows.texts["text"]))
     assert evaluation["cer"] == pytest.approx(expected["character_error"].value)

@@ -32,7 +32,7 @@ NUMBERED_TEXTS = (re.compile(r"\d+_(.+)_\d+"), re.compile(r"(.+)_\d+"), re.compi
 
 
 @dataclass(frozen=True)
-class _Labelled:
+class Labelled:
     """A picture with its class, and the part of the data it belongs to if the folders say so."""
 
     name: str
@@ -46,7 +46,7 @@ class ClassFolders(ImageLayout):
     def __init__(self, tree: Tree) -> None:
         self.tree, self.path = tree, tree.path
         names = tuple(filter(is_picture_name, tree.names))
-        self._pictures, self._loose = _classify(names)
+        self._pictures, self._loose = classify(names)
         self.labels = sorted({picture.label for picture in self._pictures})
 
     @property
@@ -94,7 +94,7 @@ class ClassFolders(ImageLayout):
             raise BadRows([Problem(self.path, None, None, what, "at least two class folders", step)])
 
 
-def _classify(names: Sequence[str]) -> tuple[list[_Labelled], list[str]]:
+def classify(names: Sequence[str]) -> tuple[list[Labelled], list[str]]:
     """Return the pictures in class folders with their labels, and the names of those outside of any."""
     paths = [tuple(part for part in name.split("/") if part != ".") for name in names]
     first = 0
@@ -105,7 +105,7 @@ def _classify(names: Sequence[str]) -> tuple[list[_Labelled], list[str]]:
     for name, path in zip(names, paths, strict=True):
         label = path[first + has_parts : -1]
         if label:
-            labelled.append(_Labelled(name, "/".join(label), part_of(path[first]) if has_parts else None))
+            labelled.append(Labelled(name, "/".join(label), part_of(path[first]) if has_parts else None))
         else:
             loose.append(name)
     return _without_common_end(labelled), loose
@@ -123,12 +123,12 @@ def _has_parts(paths: Sequence[tuple[str, ...]], first: int) -> bool:
     return bool(outer) and all(part_of(name) is not None for name in outer)
 
 
-def _without_common_end(pictures: list[_Labelled]) -> list[_Labelled]:
+def _without_common_end(pictures: list[Labelled]) -> list[Labelled]:
     """Return the pictures without a last folder that is the same in all labels, such as n01443537/images."""
     ends = {picture.label.rpartition("/")[2] for picture in pictures}
     if len(ends) != 1 or any("/" not in picture.label for picture in pictures):
         return pictures
-    return [_Labelled(item.name, item.label.rpartition("/")[0], item.part) for item in pictures]
+    return [Labelled(item.name, item.label.rpartition("/")[0], item.part) for item in pictures]
 
 
 class PictureNames(ImageLayout):

@@ -105,7 +105,7 @@ def decode_pictures(pictures: Pictures, resize: Resize, progress: Progress = ign
         pictures.wait_until_settled()
         pixels, shapes = writer.array("pixels", "uint8"), NumberWriter(writer, "shapes")
         hashes, problems = NumberWriter(writer, "hashes", "uint64"), Problems()
-        for picture in _in_order(decode_number, len(pictures), progress, _block_size(resize)):
+        for picture in in_order(decode_number, len(pictures), progress, _block_size(resize)):
             if isinstance(picture, BadRows):
                 for problem in picture.problems:
                     problems.add(problem)
@@ -135,7 +135,7 @@ def picture_hashes(pictures: Pictures, progress: Progress = ignore_progress) -> 
     def build(writer: EntryWriter) -> Record:
         pictures.wait_until_settled()
         hashes, problems = NumberWriter(writer, "hashes", "uint64"), Problems()
-        for value in _in_order(hash_number, len(pictures), progress, HASHED):
+        for value in in_order(hash_number, len(pictures), progress, HASHED):
             if isinstance(value, BadRows):
                 for problem in value.problems:
                     problems.add(problem)
@@ -155,7 +155,7 @@ def hash_picture(content: bytes | Pixels) -> int:
     return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little")
 
 
-def _in_order(work: Callable[[int], Result], count: int, progress: Progress, block: int = 1) -> Iterator[Result]:
+def in_order(work: Callable[[int], Result], count: int, progress: Progress, block: int = 1) -> Iterator[Result]:
     """Yield the results for 0 to count - 1 in order, computed on threads a little ahead, `block` of them at a time.
 
     Small pictures are computed by the caller: threads would spend more time on waiting for the interpreter's lock.

@@ -14,6 +14,7 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
+from saccade.data.audio.kinds import is_audio_name
 from saccade.data.cache import Entry, EntryWriter, Record, cached, hash_file
 from saccade.data.images.decoding import MAX_BYTES
 from saccade.data.images.kinds import is_picture_name
@@ -122,7 +123,7 @@ class Tar(Tree):
 
 
 class CompressedTar(Tree):
-    """A compressed tar archive, whose pictures are decompressed once into the cache: it can only be read in order."""
+    """A compressed tar archive, which can only be read in order; pictures and sounds are unpacked into the cache."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -136,7 +137,8 @@ class CompressedTar(Tree):
                 for member in archive:
                     if not member.isreg() or member.issparse():
                         continue
-                    stream = archive.extractfile(member) if is_picture_name(member.name) else None
+                    kept = is_picture_name(member.name) or is_audio_name(member.name)
+                    stream = archive.extractfile(member) if kept else None
                     content = b"" if stream is None else stream.read(MAX_BYTES + 1)
                     data.write_bytes(content)
                     names.add(member.name)
@@ -145,7 +147,7 @@ class CompressedTar(Tree):
             sizes.flush()
             return {}
 
-        return cached("unpacked", [hash_file(self.path)], build, [self.path])
+        return cached("unpacked", [hash_file(self.path), "pictures and sounds"], build, [self.path])
 
     @cached_property
     def _members(self) -> dict[str, Member]:

@@ -235,5 +235,6 @@ CLASSES = {
         plain_specials=True,
     ),
     "RobertaTokenizer": TokenizerClass("BPE", _gpt2, ROBERTA, _roberta_template),
+    "WhisperTokenizer": TokenizerClass("BPE", _gpt2, GPT2),
     "XLMRobertaTokenizer": TokenizerClass("Unigram", _xlm_roberta, ROBERTA, _text_ends),
 }

@@ -37,6 +37,7 @@ REGISTERED = {
     "qwen3": "Qwen2Tokenizer",
     "roberta": "RobertaTokenizer",
     "siglip": "SiglipTokenizer",
+    "whisper": "WhisperTokenizer",
 }
 ALWAYS_REGISTERED = ("qwen2",)  # model types whose tokenizer_class transformers does not believe
 ALIASES = {"DistilBertTokenizer": "BertTokenizer"}

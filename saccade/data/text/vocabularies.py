@@ -33,7 +33,7 @@ from saccade.errors import ModelFileError
 VOCAB_TXT, VOCAB_JSON, MERGES = "vocab.txt", "vocab.json", "merges.txt"
 UNSUPPORTED = ("tokenizer.model", "spiece.model", "sentencepiece.bpe.model", "tekken.json")
 ADDED = "added_tokens.json"
-BYTE_LEVEL_CLASSES = ("CLIPTokenizer", "GPT2Tokenizer", "Qwen2Tokenizer", "RobertaTokenizer")
+BYTE_LEVEL_CLASSES = ("CLIPTokenizer", "GPT2Tokenizer", "Qwen2Tokenizer", "RobertaTokenizer", "WhisperTokenizer")
 # Special tokens that a class cannot do without: unknown words, and what is put around each text.
 NEEDED = {"WordPiece": ("unk_token", "sep_token", "cls_token"), "BPE": ("sep_token", "cls_token")}
 

@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from saccade.nn.ablation import patch_embeddings
+
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
@@ -57,6 +59,13 @@ class VisionEncoder(nn.Module, abc.ABC):
     @abc.abstractmethod
     def grid(self, height: int, width: int) -> tuple[int, int]:
         """Return the rows and columns (R, C) of the grid over an image of this size."""
+
+    def read(self, source: Tensor, keep: Tensor) -> Tensor:
+        """Return the vectors (B, N, D) of uint8 pixels; vectors of a frozen encoder, computed before, are returned."""
+        if source.dtype != torch.uint8:
+            return patch_embeddings(source.to(self.mean.dtype))
+        vectors: Tensor = self(source)
+        return vectors
 
     @property
     def pooled_dim(self) -> int:

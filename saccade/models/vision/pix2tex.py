@@ -16,10 +16,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from saccade.models.seq2seq.interface import Memory, Vocabularies
+from saccade.models.seq2seq.to_text import ToText
 from saccade.models.seq2seq.transformer import EmbeddedConfig, TransformerDecoder
 from saccade.models.vision.efficientnet import SameConvolution
 from saccade.models.vision.encoder import VisionEncoder
-from saccade.models.vision.image_to_text import ImageToText
 from saccade.nn.ablation import patch_embeddings
 from saccade.nn.linear import Linear
 from saccade.nn.positions import LearnedGrid
@@ -160,7 +160,7 @@ def gated_layer(config: TransformerConfig) -> Layer:
     return layer
 
 
-class Pix2Tex(ImageToText, TransformerDecoder):
+class Pix2Tex(ToText, TransformerDecoder):
     """Encoder of a formula and decoder of its LaTeX."""
 
     def __init__(self, config: Pix2TexConfig) -> None:

@@ -15,6 +15,7 @@ from saccade.pretrained.families import (
     roberta,
     siglip,
     vit,
+    whisper,
 )
 from saccade.pretrained.families.family import Family, Names
 
@@ -24,6 +25,7 @@ DECODERS = (
     *(gemma3.FAMILY, nanochat.FAMILY),
 )
 IMAGES = (vit.FAMILY, deit.FAMILY, clip.FAMILY, siglip.FAMILY, efficientnet.FAMILY, pix2tex.FAMILY)
-FAMILIES: dict[str, Family] = {family.name: family for family in (*ENCODERS, *DECODERS, marian.FAMILY, *IMAGES)}
+SEQ2SEQ = (marian.FAMILY, whisper.FAMILY)
+FAMILIES: dict[str, Family] = {family.name: family for family in (*ENCODERS, *DECODERS, *SEQ2SEQ, *IMAGES)}
 
 __all__ = ["FAMILIES", "Family", "Names"]

@@ -66,13 +66,16 @@ def search_memory(
     settings: Search,
     max_length: Sequence[int],
     prefix: Sequence[int] = (),
+    *,
+    joint: bool = True,
 ) -> list[list[Hypothesis]]:
     """Return the best targets for each row of a memory, of at most this many tokens after the prefix.
 
-    With a CTC head and a beam, they are ordered by the sum of the log probabilities of the decoder and of that head.
+    With a CTC head and a beam, and `joint`, they are ordered by the sum of the log probabilities of the decoder and of
+    that head.
     """
     limits = [len(prefix) + limit for limit in max_length]
-    joint = model.ctc is not None and settings.beam > 1 and not settings.no_repeat_ngram_size
+    joint = joint and model.ctc is not None and settings.beam > 1 and not settings.no_repeat_ngram_size
     hypotheses = search(
         DecoderState(model, memory, max(limits) + 1),
         limits,

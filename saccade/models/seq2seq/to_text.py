@@ -1,23 +1,21 @@
-"""Image to text: a decoder attends to the grid of an image encoder, word by word or letter by letter.
+"""Images and sounds to text: a decoder attends to the positions of any encoder, word by word or letter by letter.
 
-LSTM with additive attention: Show, attend and tell (https://arxiv.org/abs/1502.03044); or a Transformer decoder.
-Shapes: B rows, N positions of the encoder (extra ones and the grid), T tokens, E encoder width, D decoder width.
+LSTM with additive attention: Show, attend and tell (https://arxiv.org/abs/1502.03044), Listen, attend and spell
+(https://arxiv.org/abs/1508.01211); or a Transformer decoder.
+Shapes: B rows, N positions of the encoder (of an image: extra ones and the grid), T tokens, E encoder width, D decoder
+width.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, Protocol
 
-import torch
 from torch import Tensor, nn
 
 from saccade.models.seq2seq.interface import Memory, Seq2Seq, Vocabularies
 from saccade.models.seq2seq.recurrent import RecurrentDecoder, RecurrentDecoderConfig
 from saccade.models.seq2seq.transformer import EmbeddedConfig, TransformerDecoder
-from saccade.models.vision.encoder import VisionEncoder
-from saccade.models.vision.lines import LineEncoder
-from saccade.nn.ablation import patch_embeddings
 from saccade.nn.ctc import CTCHead
 from saccade.nn.kernels import dropout
 from saccade.nn.layers import RMSNorm
@@ -44,17 +42,29 @@ class DecoderConfig:
     """Decoder and its shape; only the shape of the chosen decoder is used."""
 
     decoder: Literal["transformer", "lstm"] = "transformer"
-    """transformer: cross-attention in every layer; lstm: one additive attention, as in Show, attend and tell"""
+    """transformer: cross-attention in every layer; lstm: one additive attention, as in Show, attend and tell and
+    Listen, attend and spell"""
     transformer: TextDecoderConfig = field(default_factory=TextDecoderConfig)
     lstm: RecurrentDecoderConfig = field(
         default_factory=lambda: RecurrentDecoderConfig(dim=256, hidden=512, cell="lstm", dropout=0.3)
     )
 
 
-class ImageToText(Seq2Seq):
-    """A decoder over the positions of an image encoder."""
+class SourceEncoder(Protocol):
+    """An encoder of images or sounds."""
 
-    encoder: VisionEncoder
+    @property
+    def dim(self) -> int:
+        """Width of the output vectors."""
+
+    def read(self, source: Tensor, keep: Tensor) -> Tensor:
+        """Return the vectors (B, N, E) of a batch of sources, of which the positions `keep` (B, N) are real."""
+
+
+class ToText(Seq2Seq):
+    """A decoder over the positions of an encoder."""
+
+    encoder: SourceEncoder
 
     def add_memory(self, inputs: int, width: int, positions: int, dropout: float) -> None:
         """Add the layers that turn vectors of the encoder into a memory; with `positions`, each has an embedding."""
@@ -64,8 +74,8 @@ class ImageToText(Seq2Seq):
         self.memory_dropout = dropout
 
     def encode(self, source: Tensor, keep: Tensor) -> Memory:
-        """Encode uint8 pixels (B, 3, H, W), or the vectors (B, N, E) of a frozen encoder that were computed before."""
-        x = self.memory_norm(self.project(self._vectors(source, keep)))  # (B, N, D)
+        """Encode what the encoder reads: pixels (B, 3, H, W) or features of sounds (B, T, F)."""
+        x = self.memory_norm(self.project(self.encoder.read(source, keep)))  # (B, N, D)
         if self.position is not None:
             x = x + self.position(0, x.shape[1], x.device).to(x.dtype)
         x = dropout(x, self.memory_dropout, self.training)
@@ -73,18 +83,11 @@ class ImageToText(Seq2Seq):
         mean = (x * real).sum(1) / real.sum(1).clamp_min(1)  # (B, D)
         return Memory(x, keep, state=(mean,))
 
-    def _vectors(self, source: Tensor, keep: Tensor) -> Tensor:
-        if source.dtype != torch.uint8:
-            return patch_embeddings(source.to(self.project.weight.dtype))
-        lines = isinstance(self.encoder, LineEncoder)
-        vectors: Tensor = self.encoder(source, keep=keep) if lines else self.encoder(source)
-        return vectors
 
+class TransformerToText(ToText, TransformerDecoder):
+    """A Transformer decoder over an encoder."""
 
-class TransformerImageToText(ImageToText, TransformerDecoder):
-    """A Transformer decoder over an image."""
-
-    def __init__(self, config: TextDecoderConfig, encoder: VisionEncoder, positions: int, vocabulary: int) -> None:
+    def __init__(self, config: TextDecoderConfig, encoder: SourceEncoder, positions: int, vocabulary: int) -> None:
         sizes = Vocabularies(0, vocabulary)
         super().__init__(config, sizes)
         self.decoder = Transformer(config, config.dim)
@@ -93,10 +96,10 @@ class TransformerImageToText(ImageToText, TransformerDecoder):
         self.encoder = encoder  # last: it has weights already
 
 
-class RecurrentImageToText(ImageToText, RecurrentDecoder):
-    """An LSTM with attention over an image; its first state comes from the mean of the grid."""
+class RecurrentToText(ToText, RecurrentDecoder):
+    """An LSTM with attention over an encoder; its first state comes from the mean of the positions."""
 
-    def __init__(self, config: RecurrentDecoderConfig, encoder: VisionEncoder, positions: int, vocabulary: int) -> None:
+    def __init__(self, config: RecurrentDecoderConfig, encoder: SourceEncoder, positions: int, vocabulary: int) -> None:
         super().__init__()
         self.config = config
         self.target = nn.Embedding(vocabulary, config.dim)
@@ -105,18 +108,18 @@ class RecurrentImageToText(ImageToText, RecurrentDecoder):
         self.encoder = encoder
 
 
-def build_image_to_text(
-    config: DecoderConfig, encoder: VisionEncoder, vocabulary: int, *, positions: int = 0, ctc_frames: int = 0
-) -> ImageToText:
+def build_to_text(
+    config: DecoderConfig, encoder: SourceEncoder, vocabulary: int, *, positions: int = 0, ctc_frames: int = 0
+) -> ToText:
     """Return a new decoder over an encoder; `positions`: those of its output, if it does not know them itself.
 
     With `ctc_frames` it has a CTC head, which predicts that many labels or blanks at each position.
     """
-    model: ImageToText
+    model: ToText
     if config.decoder == "lstm":
-        model = RecurrentImageToText(config.lstm, encoder, positions, vocabulary)
+        model = RecurrentToText(config.lstm, encoder, positions, vocabulary)
     else:
-        model = TransformerImageToText(config.transformer, encoder, positions, vocabulary)
+        model = TransformerToText(config.transformer, encoder, positions, vocabulary)
     if ctc_frames:
         model.ctc = CTCHead(model.project.out_features, vocabulary, ctc_frames)
     return model

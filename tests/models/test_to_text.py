@@ -6,7 +6,7 @@ import torch
 from saccade.decode.search import Search, search
 from saccade.models.seq2seq.interface import DecoderState
 from saccade.models.seq2seq.recurrent import RecurrentDecoderConfig
-from saccade.models.vision.image_to_text import DecoderConfig, TextDecoderConfig, build_image_to_text
+from saccade.models.seq2seq.to_text import DecoderConfig, TextDecoderConfig, build_to_text
 from saccade.models.vision.vit import ViT, ViTConfig
 from saccade.nn.attention import Additive
 from saccade.nn.cache import KVCache
@@ -25,7 +25,7 @@ def make(name: str, *, class_token: bool = False):
     """Return a model over a grid of 3 x 3 cells with large weights in double precision."""
     torch.manual_seed(1)
     shape = ViTConfig(dim=8, depth=1, heads=2, hidden=12, image_size=12, patch=4, class_token=class_token)
-    model = build_image_to_text(CONFIGS[name], ViT(shape), VOCABULARY, positions=CELLS + class_token)
+    model = build_to_text(CONFIGS[name], ViT(shape), VOCABULARY, positions=CELLS + class_token)
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.5)
     return model.double().eval()
@@ -127,7 +127,7 @@ def test_a_new_encoder_keeps_its_weights():
     encoder = ViT(ViTConfig(dim=8, depth=1, heads=2, hidden=12, image_size=12, patch=4))
     before = {name: value.clone() for name, value in encoder.state_dict().items()}
     for config in CONFIGS.values():
-        build_image_to_text(config, encoder, VOCABULARY, positions=CELLS)
+        build_to_text(config, encoder, VOCABULARY, positions=CELLS)
         assert all(torch.equal(value, before[name]) for name, value in encoder.state_dict().items())
 
 

@@ -1,0 +1,1 @@
+"""Audio: decoding, resampling, log-mel features and their augmentation."""
