@@ -11,12 +11,13 @@ from saccade.config import from_json
 from saccade.core.task import Task
 from saccade.data.formats.chats import is_chat_log
 from saccade.data.formats.documents import text_column
+from saccade.data.formats.graph_search import guess_graph_task
 from saccade.data.formats.image_search import find_images
 from saccade.data.formats.labelled_files import starts_with_labels
 from saccade.data.formats.pair_files import COLUMN_NAMES, find_pairs
 from saccade.data.formats.squad import is_squad
 from saccade.data.formats.tagged import is_tagged, looks_tagged
-from saccade.data.settings import HEADERS, ImageSettings
+from saccade.data.settings import HEADERS, GraphSettings, ImageSettings
 from saccade.data.tables.columns import label_kind
 from saccade.data.tables.files import find
 from saccade.data.tables.problems import BadRows, Problem, Problems
@@ -35,6 +36,7 @@ IMAGE_SETTINGS = (
     *("image_column", "label_column", "caption_column", "question_column", "answer_column", "text_column"),
     *("encoding", "header"),
 )
+GRAPH_SETTINGS = ("label_column", "smiles_column", "encoding")
 LANGUAGE = re.compile(r"[a-z]{2,3}([-_][a-z]+)?")  # a column called en or zh-hans
 SNIFFED = 10  # files of a folder whose contents are looked at
 SAMPLE = 200  # rows that decide whether a table has parallel texts
@@ -71,6 +73,9 @@ def guess_task(data: Path, overrides: Sequence[str] = ()) -> str:
     encoding = settings.get("encoding") or None
     if settings.get("target"):
         return "translation"
+    graph_task = _guess_graph_task(data, settings)
+    if graph_task:
+        return graph_task
     image_task = _guess_image_task(data, settings)
     if image_task:
         return image_task
@@ -86,6 +91,12 @@ def guess_task(data: Path, overrides: Sequence[str] = ()) -> str:
     if file.format == "text":
         return "text_classification" if starts_with_labels(file) else "language_model"
     return _guess_table_task(data, file, settings)
+
+
+def _guess_graph_task(data: Path, settings: Mapping[str, str]) -> str:
+    """Return the task that suits graphs or molecules; empty for other data."""
+    given = {name: value for name, value in settings.items() if name in GRAPH_SETTINGS}
+    return guess_graph_task(data, from_json(GraphSettings, given, "data."))
 
 
 def _guess_image_task(data: Path, settings: Mapping[str, str]) -> str:

@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from saccade.errors import DataError
-
 Value = str | float | tuple[str, ...] | None
 """a category, a number, a list of words, or nothing"""
 SPLITS = {"train": "train", "training": "train", "valid": "valid", "val": "valid", "validation": "valid", "dev": "valid"}
@@ -38,6 +36,8 @@ class Graph:
     """file and line"""
     split: str = ""
     """of the graph"""
+    text: str = ""
+    """SMILES of a molecule"""
 
     def __len__(self) -> int:
         return len(self.nodes)
@@ -145,11 +145,3 @@ class Graphs:
             return [graph.label for graph in self.graphs]
         return [label for graph in self.graphs for label in graph.node_labels]
 
-
-def split_name(value: str, position: str) -> str:
-    """Return train, valid, test or empty for the value of a column `split`."""
-    name = value.strip().lower()
-    if name not in SPLITS:
-        message = f"{position}: split '{value[:40]}', expected train, valid, test or nothing"
-        raise DataError(f"{message}; correct it, or rename the column")
-    return SPLITS[name]
