@@ -7,9 +7,9 @@ SACCADE_DATA=... python bench/graph_scores.py bbbp esol --seeds 3
 Prints one JSON line for each run and one for each dataset. Protocols:
 cora      public split; the checkpoint is chosen by the accuracy on the 500 validation nodes, the 1,000 test nodes are
           scored once.
-TU        10 parts with a fraction of each label, each held out once. `last` is the mean accuracy at the end of training,
-          where nothing is chosen; `gin` is the protocol of GIN (https://arxiv.org/abs/1810.00826): the one step, the same
-          for all folds, at which the mean accuracy over the folds is highest.
+TU        10 parts with a fraction of each label, each held out once. `last` is the mean accuracy at the end of
+          training, where nothing is chosen; `gin` is the protocol of GIN (https://arxiv.org/abs/1810.00826): the one
+          step, the same for all folds, at which the mean accuracy over the folds is highest.
 molecules a random tenth is held out (the same for all seeds); `last` at the end of training, `best` at the best
           evaluation, which looks at the held-out molecules.
 """

@@ -96,7 +96,7 @@ class GraphSettings(ValidationSplit):
     directed: bool = False
     """whether the edges of tables have a direction; files that say so themselves are followed"""
     folds: int = 0
-    """cross-validation of graphs: number of parts of equal size, with a fraction of each label in every part; 0: none"""
+    """cross-validation of graphs: number of parts of equal size, each with its fraction of every label; 0: none"""
     fold: int = 0
     """the part that is held out for validation, 0 to folds - 1"""
     encoding: str = ""

@@ -28,7 +28,7 @@ def roc_auc(scores: ArrayLike, references: Sequence[int]) -> Score:
 
 def _area(scores: NDArray[np.float64], positive: NDArray[np.bool_]) -> float:
     """Return the area under one curve, by the ranks of the positive rows (Mann-Whitney)."""
-    values, inverse, counts = np.unique(scores, return_inverse=True, return_counts=True)
+    _, inverse, counts = np.unique(scores, return_inverse=True, return_counts=True)
     ranks = (counts.cumsum() - (counts - 1) / 2)[inverse]
     right, wrong = int(positive.sum()), int((~positive).sum())
     return float((ranks[positive].sum() - right * (right + 1) / 2) / (right * wrong))

@@ -72,7 +72,7 @@ def calculate(
     weights = attention.weights(q[:1, :, query : query + 1], k[:1], row)  # (1, H, 1, K)
     own = of_heads(row, slice(head, head + 1))[0, 0, 0]
     allowed = visible(own)
-    bias = 0.0 if own.dtype == torch.bool else own.masked_fill(~allowed, 0.0)
+    added = torch.zeros_like(own, dtype=q.dtype) if own.dtype == torch.bool else own.masked_fill(~allowed, 0.0)
     concatenated = (weights @ repeat_heads(v[:1], attention.heads)).flatten()
     head_q, head_k = q[0, head, query], k[0, group]
     dot = isinstance(attention.score, Dot)
@@ -86,7 +86,7 @@ def calculate(
         v=v[0, group],
         dots=head_k @ head_q if dot else None,
         scale=attention.score.factor(width) if isinstance(attention.score, Dot) else 1.0,
-        scores=attention.score(head_q[None], head_k)[0] + bias,
+        scores=attention.score(head_q[None], head_k)[0] + added,
         allowed=allowed,
         weights=weights[0, head, 0],
         head_output=weights[0, head, 0] @ v[0, group],

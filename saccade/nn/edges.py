@@ -43,7 +43,9 @@ class Edges(Mask):
         """Return the edges in the order of their targets, and where each of them was: (M,)."""
         order = torch.argsort(target, stable=True)
         source, target = source[order], target[order]
-        edges = cls(source, target, _offsets(target, nodes), torch.argsort(source, stable=True), _offsets(source, nodes))
+        edges = cls(
+            source, target, _offsets(target, nodes), torch.argsort(source, stable=True), _offsets(source, nodes)
+        )
         return edges, order
 
     @property
@@ -55,8 +57,10 @@ class Edges(Mask):
         return replace(self, bias=bias)
 
     def to(self, device: Any) -> Edges:
-        parts = (self.source, self.target, self.offsets, self.by_source, self.source_offsets)
-        return Edges(*(part.to(device) for part in parts), bias=None if self.bias is None else self.bias.to(device))
+        parts = [self.source, self.target, self.offsets, self.by_source, self.source_offsets]
+        source, target, offsets, by_source, source_offsets = (part.to(device) for part in parts)
+        bias = None if self.bias is None else self.bias.to(device)
+        return Edges(source, target, offsets, by_source, source_offsets, bias)
 
     def allow(self, query: Tensor, key: Tensor) -> Tensor:
         rows, edges = self._incoming(query[0])

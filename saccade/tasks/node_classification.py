@@ -190,7 +190,10 @@ class Task(GraphTask):
         expected = self._targets(nodes).tolist()
         predicted = logits[nodes].argmax(-1).tolist()
         score = classification.accuracy(predicted, expected)
-        values = {"accuracy": score.value, "loss": float(nn.functional.cross_entropy(logits[nodes], self._targets(nodes)))}
+        values = {
+            "accuracy": score.value,
+            "loss": float(nn.functional.cross_entropy(logits[nodes], self._targets(nodes))),
+        }
         values["nodes"] = len(nodes)
         tested = not quick and split == Split.VALID and "test" in self.splits
         if tested:
@@ -243,7 +246,9 @@ def split_nodes(graphs: Graphs, settings: Any) -> dict[str, NDArray[np.int64]]:
     """Return the labelled nodes for training, validation and, where the data say so, for the test."""
     graph = graphs.graphs[0]
     labelled = [node for node, label in enumerate(graph.node_labels) if label]
-    parts = {name: [n for n in labelled if graph.splits and graph.splits[n] == name] for name in ("train", "valid", "test")}
+    parts = {
+        name: [n for n in labelled if graph.splits and graph.splits[n] == name] for name in ("train", "valid", "test")
+    }
     pool = parts["train"] if graph.splits else labelled
     if not pool:
         raise DataError(f"{graphs.files[0]}: no labelled node of split train, expected some; correct the column")

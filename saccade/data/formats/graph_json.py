@@ -107,7 +107,8 @@ def _checked(
     if problems.count > before:
         return None, []
     source, target = builder.ends()
-    own = value.get("graph") if isinstance(value.get("graph"), Mapping) else {}
+    inner = value.get("graph")
+    own: Mapping[str, Any] = inner if isinstance(inner, Mapping) else {}
     names = [settings.label_column] if settings.label_column else LABELS
     label = next((part[name] for part in (value, own) for name in names if name in part), "")
     graph = Graph(

@@ -19,7 +19,9 @@ from saccade.data.tables.numbers import is_number
 from saccade.data.tables.problems import BadRows, Problem
 
 Reader = Callable[[GraphSettings], Graphs]
-FORMATS = "nodes.csv and edges.csv, node-link .json or .jsonl, TU text, NAME.content and .cites, a table of SMILES, .graphml"
+FORMATS = (
+    "nodes.csv and edges.csv, node-link .json or .jsonl, TU text, NAME.content and .cites, a table of SMILES, .graphml"
+)
 FEW = 20  # different whole numbers that count as labels
 
 

@@ -28,7 +28,7 @@ def read_graphml(path: Path, settings: GraphSettings) -> Graphs:
         raise UsageError(f"{path}: GraphML needs networkx; pip install networkx, or write it as JSON") from error
     try:
         graph: Any = networkx.read_graphml(path)
-    except Exception as error:  # noqa: BLE001 - the parser raises whatever its XML library does
+    except Exception as error:  # whatever the XML library raises
         match = POSITION.search(str(error))
         line, column = (int(match[1]), int(match[2]) + 1) if match else (None, None)
         what, step = f"not readable as GraphML ({error})", "correct the file, or write it as JSON (node-link)"

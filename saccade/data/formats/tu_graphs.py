@@ -122,11 +122,11 @@ def read_tu_folder(folder: Path, name: str, settings: GraphSettings) -> Graphs:
     for end in (NODE_LABELS, NODE_ATTRIBUTES, EDGE_LABELS):
         if (folder / (name + end)).is_file():
             columns[end] = _table(folder, name + end, problems, float)
-            expected = len(pairs) if end == EDGE_LABELS else len(indicator)
-            if len(columns[end]) != expected:
+            count = len(pairs) if end == EDGE_LABELS else len(indicator)
+            if len(columns[end]) != count:
                 what = f"{len(columns[end]):,} lines"
                 step = "download the folder again"
-                problems.add(Problem(folder / (name + end), None, None, what, f"{expected:,}", step))
+                problems.add(Problem(folder / (name + end), None, None, what, f"{count:,}", step))
     problems.check()
     _check_pairs(folder / (name + ADJACENCY), pairs, indicator, problems)
     wrong = next((line for line, graph in enumerate(indicator, 1) if not 1 <= graph <= len(labels)), None)

@@ -12,7 +12,14 @@ from numpy.typing import NDArray
 
 Value = str | float | tuple[str, ...] | None
 """a category, a number, a list of words, or nothing"""
-SPLITS = {"train": "train", "training": "train", "valid": "valid", "val": "valid", "validation": "valid", "dev": "valid"}
+SPLITS = {
+    "train": "train",
+    "training": "train",
+    "valid": "valid",
+    "val": "valid",
+    "validation": "valid",
+    "dev": "valid",
+}
 SPLITS |= {"test": "test", "none": "", "": ""}
 
 
@@ -77,7 +84,7 @@ class Graph:
             source=number[self.source[kept]],
             target=number[self.target[kept]],
             node_columns={name: [values[at] for at in nodes] for name, values in self.node_columns.items()},
-            edge_columns={name: [values[at] for at in kept] for name, values in self.edge_columns.items()},
+            edge_columns={name: [values[at] for at in kept.tolist()] for name, values in self.edge_columns.items()},
             node_labels=tuple(self.node_labels[at] for at in nodes) if self.node_labels else (),
             splits=tuple(self.splits[at] for at in nodes) if self.splits else (),
         )
@@ -144,4 +151,3 @@ class Graphs:
         if self.level == "graph":
             return [graph.label for graph in self.graphs]
         return [label for graph in self.graphs for label in graph.node_labels]
-

@@ -148,7 +148,9 @@ def _column(name: str, graphs: Sequence[Graph], side: str, notes: list[str]) -> 
     distinct = {value if isinstance(value, tuple) else text(value) for value in values}
     if len(distinct) < 2:
         return None  # the same everywhere
-    if present and all(isinstance(value, float) or number is not None for value, number in zip(present, numbers, strict=True)):
+    if present and all(
+        isinstance(value, float) or number is not None for value, number in zip(present, numbers, strict=True)
+    ):
         present_numbers = np.array(numbers, dtype=np.float64)
         return Column(name, "number", (), float(present_numbers.mean()), float(present_numbers.std()) or 1.0)
     lists = any(isinstance(value, tuple) or len(text(value).split()) > 1 for value in present)

@@ -12,12 +12,13 @@ import re
 from dataclasses import dataclass, field
 
 ELEMENTS = frozenset(
-    (
+    re.findall(
+        "[A-Z][a-z]?",
         "H He Li Be B C N O F Ne Na Mg Al Si P S Cl Ar K Ca Sc Ti V Cr Mn Fe Co Ni Cu Zn Ga Ge As Se Br Kr Rb Sr Y Zr "
         "Nb Mo Tc Ru Rh Pd Ag Cd In Sn Sb Te I Xe Cs Ba La Ce Pr Nd Pm Sm Eu Gd Tb Dy Ho Er Tm Yb Lu Hf Ta W Re Os Ir "
         "Pt Au Hg Tl Pb Bi Po At Rn Fr Ra Ac Th Pa U Np Pu Am Cm Bk Cf Es Fm Md No Lr Rf Db Sg Bh Hs Mt Ds Rg Cn Nh Fl "
-        "Mc Lv Ts Og"
-    ).split()
+        "Mc Lv Ts Og",
+    )
 )
 # Atoms that need no brackets, with their usual valences.
 ORGANIC = {"B": (3,), "C": (4,), "N": (3, 5), "O": (2,), "P": (3, 5), "S": (2, 4, 6)}
@@ -81,8 +82,8 @@ class Molecule:
         """Return the hydrogens of each atom that are not atoms of their own."""
         sums = [0.0] * len(self.atoms)
         for bond in self.bonds:
-            for atom in (bond.first, bond.second):
-                sums[atom] += 1 if bond.order == 1.5 else bond.order
+            for end in (bond.first, bond.second):
+                sums[end] += 1 if bond.order == 1.5 else bond.order
         counts = []
         for atom, total in zip(self.atoms, sums, strict=True):
             needed = total + (1 if atom.aromatic else 0)
@@ -190,7 +191,9 @@ class _Parser:
     def _take_ring(self) -> None:
         match = RING.match(self.text, self.at)
         if match is None or not match[0].isascii():
-            raise BadSmiles(self.at + 1, f"'{self.text[self.at : self.at + 3]}'", "a ring number: one digit, or % and two")
+            raise BadSmiles(
+                self.at + 1, f"'{self.text[self.at : self.at + 3]}'", "a ring number: one digit, or % and two"
+            )
         if self.previous is None:
             raise BadSmiles(self.at + 1, f"the ring number {match[0]} before any atom", EXPECTED_ATOM)
         number, sign = int(match[0].lstrip("%")), self.pending[0] if self.pending else ""

@@ -71,4 +71,5 @@ class GAT(nn.Module):
         x = x.unflatten(-1, (self.config.output_heads, -1)).mean(-2)  # (1, N, outputs)
         if states is not None:
             states.append(x)
-        return x
+        result: Tensor = x
+        return result

@@ -39,7 +39,14 @@ class GraphPredictor(nn.Module):
     """An encoder with outputs for each node or each graph: logits, or one standardized number."""
 
     def __init__(
-        self, config: GraphModelConfig, features: int, edge_features: int, outputs: int, *, pooled: bool, l2: float = 0.0
+        self,
+        config: GraphModelConfig,
+        features: int,
+        edge_features: int,
+        outputs: int,
+        *,
+        pooled: bool,
+        l2: float = 0.0,
     ) -> None:
         super().__init__()
         self.config, self.pooled, self.l2 = config, pooled, l2
@@ -73,7 +80,7 @@ class GraphPredictor(nn.Module):
         return result
 
     def by_layer(self, inputs: GraphInputs) -> list[tuple[str, Tensor]]:
-        """Return the outputs that each layer of the encoder would give (logit lens); the last are those of the model."""
+        """Return the outputs that each layer of the encoder would give (logit lens); the last are those returned."""
         states: list[Tensor] = []
         self.encoder(inputs, states)
         depth = self.encoder.config.depth
