@@ -107,3 +107,30 @@ class AudioSettings(ValidationSplit):
     def column(self, role: str) -> str:
         """Return the given column for a role (text, label or speaker); empty if none was given."""
         return str(getattr(self, f"{role}_column"))
+
+
+@dataclass(frozen=True)
+class GraphSettings(ValidationSplit):
+    """Which graphs are read, and how they are divided."""
+
+    label_column: str = ""
+    """column of the label or the number; without it the usual names are tried"""
+    smiles_column: str = ""
+    """column of a table that holds molecules as SMILES; without it a column called smiles"""
+    directed: bool = False
+    """whether the edges of tables have a direction; files that say so themselves are followed"""
+    folds: int = 0
+    """cross-validation of graphs: number of parts of equal size, each with its fraction of every label; 0: none"""
+    fold: int = 0
+    """the part that is held out for validation, 0 to folds - 1"""
+    encoding: str = ""
+    """encoding of the files, if not UTF-8"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.folds < 0 or self.folds == 1:
+            raise ValueError(f"folds must be 0, or 2 or more, but is {self.folds}")
+        if not 0 <= self.fold < max(1, self.folds):
+            raise ValueError(f"fold must be 0 to {max(0, self.folds - 1)}, but is {self.fold}")
+        if self.folds and self.valid:
+            raise ValueError(f"folds must be 0 where a file of validation data is given, but is {self.folds}")

@@ -7,7 +7,7 @@ from html import escape
 from torch import Tensor
 
 from saccade.core import AttentionMap, GridAxis
-from saccade.look import grids
+from saccade.look import graphs, grids
 from saccade.look.labels import align_right, cells, clusters, truncate, visible
 from saccade.look.overlay import OverlayStyle
 from saccade.look.shades import legend, shaded_row
@@ -81,6 +81,8 @@ def svg(attention: AttentionMap, title: str = "", style: OverlayStyle = OverlayS
     """Return a map as a self-contained SVG: every cell names its tokens and its weight, screen readers get a title."""
     if isinstance(attention.keys, GridAxis):
         return grids.svg(attention, title, style)
+    if graphs.is_graph(attention):
+        return graphs.svg(attention, title)
     weights = head_weights(attention)
     rows, columns = ([visible(label) for label in axis.labels] for axis in (attention.queries, attention.keys))
     left, high = _extent(rows, 1.0) + 12, _extent(columns, math.sin(SLANT)) + 16

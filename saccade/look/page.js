@@ -17,6 +17,7 @@
   let view; // {rows, columns, weights, largest, cell} of the state; rows and columns are labels
   const nodes = { rows: [], columns: [] }; // the element of each position
   const grids = { rows: null, columns: null }; // the picture of an axis over an image
+  const graphs = { rows: null, columns: null }; // the drawing of an axis of nodes
 
   const make = (name, properties, ...children) => {
     const node = Object.assign(document.createElement(name), properties);
@@ -168,7 +169,38 @@
     grids[id] = { axis, canvas, line, ring };
     return [...extra, ...cells];
   };
-  const VIEWS = { tokens, grid };
+  // A graph: nodes at their positions, and over its edges the weights of the selected node.
+  const graph = (container, labels, axis, choose, id) => {
+    if (axis.positions.length < labels.length) return tokens(container, labels, axis, choose);
+    const radius = Math.max(5, Math.min(20, 220 / Math.sqrt(labels.length)));
+    const picture = shape("svg", { class: "graph", viewBox: "0 0 1000 1000" });
+    const points = axis.positions.map((point) => point.map((part) => 60 + 880 * part));
+    for (const [a, b] of axis.edges) picture.append(shape("line", { class: "edge", x1: points[a][0], y1: points[a][1], x2: points[b][0], y2: points[b][1] }));
+    const arcs = shape("g", {});
+    picture.append(arcs);
+    const buttons = labels.map((label, i) => {
+      const [cx, cy] = points[i];
+      const node = shape("g", { class: "node", tabindex: -1, role: "button", "aria-label": label });
+      node.append(shape("circle", { cx, cy, r: radius }), shape("circle", { class: "weight", cx, cy, r: radius }));
+      node.append(shape("text", { x: cx + radius + 3, y: cy - radius }, labels.length <= 80 ? label : ""), shape("title", {}, label), shape("desc", {}));
+      node.onpointerenter = node.onfocus = node.onclick = () => choose(i);
+      picture.append(node);
+      return node;
+    });
+    container.replaceChildren(picture);
+    graphs[id] = { axis, arcs, points };
+    return buttons;
+  };
+  const paintArcs = ({ axis, arcs, points }, query, values) => {
+    const strongest = Math.max(maximum(values), 1e-9);
+    const near = new Set(axis.edges.filter((pair) => pair.includes(query)).map(([a, b]) => (a === query ? b : a)));
+    arcs.replaceChildren(...[...near].filter((key) => key !== query && values[key] > 0).map((key) => {
+      const [[x0, y0], [x1, y1], part] = [points[key], points[query], values[key] / strongest];
+      const d = `M${x0} ${y0}Q${(x0 + x1) / 2 + 0.08 * (y1 - y0)} ${(y0 + y1) / 2 - 0.08 * (x1 - x0)} ${x1} ${y1}`;
+      return shape("path", { class: "arc", d, "stroke-width": 2 + 7 * part, "stroke-opacity": 0.15 + 0.85 * part });
+    }));
+  };
+  const VIEWS = { tokens, grid, nodes: graph };
 
   // Bicubic interpolation between cells, as in a PNG of the same map.
   const cubic = (distance) => {
@@ -230,7 +262,7 @@
   };
 
   const strip = (id, labels, axis, choose) => {
-    grids[id] = null;
+    [grids[id], graphs[id]] = [null, null];
     const buttons = (VIEWS[axis.kind] ?? tokens)(at(id), labels, axis, choose, id);
     nodes[id] = buttons;
     at(id).onkeydown = (event) => {
@@ -340,6 +372,7 @@
         node.style.setProperty("--opacity", (0.6 * value) / strongest);
         if (node.lastChild) node.lastChild.textContent = value >= 0.005 ? digits(value) : "";
       });
+      if (graphs[id]) paintArcs(graphs[id], id === "columns" ? row : column, Float32Array.from(nodes[id], (_, i) => (values[id] ? values[id](i) : 0)));
       if (grids[id]) {
         const all = Float32Array.from(nodes[id], (_, i) => (values[id] ? values[id](i) : 0));
         paintHeat(grids[id], all);

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from saccade.core import AttentionMap, GridAxis
 from saccade.errors import UsageError
+from saccade.look import graphs
 from saccade.look.fonts import SIZE, text_mask
 from saccade.look.labels import truncate, visible
 from saccade.look.overlay import OverlayStyle, fit, outline, overlay
@@ -30,7 +31,10 @@ ACROSS = 6  # panels side by side
 def png(attention: AttentionMap, title: str = "", style: OverlayStyle = OverlayStyle()) -> bytes:
     """Return a map as a PNG: queries as rows, keys as columns; over the image where the keys are its cells."""
     check_pillow("a PNG")
-    image = _panels(attention, title, style) if isinstance(attention.keys, GridAxis) else _matrix(attention, title)
+    if isinstance(attention.keys, GridAxis):
+        image = _panels(attention, title, style)
+    else:
+        image = graphs.image(attention, title) if graphs.is_graph(attention) else _matrix(attention, title)
     file = io.BytesIO()
     image.save(file, "PNG")
     return file.getvalue()

@@ -5,6 +5,7 @@ Shapes: B rows, H heads, G key/value heads, Q queries, K keys, E head width, D w
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 
 from saccade.nn.context import ContextValue
 from saccade.nn.listeners import is_listening
-from saccade.nn.masks import KernelMask
+from saccade.nn.masks import KernelMask, of_heads
 from saccade.nn.packed import original
 from saccade.nn.probe import SupportsWeights, is_recording
 
@@ -117,8 +118,10 @@ def _without_keys(
     q, k, v = q[:, head : head + 1, query : query + 1], k[:, group : group + 1], v[:, group : group + 1]
     allowed = torch.ones(1, 1, 1, k.shape[2], dtype=torch.bool, device=k.device)
     if mask is not None:
-        allowed = allowed & mask.allowed(query, query + 1)
+        row = of_heads(mask.allowed(query, query + 1), slice(head, head + 1))
+        allowed = allowed & row if row.dtype == torch.bool else row
+    hidden = False if allowed.dtype == torch.bool else -math.inf
     allowed = allowed.clone()
-    allowed[..., [key for key in keys if 0 <= key < k.shape[2]]] = False
+    allowed[..., [key for key in keys if 0 <= key < k.shape[2]]] = hidden
     y: Tensor = attention.weights(q, k, allowed) @ v  # (B, 1, 1, E)
     return y[:, 0, 0]

@@ -17,10 +17,12 @@ from torch import Tensor, nn
 
 from saccade.nn.ablation import apply_ablations
 from saccade.nn.cache import LayerCache
+from saccade.nn.edges import Edges, edge_dot, edge_softmax, edge_sum
+from saccade.nn.kernels import dropout as drop
 from saccade.nn.kernels import needs_second_derivative, rms_normalize
 from saccade.nn.linear import Linear
 from saccade.nn.listeners import emit
-from saccade.nn.masks import CausalWindow, KernelMask, Mask, Padding
+from saccade.nn.masks import CausalWindow, KernelMask, Mask, Padding, visible
 from saccade.nn.onednn_attention import attends_by_onednn, onednn_attention
 from saccade.nn.probe import notify
 
@@ -43,6 +45,10 @@ class Dot(nn.Module):
 
     def forward(self, q: Tensor, k: Tensor) -> Tensor:
         return torch.matmul(q, k.transpose(-2, -1)) * self.factor(q.shape[-1])  # (B, H, Q, K)
+
+    def along(self, q: Tensor, k: Tensor, edges: Edges) -> Tensor:
+        """Return the score of each edge (B, H, M), from q and k of the nodes (B, H, N, E)."""
+        return edge_dot(q * self.factor(q.shape[-1]), k, edges)
 
 
 class Cosine(Dot):
@@ -88,6 +94,33 @@ class Additive(nn.Module):
     def forward(self, q: Tensor, k: Tensor) -> Tensor:
         return torch.tanh(q[..., :, None, :] + k[..., None, :, :]) @ self.weight  # (B, H, Q, K)
 
+    def along(self, q: Tensor, k: Tensor, edges: Edges) -> Tensor:
+        return torch.tanh(q[:, :, edges.target] + k[:, :, edges.source]) @ self.weight  # (B, H, M)
+
+
+class LeakyAdditive(nn.Module):
+    """Additive score of graph attention networks: LeakyReLU(a.q + b.k), with a and b of each head.
+
+    GAT, https://arxiv.org/abs/1710.10903. Queries and keys are multiplied by a and b when they are prepared.
+    """
+
+    def __init__(self, heads: int, head_dim: int, slope: float = 0.2) -> None:
+        super().__init__()
+        self.slope = slope
+        limit = math.sqrt(6 / (heads + head_dim))
+        self.q_weight = nn.Parameter(torch.empty(heads, head_dim).uniform_(-limit, limit))
+        self.k_weight = nn.Parameter(torch.empty(heads, head_dim).uniform_(-limit, limit))
+
+    def prepare(self, x: Tensor, queries: int) -> Tensor:
+        return x * torch.cat((self.q_weight[:queries], self.k_weight[: x.shape[-2] - queries]))  # (B, T, H, E)
+
+    def forward(self, q: Tensor, k: Tensor) -> Tensor:
+        return F.leaky_relu(q.sum(-1)[..., :, None] + k.sum(-1)[..., None, :], self.slope)  # (B, H, Q, K)
+
+    def along(self, q: Tensor, k: Tensor, edges: Edges) -> Tensor:
+        sums = q.sum(-1)[..., edges.target] + k.sum(-1)[..., edges.source]
+        return F.leaky_relu(sums, self.slope)  # (B, H, M)
+
 
 class Bilinear(nn.Module):
     """Bilinear score: q.W.k / sqrt(E) (Luong et al., https://arxiv.org/abs/1508.04025)."""
@@ -102,8 +135,11 @@ class Bilinear(nn.Module):
     def forward(self, q: Tensor, k: Tensor) -> Tensor:
         return q @ self.weight @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])  # (B, H, Q, K)
 
+    def along(self, q: Tensor, k: Tensor, edges: Edges) -> Tensor:
+        return edge_dot(q @ self.weight / math.sqrt(q.shape[-1]), k, edges)  # (B, H, M)
 
-Score = Dot | Additive | Bilinear
+
+Score = Dot | Additive | LeakyAdditive | Bilinear
 
 
 @dataclass(frozen=True)
@@ -122,6 +158,9 @@ def softmax(scores: Tensor, allowed: Tensor | None) -> Tensor:
     """Softmax over the allowed keys: exactly 0 elsewhere, and all 0 where no key is allowed."""
     if allowed is None:
         return scores.softmax(-1)
+    if allowed.dtype != torch.bool:  # with a bias
+        bias, allowed = allowed, visible(allowed)
+        scores = scores + bias.masked_fill(~allowed, 0.0)
     empty = ~allowed.any(-1, keepdim=True)
     return scores.masked_fill(~(allowed | empty), -math.inf).softmax(-1).masked_fill(empty, 0.0)
 
@@ -176,7 +215,7 @@ class Attention(nn.Module):
                 f"heads must be a multiple of kv_heads, but {self.heads} is not a multiple of {self.kv_heads}"
             )
         self.head_dim, self.dropout = shape.width or dim // self.heads, dropout
-        self.rotate = rotate
+        self.rotate: Rotate | None = rotate
         self.score: Score = score or Dot()
         q_dim, kv_dim = self.heads * self.head_dim, 2 * self.kv_heads * self.head_dim
         if memory_dim is None:  # q, k and v of one input: one product
@@ -185,7 +224,7 @@ class Attention(nn.Module):
             self.q = Linear(dim, q_dim, bias=bias)
             self.kv = Linear(memory_dim, kv_dim, bias=bias)
         self.cross = memory_dim is not None
-        self.out = Linear(q_dim, dim, bias=bias)
+        self.out: nn.Module = Linear(q_dim, dim, bias=bias)
 
     def forward(
         self,
@@ -258,6 +297,8 @@ class Attention(nn.Module):
         if lowered is not None and lowered.block:
             return self._attend_blocks(q, k, v, lowered.block)
         dropout = self.dropout if self.training else 0.0
+        if lowered is not None and lowered.edges is not None:
+            return self._attend_edges(q, repeat_heads(k, self.heads), repeat_heads(v, self.heads), lowered.edges)
         tensor, causal = (None, False) if lowered is None else (lowered.tensor, lowered.causal)
         if isinstance(self.score, Dot) and tensor is None and not causal and not dropout and attends_by_onednn(q, k):
             y = onednn_attention(q, k, v, self.score.factor(self.head_dim))
@@ -278,6 +319,16 @@ class Attention(nn.Module):
         if lowered is not None and lowered.empty is not None:
             y = y.masked_fill(lowered.empty, 0.0)
         return y
+
+    def _attend_edges(self, q: Tensor, k: Tensor, v: Tensor, edges: Edges) -> Tensor:
+        """Compute attention along the edges of a graph, in memory that is linear in them."""
+        if len(q) != 1:
+            raise ValueError(f"several graphs must be one row of unconnected graphs, but are {len(q)} rows")
+        scores = self.score.along(q, k, edges)  # (1, H, M)
+        if edges.bias is not None:
+            scores = scores + edges.bias.t()
+        weights = drop(edge_softmax(scores, edges), self.dropout, self.training)
+        return edge_sum(weights, v, edges)  # (1, H, N, E)
 
     def _attend_blocks(self, q: Tensor, k: Tensor, v: Tensor, size: int) -> Tensor:
         """Compute attention under a `CausalWindow` block by block: each sees itself and the block before it."""

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from saccade.nn.attention import Attention, Dot, repeat_heads
 from saccade.nn.listeners import listening
-from saccade.nn.masks import KernelMask, Mask
+from saccade.nn.masks import KernelMask, Mask, of_heads, visible
 
 Inputs = tuple[Tensor, Tensor | None, Mask | KernelMask | None]
 """x (B, Q, D), memory (B, K, its width) and mask of one call"""
@@ -65,10 +65,14 @@ def calculate(
     matrix, bias = linear.weight[rows], None if linear.bias is None else linear.bias[rows]
     projected = matrix @ x[0, query] if bias is None else matrix @ x[0, query] + bias
     lowered = mask.lower(q.shape[2], k.shape[2], 0, x.device) if isinstance(mask, Mask) else mask
-    allowed = torch.ones(1, 1, 1, k.shape[2], dtype=torch.bool, device=x.device)
+    row = torch.ones(1, 1, 1, k.shape[2], dtype=torch.bool, device=x.device)
     if lowered is not None:
-        allowed = allowed & lowered.allowed(query, query + 1)[:1]
-    weights = attention.weights(q[:1, :, query : query + 1], k[:1], allowed)  # (1, H, 1, K)
+        given = lowered.allowed(query, query + 1)[:1]
+        row = row & given if given.dtype == torch.bool else given
+    weights = attention.weights(q[:1, :, query : query + 1], k[:1], row)  # (1, H, 1, K)
+    own = of_heads(row, slice(head, head + 1))[0, 0, 0]
+    allowed = visible(own)
+    added = torch.zeros_like(own, dtype=q.dtype) if own.dtype == torch.bool else own.masked_fill(~allowed, 0.0)
     concatenated = (weights @ repeat_heads(v[:1], attention.heads)).flatten()
     head_q, head_k = q[0, head, query], k[0, group]
     dot = isinstance(attention.score, Dot)
@@ -82,8 +86,8 @@ def calculate(
         v=v[0, group],
         dots=head_k @ head_q if dot else None,
         scale=attention.score.factor(width) if isinstance(attention.score, Dot) else 1.0,
-        scores=attention.score(head_q[None], head_k)[0],
-        allowed=allowed[0, 0, 0],
+        scores=attention.score(head_q[None], head_k)[0] + added,
+        allowed=allowed,
         weights=weights[0, head, 0],
         head_output=weights[0, head, 0] @ v[0, group],
         concatenated=concatenated,

@@ -6,8 +6,10 @@ Shapes: B rows, Q queries, K keys. Positions count from the start of the row, ca
 from __future__ import annotations
 
 import abc
+import math
 from dataclasses import dataclass
 from functools import reduce
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,6 +24,10 @@ class Mask(abc.ABC):
     @abc.abstractmethod
     def allow(self, query: Tensor, key: Tensor) -> Tensor:
         """Return which positions (B or 1, Q) see which positions (K,): bool, broadcastable to (B, Q, K)."""
+
+    def score_bias(self, query: Tensor, key: Tensor) -> Tensor | None:
+        """Return what is added to the scores of these positions, (B, H, Q, K); None: nothing."""
+        return None
 
     def lower(self, queries: int, keys: int, start: int | Tensor, device: torch.device) -> KernelMask:
         """Return the form that is fastest for the kernel: no mask, its own causal mode, or a tensor."""
@@ -133,13 +139,21 @@ class Intersection(Mask):
     def allow(self, query: Tensor, key: Tensor) -> Tensor:
         return self.first.allow(query, key) & self.second.allow(query, key)
 
+    def score_bias(self, query: Tensor, key: Tensor) -> Tensor | None:
+        biases = [mask.score_bias(query, key) for mask in (self.first, self.second)]
+        present = [bias for bias in biases if bias is not None]
+        return sum(present[1:], present[0]) if present else None
+
 
 class KernelMask:
     """A mask lowered for one kernel call, or for all layers of a stack."""
 
-    def __init__(self, mask: Mask, query: Tensor, key: Tensor, *, kernel: str = "tensor", block: int = 0) -> None:
+    def __init__(
+        self, mask: Mask, query: Tensor, key: Tensor, *, kernel: str = "tensor", block: int = 0, edges: Any = None
+    ) -> None:
         self.mask = mask
         self.block = block  # tokens of a block, where the row is split into blocks
+        self.edges = edges  # `Edges`, where attention is computed along the edges of a graph
         self.query = query  # (B or 1, Q)
         self.key = key  # (K,)
         self.causal = kernel == "causal"
@@ -149,11 +163,30 @@ class KernelMask:
             allowed = mask.allow(query, key)[:, None]  # (B, 1, Q, K)
             # A query that sees no key: the kernel gets no mask for it, and its output is set to zero.
             self.empty = ~allowed.any(-1, keepdim=True)  # (B, 1, Q, 1)
-            self.tensor = allowed | self.empty
+            self.tensor = with_bias(allowed | self.empty, mask.score_bias(query, key))
 
     def allowed(self, first: int, last: int, step: int = 1) -> Tensor:
-        """Return every `step`-th row first..last of the mask, computed from positions: (B, 1, rows, K)."""
-        return self.mask.allow(self.query[:, first:last:step], self.key)[:, None]
+        """Return every `step`-th row first..last of the mask, computed from positions: bool (B, 1, rows, K).
+
+        Of a mask with a bias: what is added to the scores (B, H, rows, K), -inf for a key that is not visible.
+        """
+        query = self.query[:, first:last:step]
+        return with_bias(self.mask.allow(query, self.key)[:, None], self.mask.score_bias(query, self.key))
+
+
+def with_bias(allowed: Tensor, bias: Tensor | None) -> Tensor:
+    """Return a mask with a bias as what is added to the scores, -inf where it is False."""
+    return allowed if bias is None else bias.masked_fill(~allowed, -math.inf)
+
+
+def visible(allowed: Tensor) -> Tensor:
+    """Return which keys are visible, as bool, for a mask with or without a bias."""
+    return allowed if allowed.dtype == torch.bool else allowed > -math.inf
+
+
+def of_heads(allowed: Tensor, heads: slice | list[int]) -> Tensor:
+    """Return the mask of some heads; one without a bias is the same for all."""
+    return allowed if allowed.shape[1] == 1 else allowed[:, heads]
 
 
 def positions(start: int | Tensor, count: int, device: torch.device) -> Tensor:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from saccade.nn.cache import LayerCache
 from saccade.nn.context import ContextValue
-from saccade.nn.masks import KernelMask
+from saccade.nn.masks import KernelMask, of_heads, visible
 from saccade.nn.packed import original
 
 Item = TypeVar("Item")
@@ -107,7 +107,7 @@ class RecordedAttention:
         if not _fill_storage(q, k):
             q, k = _compact(q), k if cached or continues else _compact(k)
         if mask is not None:  # the mask itself, without the Q x K tensor of the kernel; None: no restriction
-            hides = mask.causal or mask.block or mask.tensor is not None
+            hides = mask.causal or mask.block or mask.tensor is not None or mask.edges is not None
             mask = KernelMask(mask.mask, mask.query, mask.key, kernel="none") if hides else None
         history.calls.append(RecordedCall(q, history.queries, k.shape[2], mask, order))
         if cached or not continues:
@@ -147,9 +147,11 @@ class RecordedAttention:
                 seen = min(call.keys, keys)
                 with torch.no_grad():
                     allowed = call.allowed(begin, end, step, seen)
+                    if allowed is not None:
+                        allowed = of_heads(of_heads(allowed, self._heads or slice(None)), chosen)
                     if allowed is not None and allowed.shape[-2] > 1:  # keys that no query may see are skipped
-                        visible = allowed.flatten(0, -2).any(0).nonzero()
-                        seen = int(visible[-1]) + 1 if len(visible) else 0
+                        last_seen = visible(allowed).flatten(0, -2).any(0).nonzero()
+                        seen = int(last_seen[-1]) + 1 if len(last_seen) else 0
                         allowed = allowed[..., :seen]
                     weights = self._attention.weights(call.q[:, chosen, begin:end:step], k[:, :, :seen], allowed)
                 if weights.shape == shape:

@@ -12,12 +12,13 @@ from saccade.core.task import Task
 from saccade.data.formats.audio_rows import find_audio
 from saccade.data.formats.chats import is_chat_log
 from saccade.data.formats.documents import text_column
+from saccade.data.formats.graph_search import guess_graph_task
 from saccade.data.formats.image_search import find_images
 from saccade.data.formats.labelled_files import starts_with_labels
 from saccade.data.formats.pair_files import COLUMN_NAMES, find_pairs
 from saccade.data.formats.squad import is_squad
 from saccade.data.formats.tagged import is_tagged, looks_tagged
-from saccade.data.settings import HEADERS, AudioSettings, ImageSettings
+from saccade.data.settings import HEADERS, AudioSettings, GraphSettings, ImageSettings
 from saccade.data.tables.columns import label_kind
 from saccade.data.tables.files import find
 from saccade.data.tables.problems import BadRows, Problem, Problems
@@ -38,6 +39,7 @@ IMAGE_SETTINGS = (
     *("encoding", "header"),
 )
 AUDIO_SETTINGS = ("audio_column", "text_column", "label_column", "speaker_column", "encoding", "header")
+GRAPH_SETTINGS = ("label_column", "smiles_column", "encoding")
 LANGUAGE = re.compile(r"[a-z]{2,3}([-_][a-z]+)?")  # a column called en or zh-hans
 SNIFFED = 10  # files of a folder whose contents are looked at
 SAMPLE = 200  # rows that decide whether a table has parallel texts
@@ -74,9 +76,9 @@ def guess_task(data: Path, overrides: Sequence[str] = ()) -> str:
     encoding = settings.get("encoding") or None
     if settings.get("target"):
         return "translation"
-    media_task = _guess_audio_task(data, settings) or _guess_image_task(data, settings)
-    if media_task:
-        return media_task
+    for guess in (_guess_audio_task, _guess_graph_task, _guess_image_task):
+        if task := guess(data, settings):
+            return task
     if is_tagged(data):
         return "tagging"
     paths = find(data, encoding)
@@ -108,6 +110,12 @@ def _guess_audio_task(data: Path, settings: Mapping[str, str]) -> str:
     expected = "a folder for each class, a table with a path and a text or label, or transcripts"
     step = "write a file metadata.csv with the columns file_name and text, or move the recordings into class folders"
     raise BadRows([Problem(data, None, None, what, expected, step)])
+
+
+def _guess_graph_task(data: Path, settings: Mapping[str, str]) -> str:
+    """Return the task that suits graphs or molecules; empty for other data."""
+    given = {name: value for name, value in settings.items() if name in GRAPH_SETTINGS}
+    return guess_graph_task(data, from_json(GraphSettings, given, "data."))
 
 
 def _guess_image_task(data: Path, settings: Mapping[str, str]) -> str:

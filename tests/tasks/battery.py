@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from saccade.tasks import task_names
-from tests.tasks import picture_data, scenes
+from tests.tasks import graph_data, picture_data, scenes
 
 EXAMPLES = [f"tests.examples.{path.stem}" for path in sorted((Path(__file__).parents[1] / "examples").glob("[!_]*.py"))]
 NAMES = [*task_names(), *EXAMPLES]
@@ -31,7 +31,12 @@ CNN = [
 DECODER = [f"model.transformer.{setting}" for setting in ("dim=32", "depth=1", "heads=2", "hidden=64")]
 VIT = [f"model.encoder.vit.{setting}" for setting in ("dim=32", "depth=1", "heads=2", "hidden=64", "patch=4")]
 LINES = [f"model.encoder.transformer.{setting}" for setting in ("dim=32", "depth=1", "heads=2", "hidden=64")]
+# without batch norm, under which two processes compute other gradients than one
+GRAPH = [f"model.transformer.{setting}" for setting in (*STACK, "norm=layer", "positions=4")]
 SETTINGS: dict[str, list[str]] = {
+    "node_classification": ["batch_size=8", *("model.gat.dropout=0.1", "model.gat.attention_dropout=0.1")],
+    "graph_classification": [*GRAPH, "batch_size=16"],
+    "graph_regression": [*GRAPH, "batch_size=16"],
     "visual_question_answering": [*CNN, *(f"model.question.{setting}" for setting in STACK)],
     "image_classification": [
         "model.architecture=vit",
@@ -71,13 +76,19 @@ INPUTS: dict[str, dict[str, Any]] = {
     "question_answering": {"question": "the what?", "context": "the blue cat sat."},
     "captioning": {"image": np.array(picture_data.scene("red", "left"))},
     "reading": {"image": np.array(picture_data.line("bad"))},
+    "node_classification": {"graph": graph_data.community_input()},
+    "graph_classification": {"graph": graph_data.ring_input()},
+    "graph_regression": {"graph": graph_data.ring_input()},
 }
-PICTURES = {
+WRITERS = {
     "captioning": picture_data.write_captions,
     "reading": picture_data.write_lines,
     "visual_question_answering": scenes.write_questions,
     "image_classification": scenes.write_colours,
     "image_text": scenes.write_captions,
+    "node_classification": graph_data.write_communities,
+    "graph_classification": graph_data.write_graphs,
+    "graph_regression": graph_data.write_numbers,
 }
 OPTIONS: dict[str, dict[str, Any]] = {"language_model": {"max_new_tokens": 12}}
 
@@ -103,8 +114,8 @@ class Trial:
         if self.name in EXAMPLES:
             data: Path = importlib.import_module(self.name).write_data(folder)
             return data
-        if self.name in PICTURES:
-            return PICTURES[self.name](folder)
+        if self.name in WRITERS:
+            return WRITERS[self.name](folder)
         draw = random.Random(3)
         words = ["red", "blue", "cat", "dog", "sat", "ran", "the", "a"]
         lines = [" ".join(draw.choices(words, k=8)) + "." for _ in range(300)]

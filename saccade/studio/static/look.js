@@ -21,6 +21,7 @@ const thumbnails = new Map(); // of heads, by map
 const map = () => prediction.maps.find((entry) => entry.name === state.map) ?? prediction.maps[0];
 const axes = () => [map().queries, map().keys ?? map().queries];
 const overImage = () => axes()[1].kind === "grid";
+const overGraph = () => axes()[1].kind === "nodes" && axes()[1].positions.length > 0;
 const merged = new WeakMap(); // the words of an axis, which may be thousands
 const labelsOf = (axis) => {
   if (!state.words) return axis.labels;
@@ -165,7 +166,7 @@ const choose = (name, head, add = false) => {
 };
 
 // The three views. Without a choice a map over a grid is shown query by query, any other map as a matrix.
-const currentView = () => state.view || (overImage() ? "query" : "matrix");
+const currentView = () => state.view || (overImage() || overGraph() ? "query" : "matrix");
 const render = (done) => {
   updateLink();
   matrix?.close();
@@ -173,7 +174,7 @@ const render = (done) => {
   const [rows, columns] = labels();
   const view = currentView();
   [state.row, state.column, state.patch] = [Math.min(state.row, rows.length - 1), Math.min(state.column, columns.length - 1), Math.min(state.patch, columns.length - 1)];
-  document.querySelector("[data-view=query]").textContent = overImage() ? "Picture" : "One query";
+  document.querySelector("[data-view=query]").textContent = overImage() ? "Picture" : overGraph() ? "Graph" : "One query";
   at("selection").textContent = `${state.map}${state.heads.length ? `, head ${state.heads.join(", ")}` : map().heads > 1 ? `, mean of ${map().heads} heads` : ""}`;
   for (const tab of document.querySelectorAll("[data-view]")) tab.setAttribute("aria-selected", String(tab.dataset.view === view));
   at("cell").parentElement.hidden = at("sqrt").parentElement.hidden = view !== "matrix";
@@ -265,7 +266,8 @@ const showQuery = async (rows, columns, done) => {
     const weights = await fetchCells(state.heads.at(-1))(state.row, state.row + 1, 0, columns.length);
     const largest = Math.max(...weights, 1e-6);
     at("largest").textContent = digits(largest);
-    at("view").replaceChildren(
+    if (overGraph()) at("view").replaceChildren(showAxis({ axis: keyAxis, labels: columns, values: weights, largest, selected: state.row, select }));
+    else at("view").replaceChildren(
       axisSection("Query", showAxis({ axis: queries, labels: rows, selected: state.row, select })),
       axisSection("Keys, by attention weight", showAxis({ axis: keyAxis, labels: columns, values: weights, largest, selected: weights.indexOf(Math.max(...weights)) })));
     showStatus(rows[state.row], strongest(weights, columns), true);

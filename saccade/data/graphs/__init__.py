@@ -1,0 +1,1 @@
+"""Graphs: nodes and edges with their columns, read from files and turned into numbers."""

@@ -1,0 +1,1 @@
+"""Networks over graphs: graph attention networks and a graph Transformer."""

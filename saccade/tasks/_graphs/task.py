@@ -1,0 +1,145 @@
+"""Graph task: base class of the tasks on graphs: their data, their network and attention along edges."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from saccade.atomic_io import read_json
+from saccade.core import (
+    AttentionMap,
+    AttentionMaps,
+    Axis,
+    Field,
+    Graph,
+    NodeAxis,
+    Prediction,
+    PredictOptions,
+    Role,
+    Task,
+    Text,
+)
+from saccade.data.formats.graph_json import parse_graph
+from saccade.data.graphs import graph as graphs
+from saccade.data.graphs.layout import layout
+from saccade.data.graphs.molecules import molecule_graph
+from saccade.data.graphs.schema import Schema
+from saccade.data.graphs.smiles import BadSmiles
+from saccade.data.settings import GraphSettings
+from saccade.errors import DataError, UsageError
+from saccade.models.graph.inputs import GraphInputs
+from saccade.models.graph.predictor import GraphModelConfig, GraphPredictor
+from saccade.nn.probe import RecordedRow, watch
+from saccade.tasks._encoder.inputs import check_outputs
+from saccade.tasks._graphs.examples import EncodedGraph, edge_width, encode_graph, join_graphs
+
+ASSETS = "graphs.json"
+NODES = 20_000  # of a batch at inference
+SHOWN = 40  # nodes around a node that stand for a large graph
+LISTED = 20  # labels named in a message
+
+
+@dataclass(frozen=True)
+class GraphConfig:
+    """Settings that all tasks on graphs have."""
+
+    data: GraphSettings = field(default_factory=GraphSettings)
+    model: GraphModelConfig = field(default_factory=GraphModelConfig)
+
+
+class GraphTask(Task):
+    """A task on graphs; `outputs` and what the network predicts are chosen by the subclass."""
+
+    pooled: ClassVar[bool] = True
+    """whether a graph has the outputs, not its nodes"""
+    unit: ClassVar[str] = "graphs"
+
+    config: Any
+    model: GraphPredictor
+
+    def __init__(self, config: Any, described: Mapping[str, Any], outputs: int, l2: float = 0.0) -> None:
+        self.config, self.schema = config, Schema.from_json(described["schema"])
+        self.smiles = bool(described["smiles"])
+        self.inputs: tuple[Field, ...] = (Text("smiles"),) if self.smiles else (Graph("graph"),)
+        widths = (self.schema.node_width, edge_width(self.schema))
+        self.model = GraphPredictor(config.model, *widths, outputs, pooled=self.pooled, l2=l2)
+
+    @classmethod
+    def read_assets(cls, assets: Path) -> dict[str, Any]:
+        """Return what `prepare` wrote."""
+        described: dict[str, Any] = read_json(assets / ASSETS)
+        return described
+
+    def networks(self) -> dict[str, nn.Module]:
+        return {"model": self.model}
+
+    def encode(self, graph: graphs.Graph) -> EncodedGraph:
+        """Return a graph as arrays."""
+        return encode_graph(graph, self.schema, self.config.model.positions)
+
+    def read_input(self, inputs: Mapping[str, Any]) -> EncodedGraph:
+        """Return the graph of one example."""
+        try:
+            graph = molecule_graph(inputs["smiles"]) if self.smiles else parse_graph(inputs["graph"])
+            return self.encode(graph)
+        except BadSmiles as error:
+            shown = str(inputs["smiles"])[:60]
+            raise UsageError(f"smiles must be a molecule, but '{shown}' is not: {error}; correct it") from error
+        except DataError as error:  # of a graph that was given, not of a file
+            raise UsageError(str(error)) from error
+
+    def run(self, examples: Sequence[EncodedGraph]) -> Iterator[tuple[GraphInputs, Tensor, list[EncodedGraph]]]:
+        """Yield the outputs of graphs in batches, in order."""
+        batch: list[EncodedGraph] = []
+        for number, example in enumerate(examples):
+            batch.append(example)
+            if number + 1 == len(examples) or sum(map(len, batch)) + len(examples[number + 1]) > NODES:
+                inputs = join_graphs(batch).to(self.device())
+                with torch.no_grad():
+                    yield inputs, check_outputs(self.model(inputs).float().cpu()), batch
+                batch = []
+
+    # Attention
+
+    def axis(self, encoded: EncodedGraph) -> NodeAxis:
+        """Return the nodes of a graph as an axis, with their positions in the plane."""
+        graph = encoded.graph
+        pairs = tuple(zip(graph.source.tolist(), graph.target.tolist(), strict=True))
+        return NodeAxis(Role.GRAPH, graph.nodes, pairs, tuple(layout(graph.source, graph.target, len(graph))))
+
+    def attention(self, encoded: EncodedGraph) -> AttentionMaps:
+        """Return all attention maps of one graph."""
+        with torch.no_grad(), watch(self.model) as recorder:
+            self.model(join_graphs([encoded]).to(self.device()))
+        axis: Axis = self.axis(encoded)
+        return AttentionMaps(AttentionMap(name, RecordedRow(map, 0), axis, axis) for name, map in recorder.items())
+
+    def trace(self, prediction: Prediction, layers: bool) -> tuple[Tensor, Axis, tuple[tuple[str, Tensor], ...]]:
+        """Return the outputs of a prediction, the axis of its nodes, and the outputs by layer where asked."""
+        inputs = join_graphs([prediction.trace]).to(self.device())
+        outputs = self.model(inputs)
+        by_layer = tuple(self.model.by_layer(inputs)) if layers else ()
+        return outputs, self.axis(prediction.trace), by_layer
+
+    def snapshot(self, examples: Sequence[EncodedGraph]) -> list[Prediction]:
+        """Return the predictions for a few graphs with their attention."""
+        inputs = [self.to_input(encoded.graph) for encoded in examples]
+        return list(self.predict(inputs, PredictOptions(attention=True)))
+
+    def to_input(self, graph: graphs.Graph) -> dict[str, Any]:
+        """Return a graph as the input of a prediction."""
+        return {"smiles": graph.text} if self.smiles else {"graph": graph.to_json()}
+
+
+def check_labels(graphs: Sequence[tuple[str, str]], known: Mapping[str, int]) -> None:
+    """Refuse a label (with its origin) that the training data do not have."""
+    wrong = next(((label, origin) for label, origin in graphs if label not in known), None)
+    if wrong is not None:
+        listed = f"{', '.join(list(known)[:LISTED])}{', ...' if len(known) > LISTED else ''}"
+        message = f"{wrong[1]}: label '{wrong[0]}', expected one of the training data: {listed}"
+        raise DataError(f"{message}; correct it, or train a new run")
