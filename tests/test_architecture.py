@@ -37,9 +37,10 @@ MAY_IMPORT: dict[str, set[str]] = {
         *("run", "runs", "tasks", "training"),
     },
     "demo": {"errors"},
+    "lectures": {"atomic_io", "core", "errors", "look", "nn"},
     "__init__": {"api", "comparison", "core", "errors", "model", "run"},
     "studio": {"api", "core", "errors", "look", "model", "runs"},
-    "cli": {"api", "comparison", "core", "demo", "errors", "look", "model", "progress", "run", "studio"},
+    "cli": {"api", "comparison", "core", "demo", "errors", "lectures", "look", "model", "progress", "run", "studio"},
     "__main__": {"cli"},
 }
 

@@ -10,6 +10,7 @@ from torch.nn.utils import parametrize
 
 WARM_UP = 15  # power iterations on the initial weight
 EPSILON = 1e-12
+WEIGHTED = (nn.Linear, nn.Conv2d, nn.ConvTranspose2d, nn.Embedding)  # layers with the spectral norm
 
 
 class SpectralNorm(nn.Module):
@@ -46,5 +47,5 @@ class SpectralNorm(nn.Module):
 def normalize_spectrally(network: nn.Module) -> None:
     """Give every linear layer, convolution and embedding of a network the spectral norm."""
     for module in list(network.modules()):
-        if isinstance(module, nn.Linear | nn.Conv2d | nn.Embedding):
+        if isinstance(module, WEIGHTED):
             parametrize.register_parametrization(module, "weight", SpectralNorm(module.weight.detach()))

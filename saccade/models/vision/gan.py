@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from saccade.nn.ablation import patch_embeddings
 from saccade.nn.grid_attention import GridAttention
 from saccade.nn.linear import Linear
-from saccade.nn.spectral import normalize_spectrally
+from saccade.nn.spectral import WEIGHTED, normalize_spectrally
 
 SMALLEST = 4  # cells of the first feature map of a generator, each way, at least; fewer than twice as many
 
@@ -28,9 +28,9 @@ class GanConfig:
 
     noise: int = 64
     """length of the noise vector"""
-    generator_width: int = 32
+    generator_width: int = 16
     """channels of the generator at full resolution; doubled at every lower one"""
-    discriminator_width: int = 32
+    discriminator_width: int = 16
     """channels of the discriminator at full resolution; doubled at every lower one"""
     max_width: int = 256
     """most channels at any resolution"""
@@ -131,7 +131,7 @@ class Generator(nn.Module):
         self.halvings, self.grid, self.labels = halvings_of(size), config.grid(size), labels
         self.side = size >> self.halvings
         widths = [config.channels(config.generator_width, halvings) for halvings in range(self.halvings, -1, -1)]
-        self.entry = Linear(config.noise, widths[0] * self.side**2)
+        self.entry = nn.ConvTranspose2d(config.noise, widths[0], self.side)
         self.blocks = nn.ModuleList(
             UpBlock(before, after, labels) for before, after in pairwise(widths)
         )
@@ -144,7 +144,7 @@ class Generator(nn.Module):
 
     def images(self, noise: Tensor, labels: Tensor | None = None) -> Tensor:
         """Return images (B, C, H, W) with values from -1 to 1."""
-        cells = self.entry(noise).unflatten(1, (self.side**2, -1))  # (B, cells, C)
+        cells = self.entry(noise[:, :, None, None]).flatten(2).transpose(1, 2)  # (B, cells, C)
         x = patch_embeddings(cells).transpose(1, 2).unflatten(2, (self.side, self.side))  # (B, C, H, W)
         for block in [None, *self.blocks]:
             if block is not None:
@@ -207,7 +207,7 @@ def normalized(pixels: Tensor) -> Tensor:
 def _initialize(network: nn.Module) -> None:
     """Draw orthogonal weights; all biases are 0."""
     for module in network.modules():
-        if isinstance(module, nn.Linear | nn.Conv2d | nn.Embedding):
+        if isinstance(module, WEIGHTED):
             nn.init.orthogonal_(module.weight)
             if getattr(module, "bias", None) is not None:
                 nn.init.zeros_(module.bias)
