@@ -37,14 +37,15 @@ MAY_IMPORT: dict[str, set[str]] = {
         *("run", "runs", "tasks", "training"),
     },
     "demo": {"errors"},
+    "lectures": {"atomic_io", "core", "errors", "look", "nn"},
     "__init__": {"api", "comparison", "core", "errors", "model", "run"},
     "studio": {"api", "core", "errors", "look", "model", "runs"},
-    "cli": {"api", "comparison", "core", "demo", "errors", "look", "model", "progress", "run", "studio"},
+    "cli": {"api", "comparison", "core", "demo", "errors", "lectures", "look", "model", "progress", "run", "studio"},
     "__main__": {"cli"},
 }
 
 LONGEST_FILE, LONGEST_FUNCTION, MOST_PARAMETERS = 400, 60, 8
-LARGEST_CORE = 6600  # lines of nn and models together; every architecture is one small file on the same nn
+LARGEST_CORE = 8600  # lines of nn and models together; every architecture is one small file on the same nn
 
 
 def modules():

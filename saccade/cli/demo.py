@@ -20,7 +20,7 @@ from urllib.parse import quote, urlencode
 import click
 
 from saccade.cli.group import echo, log, main, progress_bar, runs_option
-from saccade.cli.printing import show_figure, show_run
+from saccade.cli.printing import show_figure, show_images, show_run
 
 if TYPE_CHECKING:
     from saccade.run import Run
@@ -47,6 +47,7 @@ def demo(name: str, task: str, minutes: float | None, steps: int | None, listing
       saccade demo shapes
       saccade demo shapes --task captioning
       saccade demo text-lines
+      saccade demo digits
     """
     from saccade import api
     from saccade.demo import load_demo
@@ -81,9 +82,16 @@ def demo(name: str, task: str, minutes: float | None, steps: int | None, listing
                 **settings,
             )
         show_run(run, False)
-        _show_examples(run, files.examples, trained.attention)
+        if trained.samples:
+            _show_samples(run, trained.samples, trained.attention)
+            page = shown = _page(address, f"samples?{urlencode({'model': run_name})}")
+        else:
+            _show_examples(run, files.examples, trained.attention)
+            first = files.examples[0]
+            texts = {key: value for key, value in first.items() if not isinstance(value, Path)}
+            page, shown = (_look_page(address, run_name, inputs) for inputs in (first, texts))
         if address:
-            _open_look(address, run_name, files.examples[0], interactive)
+            _open_page(page, shown, interactive)
 
 
 def _list_demos() -> None:
@@ -109,6 +117,24 @@ def _show_examples(run: Run, examples: Sequence[Mapping[str, Any]], title: str) 
     show_figure(model.attention(**examples[0]))
     arguments = " ".join(shlex.quote(str(value)) for value in examples[1].values())
     log(f"\nNow try: saccade look {shlex.quote(str(run.path))} {arguments} --out attention.html")
+
+
+def _show_samples(run: Run, count: int, title: str) -> None:
+    """Print generated images, the scores before and after training, and the attention for the first image."""
+    from saccade import api
+
+    model = api.load(run)
+    (prediction,) = model.predict([{}], samples=count)
+    show_images(prediction)
+    values = run.evaluation.values
+    log(
+        f"\nFréchet distance to held-out images: {values['untrained']:.1f} before training, "
+        f"{values['frechet_distance']:.1f} after, {values['floor']:.1f} between two halves of them."
+    )
+    log(f"\n{title}:")
+    show_figure(model.attention())
+    name = shlex.quote(str(run.path))
+    log(f"\nNow try: saccade predict {name} -o samples=36 -o label=7 --out sevens.png")
 
 
 @contextmanager
@@ -143,9 +169,11 @@ def _data_url(path: Path) -> str:
     return f"data:{kind};base64,{base64.b64encode(path.read_bytes()).decode()}"
 
 
-def _open_look(address: str, name: str, inputs: Mapping[str, str | Path], interactive: bool) -> None:
-    """Open the attention page in a browser and wait for a key; without a terminal check that the page responds."""
-    page = _look_page(address, name, inputs)
+def _open_page(page: str, shown: str, interactive: bool) -> None:
+    """Open a page in a browser and wait for a key; without a terminal check that the page responds.
+
+    `shown` is its address for the terminal, which a file would fill.
+    """
     if not interactive:
         from urllib.request import HTTPCookieProcessor, build_opener  # takes longer to import than everything else
 
@@ -153,7 +181,6 @@ def _open_look(address: str, name: str, inputs: Mapping[str, str | Path], intera
             title = re.search(r"<title>(.*?)</title>", response.read().decode())
         log(f"studio: the page '{title[1] if title else ''}' responds; at a terminal it opens in a browser")
         return
-    texts = {key: value for key, value in inputs.items() if not isinstance(value, Path)}
-    log(f"the attention is shown at {_look_page(address, name, texts)}")  # a file would fill the terminal
+    log(f"the model is shown at {shown}")
     webbrowser.open(page)
     click.pause("press any key to stop")

@@ -62,12 +62,13 @@ def evaluate(ref: str, data: Path | None, as_json: bool, **source: Any) -> None:
 @click.argument("inputs", nargs=-1, metavar="[INPUT]...")
 @option_option
 @click.option("--file", type=click.File("rb"), help="One example per line; - is stdin.")
+@click.option("--out", type=click.Path(path_type=Path), help="Also write the generated images to a .png file.")
 @checkpoint_option
 @runs_option
 @task_option
 @json_option
 def predict(
-    ref: str, inputs: tuple[str, ...], options: tuple[str, ...], file: Any, as_json: bool, **source: Any
+    ref: str, inputs: tuple[str, ...], options: tuple[str, ...], file: Any, out: Path | None, **others: Any
 ) -> None:
     """Predict for one example or each line of a file.
 
@@ -82,16 +83,18 @@ def predict(
       saccade predict pairs-1 "Good morning." -o n_best=3
       saccade predict answers-1 "Who wrote it?" context="The author was Ada."
       saccade predict pairs-1 --file sentences.txt --json
+      saccade predict digits-1 -o samples=36 -o label=7 --out sevens.png
     """
     from saccade import api
     from saccade.cli.inputs import parse_arguments, read_examples
 
-    if inputs and file is not None:
-        raise UsageError("--file cannot be combined with INPUT arguments; give one of them")
-    model = api.load(ref, log=log, **source)
+    if file is not None and (inputs or out is not None):
+        raise UsageError(f"--file cannot be combined with {'INPUT arguments' if inputs else '--out'}; give one of them")
+    as_json = others.pop("as_json")
+    model = api.load(ref, log=log, **others)
     given = model.parse_options(options)
     if file is None:
-        _predict_one(model, parse_arguments(model.inputs, inputs), given, as_json)
+        _predict_one(model, parse_arguments(model.inputs, inputs), given, as_json, out)
         return
     examples = read_examples(model.inputs, file)
     with progress_bar() as bar:
@@ -165,10 +168,17 @@ def look(ref: str, inputs: tuple[str, ...], options: tuple[str, ...], out: Path 
     show_figure(figure)
 
 
-def _predict_one(model: Model, example: dict[str, Any], options: dict[str, Any], as_json: bool) -> None:
+def _predict_one(
+    model: Model, example: dict[str, Any], options: dict[str, Any], as_json: bool, out: Path | None
+) -> None:
     """Print the prediction for one example; a text that is continued is printed as it is generated."""
-    if as_json or not model.task.continues:
+    if as_json or out is not None or not model.task.continues:
         (prediction,) = model.predict([example], **options)
+        if out is not None:
+            from saccade.look.sheet import write_sheet
+
+            write_sheet(prediction, out)
+            log(f"wrote {out}")
         show_prediction(prediction, as_json)
         return
     tokens = model.stream(**example, **options)

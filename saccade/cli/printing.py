@@ -13,7 +13,7 @@ from saccade.cli.group import echo, log, print_json
 from saccade.errors import printable
 
 if TYPE_CHECKING:
-    from saccade.core import Evaluation
+    from saccade.core import Evaluation, Prediction
     from saccade.look.figure import AttentionFigure
     from saccade.model import ModelPrediction
     from saccade.run import Run
@@ -41,6 +41,14 @@ def show_figure(figure: AttentionFigure) -> None:
     """Print an attention map as wide as the terminal, in colour where there is one."""
     colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
     click.echo(figure.terminal(shutil.get_terminal_size((100, 24)).columns, colour=colour))
+
+
+def show_images(prediction: Prediction) -> None:
+    """Print generated images as wide as the terminal, in colour where there is one."""
+    from saccade.look.sheet import images_of, terminal
+
+    colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+    click.echo(terminal(images_of(prediction), shutil.get_terminal_size((100, 24)).columns, colour=colour))
 
 
 def show_run(run: Run, as_json: bool) -> None:

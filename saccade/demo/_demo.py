@@ -34,6 +34,8 @@ class DemoTask:
     """title of the attention map, before the input"""
     minutes: float
     """of training"""
+    samples: int = 0
+    """outputs to show of a model that needs no input, instead of those for examples"""
     preset: str = ""
     settings: Mapping[str, Any] = field(default_factory=dict)
 

@@ -78,7 +78,7 @@ def font_names() -> tuple[str, ...]:
     names = [""]
     for name in FONTS:
         try:
-            _font(name, SIZES[0])
+            load_font(name, SIZES[0])
         except OSError:  # this system does not have it
             continue
         names.append(name)
@@ -86,7 +86,8 @@ def font_names() -> tuple[str, ...]:
 
 
 @cache
-def _font(name: str, size: int) -> "FreeTypeFont":
+def load_font(name: str, size: int) -> "FreeTypeFont":
+    """Return a font of a size in pixels; '' is the one that Pillow contains."""
     try:
         from PIL import ImageFont
 
@@ -100,7 +101,7 @@ def _font(name: str, size: int) -> "FreeTypeFont":
 
 def render_line(text: str, rng: random.Random) -> bytes:
     """Return a picture of a text as PNG, in grey: a random font, slant, contrast, gradient, blur and noise."""
-    font = _font(rng.choice(font_names()), rng.randint(*SIZES))
+    font = load_font(rng.choice(font_names()), rng.randint(*SIZES))
     ink = _ink(text, font, rng.uniform(-SLANT, SLANT), rng)
     from PIL import Image, ImageFilter
 

@@ -46,8 +46,12 @@ _patch = ContextValue[Patch | None]("embedding patch", None)
 
 
 def ablated(model: nn.Module, ablations: Sequence[Ablation]) -> AbstractContextManager[None]:
-    """Run the model without some of its heads or connections while the block runs; unknown ones raise immediately."""
-    by_layer: dict[int, tuple[Ablation, ...]] = {}
+    """Run the model without some of its heads or connections while the block runs; unknown ones raise immediately.
+
+    Within another such block, such as that of a second network, the ablations of both hold.
+    """
+    outer = _ablations.get()
+    by_layer: dict[int, tuple[Ablation, ...]] = {} if outer is None else dict(outer.by_layer)
     modules = dict(model.named_modules())
     for ablation in ablations:
         module = modules.get(ablation.attention)

@@ -40,6 +40,7 @@ def make_app(sessions: Sessions, key: str, port: int) -> Guard:
         *_page_routes("/watch/{name}", studio.watch),
         *_page_routes("/look", studio.look),
         *_page_routes("/try", studio.try_page),
+        *_page_routes("/samples", studio.samples),
         *_page_routes("/steps", studio.steps),
         *_page_routes("/lessons", studio.lessons),
         Route("/api/runs/{name}", studio.curves),
@@ -120,6 +121,10 @@ class Studio:
 
     async def try_page(self, request: Request) -> Page:
         return Page("try", "Try", await self._models(request))
+
+    async def samples(self, request: Request) -> Page:
+        names = await run_in_threadpool(self.sessions.generators)
+        return Page("samples", "Samples", {"models": names, "parameters": dict(request.query_params)})
 
     async def steps(self, request: Request) -> Page:
         return Page("steps", "Step by step", await self._models(request))

@@ -17,7 +17,7 @@ from saccade.studio.sessions import is_upload
 TEXT_BYTES = 1 << 20  # of all texts of a request
 FILE_BYTES = 8 << 20  # of an uploaded file, in its base64 form a third more
 TOKENS = 1 << 14  # of a text, for a model that reads more or any number
-MOST = {"max_new_tokens": 1 << 12, "beam": 64}  # of options that multiply the work
+MOST = {"max_new_tokens": 1 << 12, "beam": 64, "samples": 100}  # of options that multiply the work
 
 
 @dataclass(frozen=True)

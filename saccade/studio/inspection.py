@@ -6,7 +6,7 @@ import base64
 from dataclasses import asdict, replace
 from typing import Any
 
-from saccade.core import AttentionMap, GridAxis
+from saccade.core import AttentionMap, GridAxis, ImageOutput
 from saccade.core.serialize import Images, inputs_to_json, map_to_json, pack, token_scores_to_json
 from saccade.errors import UsageError
 from saccade.look.explain import Ablation, Calculation, PositionScores
@@ -32,7 +32,11 @@ def describe(inspection: Inspection) -> dict[str, Any]:
         maps.append({**_map(inspection.layers[0], images), "name": ROLLOUT, "heads": 1})
     over_image = alignment is not None and isinstance(alignment.keys, GridAxis)
     texts = {name: value for name, value in prediction.inputs.items() if name not in inspection.uploads}
-    alternatives = [{"output": other.text, "scores": dict(other.scores)} for other in prediction.alternatives]
+    alternatives = [
+        {"output": other.text, "scores": dict(other.scores)}
+        | ({"image": other.output.to_json()} if isinstance(other.output, ImageOutput) else {})
+        for other in prediction.alternatives
+    ]
     return {
         "id": inspection.id,
         "model": inspection.name,

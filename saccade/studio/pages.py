@@ -15,7 +15,7 @@ from saccade.core.serialize import dump_json
 
 HERE = Path(__file__).parent
 STATIC = HERE / "static"
-NAVIGATION = {"runs": "Runs", "look": "Look", "try": "Try", "lessons": "Lessons"}
+NAVIGATION = {"runs": "Runs", "look": "Look", "try": "Try", "samples": "Samples", "lessons": "Lessons"}
 
 
 @dataclass(frozen=True)

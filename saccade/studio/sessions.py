@@ -120,6 +120,11 @@ class Sessions:
         cached = [str(model["name"]) for model in api.list_models() if model["cached"]]
         return list(dict.fromkeys([*self.refs, *reversed(readable), *cached]))
 
+    def generators(self) -> list[str]:
+        """Return the names of the runs that generate images, the newest first."""
+        readable = [run for run in runs.list_runs(self.root) if _is_readable(run)]
+        return [run.name for run in reversed(readable) if run.describe()["task"] == "image_generation"]
+
     def model(self, name: str) -> Model:
         """Return a model by one of the names; a page can open nothing else. Only requests for the same model wait."""
         names = self.names()

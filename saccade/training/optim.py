@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.parametrize import is_parametrized
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,8 @@ def _roles(network: nn.Module) -> dict[str, str]:
     """Return the role of each weight by name: matrix, embedding or head (an output layer is a module named `head`)."""
     roles: dict[str, str] = {}
     for name, module in network.named_modules():
-        weight = f"{name}.weight" if name else "weight"
+        own = "parametrizations.weight.original" if is_parametrized(module, "weight") else "weight"
+        weight = f"{name}.{own}" if name else own
         if isinstance(module, nn.Embedding):
             roles[weight] = "embedding"
         elif isinstance(module, nn.Linear):
@@ -119,7 +121,7 @@ def _roles(network: nn.Module) -> dict[str, str]:
         elif isinstance(module, nn.Conv2d) and module.groups == 1:  # a matrix of filters
             roles[weight] = "matrix"
         elif isinstance(module, nn.RNNBase):
-            roles |= {f"{name}.{own}": "matrix" for own, value in module.named_parameters() if value.dim() == 2}
+            roles |= {f"{name}.{part}": "matrix" for part, value in module.named_parameters() if value.dim() == 2}
     heads = {id(network.get_parameter(name)) for name, role in roles.items() if role == "head"}
     tied = [name for name in roles if id(network.get_parameter(name)) in heads]
     return {**roles, **dict.fromkeys(tied, "head")}

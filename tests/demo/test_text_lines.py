@@ -78,7 +78,7 @@ def test_no_font_cuts_a_text_off(font):
         rng = random.Random(number)
         size = lines.SIZES[number % 2]
         slant = rng.choice((-lines.SLANT, 0.0, lines.SLANT))
-        ink = lines._ink(text, lines._font(font, size), slant, rng)
+        ink = lines._ink(text, lines.load_font(font, size), slant, rng)
         assert ink.shape[0] == 32 and ink.max() > 0.9
         edge = np.concatenate([ink[0], ink[-1], ink[:, 0], ink[:, -1]])
         assert edge.max() < 0.2, (text, font, size, slant)
@@ -88,7 +88,7 @@ def test_every_font_has_every_character():
     """A missing character would be drawn as the same box as any other missing one."""
     characters = sorted({character for text in [*TEXTS, *text_lines.EXAMPLES] for character in text} - {" "})
     for name in lines.font_names():
-        font = lines._font(name, 20)
+        font = lines.load_font(name, 20)
         missing = bytes(font.getmask("\uffff"))
         assert not [character for character in characters if bytes(font.getmask(character)) in (missing, b"")], name
 
@@ -132,7 +132,7 @@ def test_the_same_seed_gives_the_same_bytes(files, tmp_path):
 
 def test_without_pillow_the_message_names_the_extra(tmp_path, monkeypatch):
     lines.font_names.cache_clear()
-    lines._font.cache_clear()
+    lines.load_font.cache_clear()
     monkeypatch.setitem(sys.modules, "PIL", None)
     with pytest.raises(UsageError, match=re.escape("the demo needs Pillow with FreeType; pip install 'saccade[demo]'")):
         text_lines.write_text_lines(tmp_path, train_rows=1, valid_rows=1)

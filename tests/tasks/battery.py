@@ -43,6 +43,10 @@ SETTINGS: dict[str, list[str]] = {
         *(f"model.vit.{setting}" for setting in STACK),
         *("batch_size=16", "augment.flip=false"),
     ],
+    "image_generation": [
+        *("model.noise=8", "model.generator_width=8", "model.discriminator_width=16", "batch_size=16", "size=16"),
+        "discriminator_steps=2",
+    ],
     "image_text": [
         *CNN,
         *(f"{part}.{setting}" for part in ("image", "text") for setting in STACK),
@@ -72,6 +76,7 @@ INPUTS: dict[str, dict[str, Any]] = {
     "tagging": {"text": "the blue cat"},
     "visual_question_answering": {"image": scenes.draw("red", "bar", "left"), "question": "What colour is the bar?"},
     "image_classification": {"image": scenes.draw("red", "bar", "left")},
+    "image_generation": {"noise": [0.5, -1.0, 0.0, 1.5, -0.5, 0.25, 1.0, -2.0]},
     "image_text": {"image": scenes.draw("red", "bar", "left"), "text": "a red bar"},
     "question_answering": {"question": "the what?", "context": "the blue cat sat."},
     "captioning": {"image": np.array(picture_data.scene("red", "left"))},
@@ -85,6 +90,7 @@ WRITERS = {
     "reading": picture_data.write_lines,
     "visual_question_answering": scenes.write_questions,
     "image_classification": scenes.write_colours,
+    "image_generation": scenes.write_colours,
     "image_text": scenes.write_captions,
     "node_classification": graph_data.write_communities,
     "graph_classification": graph_data.write_graphs,

@@ -10,14 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from saccade.core.callback import Progress, ignore_progress
-from saccade.data.formats.image_layouts import TEST, TRAIN, VALID, ImageRows
+from saccade.data.formats.image_layouts import TEST, TRAIN, VALID, ImageLayout, ImageRows
 from saccade.data.formats.image_search import find_images, open_table
+from saccade.data.formats.image_tables import PictureTable
 from saccade.data.images.decoded import picture_hashes
 from saccade.data.settings import ImageSettings, ValidationSplit
 from saccade.data.splitting import Overlap, SplitSettings, hold_out
 from saccade.data.tables.problems import BadRows, Problem
 
-__all__ = ["ImageRows", "ImageSettings", "read_image_rows", "split_image_rows"]
+__all__ = ["ImageRows", "ImageSettings", "read_image_rows", "read_pictures", "split_image_rows"]
 
 
 def read_image_rows(
@@ -27,12 +28,29 @@ def read_image_rows(
 
     Bad rows and missing pictures are raised together; the pictures themselves are not decoded.
     """
+    return _find(path, settings).read(roles, settings, progress)
+
+
+def read_pictures(path: Path, settings: ImageSettings, progress: Progress = ignore_progress) -> ImageRows:
+    """Return every picture of a file or folder once, with its label where the data say nothing else of it."""
+    layout = _find(path, settings)
+    if layout.roles == (("label",),):
+        return layout.read(("label",), settings, progress)
+    roles = layout.roles[0] if layout.roles else ("text",)  # which for pictures in a folder is the name of the file
+    rows = layout.read(() if isinstance(layout, PictureTable) else roles, settings, progress)
+    _, first = np.unique(rows.picture, return_index=True)
+    notes = (f"{Path(path).name}: {len(first):,} pictures, read without texts",)
+    return replace(rows.take(np.sort(first)), texts={}, read_notes=notes)
+
+
+def _find(path: Path, settings: ImageSettings) -> ImageLayout:
+    """Return the layout of a file or folder; one without pictures is refused."""
     layout = find_images(Path(path), settings) or open_table(Path(path), settings)
     if layout is None:
         what = "no pictures, nor a table of paths of pictures"
         expected = "a folder or archive of pictures, a table or JSON file with their paths, or arrays of pixels"
         raise BadRows([Problem(Path(path), None, None, what, expected, "name the folder or file you mean")])
-    return layout.read(roles, settings, progress)
+    return layout
 
 
 def split_image_rows(

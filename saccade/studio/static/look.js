@@ -94,6 +94,7 @@ const showPrediction = () => {
   at("results").hidden = false;
   const { text } = prediction.output;
   at("output").textContent = prediction.continues ? Object.values(prediction.inputs)[0] + text : outputText(prediction.output);
+  if (prediction.output.png) at("output").replaceChildren(make("img", { className: "preview coarse", alt: text, src: `data:image/png;base64,${prediction.output.png}` }));
   at("scores").replaceChildren(...Object.entries(prediction.scores).slice(0, 12).map(([name, value]) =>
     make("div", {}, make("dt", {}, name), make("dd", {}, digits(value, 4)))),
     ...(prediction.notes ?? []).map((note) => make("div", {}, make("dt", {}, "note"), make("dd", { dir: "auto" }, note))));
@@ -399,6 +400,7 @@ const start = async () => {
   const complete = await writeInputs(at("inputs"), data.parameters);
   writeOptions(at("options"), parseOptionText(options));
   document.body.dataset.ready = "1";
-  if (given.length && complete) await submit();
+  const needsNothing = Boolean(options) && (at("inputs").fields ?? []).every((field) => field.optional);
+  if ((given.length || needsNothing) && complete) await submit();
 };
 start();

@@ -143,14 +143,18 @@ class ImageTask(Task):
     # Data
 
     @classmethod
+    def read_rows(cls, data: Path, settings: ImageSettings, progress: Progress = ignore_progress) -> ImageRows:
+        """Return all rows of a file or folder."""
+        return read_image_rows(data, cls.roles, settings, progress)
+
+    @classmethod
     def read(
         cls, settings: ImageSettings, data: Path, progress: Progress = ignore_progress
     ) -> tuple[ImageRows, ImageRows, list[str]]:
         """Return the rows for training and for validation, and notes for the user."""
-        rows = read_image_rows(data, cls.roles, settings, progress)
+        rows = cls.read_rows(data, settings, progress)
         if settings.valid:
-            valid = read_image_rows(Path(settings.valid), cls.roles, settings, progress)
-            return rows, valid, rows.notes()
+            return rows, cls.read_rows(Path(settings.valid), settings, progress), rows.notes()
         train, valid = split_image_rows(rows, settings)
         return train, valid, train.notes()
 
@@ -169,7 +173,7 @@ class ImageTask(Task):
     def load_data(self, data: Path, *, eval_only: bool = False, progress: Progress = ignore_progress) -> list[str]:
         settings = self.config.data
         if eval_only:
-            rows = read_image_rows(data, self.roles, settings, ignore_progress)
+            rows = self.read_rows(data, settings)
             self.splits = {Split.VALID: self.examples(rows, progress)}
             self.check_rows(rows)
             return [f"images: {len(rows):,}"]
