@@ -17,7 +17,7 @@ from saccade.data.origins import RowOrigins
 from saccade.data.settings import ValidationSplit
 from saccade.data.splitting import SplitSettings, hold_out
 from saccade.data.tables.files import find
-from saccade.data.tables.json_files import preview
+from saccade.data.tables.json_files import json_head, preview
 from saccade.data.tables.problems import BadRows, Problem, Problems
 from saccade.data.tables.rows import Lines
 from saccade.data.tables.sniffing import sniff
@@ -103,6 +103,14 @@ def read_episode_files(data: Path, encoding: str = "") -> Episodes:
     if not items:
         raise BadRows([Problem(data, None, None, "no episodes", "at least one", f"write one a line: {SHAPE}")])
     return Episodes(items, RowOrigins(paths, np.array(numbers, np.int32), np.array(lines, np.int64)))
+
+
+def is_instructions(path: Path, encoding: str | None = None) -> bool:
+    """Whether the first line of a file looks like an episode."""
+    if not path.name.lower().removesuffix(".gz").endswith(".jsonl"):
+        return False
+    first = json_head(path, encoding).partition("\n")[0]
+    return first.startswith("{") and all(f'"{key}"' in first for key in ("map", "instruction", "actions"))
 
 
 def _read_file(path: Path, encoding: str, problems: Problems) -> Iterator[tuple[int, Episode]]:

@@ -21,6 +21,7 @@ const thumbnails = new Map(); // of heads, by map
 const map = () => prediction.maps.find((entry) => entry.name === state.map) ?? prediction.maps[0];
 const axes = () => [map().queries, map().keys ?? map().queries];
 const overImage = () => axes()[1].kind === "grid";
+const isEpisode = () => Boolean(axes()[0].frames);
 const merged = new WeakMap(); // the words of an axis, which may be thousands
 const labelsOf = (axis) => {
   if (!state.words) return axis.labels;
@@ -164,8 +165,8 @@ const choose = (name, head, add = false) => {
   markSelected();
 };
 
-// The three views. Without a choice a map over a grid is shown query by query, any other map as a matrix.
-const currentView = () => state.view || (overImage() ? "query" : "matrix");
+// The three views. Without a choice a map over a grid or of an episode is shown query by query, any other map as a matrix.
+const currentView = () => state.view || (overImage() || isEpisode() ? "query" : "matrix");
 const render = (done) => {
   updateLink();
   matrix?.close();
@@ -173,7 +174,7 @@ const render = (done) => {
   const [rows, columns] = labels();
   const view = currentView();
   [state.row, state.column, state.patch] = [Math.min(state.row, rows.length - 1), Math.min(state.column, columns.length - 1), Math.min(state.patch, columns.length - 1)];
-  document.querySelector("[data-view=query]").textContent = overImage() ? "Picture" : "One query";
+  document.querySelector("[data-view=query]").textContent = isEpisode() ? "Replay" : overImage() ? "Picture" : "One query";
   at("selection").textContent = `${state.map}${state.heads.length ? `, head ${state.heads.join(", ")}` : map().heads > 1 ? `, mean of ${map().heads} heads` : ""}`;
   for (const tab of document.querySelectorAll("[data-view]")) tab.setAttribute("aria-selected", String(tab.dataset.view === view));
   at("cell").parentElement.hidden = at("sqrt").parentElement.hidden = view !== "matrix";
@@ -266,7 +267,7 @@ const showQuery = async (rows, columns, done) => {
     const largest = Math.max(...weights, 1e-6);
     at("largest").textContent = digits(largest);
     at("view").replaceChildren(
-      axisSection("Query", showAxis({ axis: queries, labels: rows, selected: state.row, select })),
+      axisSection(isEpisode() ? "Step" : "Query", showAxis({ axis: queries, labels: rows, selected: state.row, select })),
       axisSection("Keys, by attention weight", showAxis({ axis: keyAxis, labels: columns, values: weights, largest, selected: weights.indexOf(Math.max(...weights)) })));
     showStatus(rows[state.row], strongest(weights, columns), true);
     done?.();
@@ -333,7 +334,7 @@ const play = () => {
 const showDownloads = () => {
   const head = state.heads.at(-1) ?? "mean";
   const [queries] = axes();
-  const film = overImage() && queries.kind !== "grid";
+  const film = isEpisode() || (overImage() && queries.kind !== "grid");
   const patch = state.row - (queries.extra?.length ?? 0);
   const chosen = queries.kind === "grid" && patch >= 0 ? { at: `${Math.floor(patch / queries.columns)},${patch % queries.columns}` } : {};
   const drawn = overImage() ? { opacity: style.opacity, smooth: style.smooth ? 1 : 0, ...chosen } : {};
