@@ -21,7 +21,7 @@ ACTIONS = ("forward", "left", "right", "stop")
 FORWARD, LEFT, RIGHT, STOP = range(4)
 WALL, FLOOR = "#", "."
 OUTSIDE_WORD, WALL_WORD, FLOOR_WORD, DOOR_WORD = "outside", "wall", "floor", "door"
-TERRAIN = (OUTSIDE_WORD, WALL_WORD, FLOOR_WORD)
+TERRAIN = (OUTSIDE_WORD, WALL_WORD, FLOOR_WORD, DOOR_WORD)
 MAX_SIDE = 64  # cells
 
 Poses = NDArray[np.int64]
@@ -131,7 +131,7 @@ def _parse_legend(value: Any) -> dict[str, str]:
             raise RuleError(f"'legend' has a name for {shown(character)}", "a single character other than '#' and '.'")
         if not isinstance(name, str) or not name.split():
             raise RuleError(f"'legend' calls {character!r} {shown(name)}", "a name, such as 'red lamp'")
-        reserved = next((word for word in name.lower().split() if word in TERRAIN), None)
+        reserved = next((word for word in name.lower().split() if word in TERRAIN and word != DOOR_WORD), None)
         if reserved is not None:
             raise RuleError(f"'legend' calls {character!r} {name!r}", f"a name without the word '{reserved}'")
     return {character: " ".join(name.lower().split()) for character, name in value.items()}

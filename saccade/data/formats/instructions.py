@@ -22,7 +22,7 @@ from saccade.data.tables.problems import BadRows, Problem, Problems
 from saccade.data.tables.rows import Lines
 from saccade.data.tables.sniffing import sniff
 from saccade.data.texts import Texts
-from saccade.worlds.grid import ACTIONS, FORWARD, STOP, GridWorld, parse_grid, parse_position, walk
+from saccade.worlds.grid import ACTIONS, FORWARD, STOP, TERRAIN, GridWorld, parse_grid, parse_position, walk
 from saccade.worlds.rules import RuleError
 
 SHAPE = (
@@ -68,7 +68,8 @@ class Episodes:
 
     def landmarks(self) -> list[str]:
         """Return the words of all landmarks, sorted."""
-        return sorted({word for item in self.items for name in item.world.legend.values() for word in name.split()})
+        names = {name for item in self.items for name in item.world.legend.values()}
+        return sorted({word for name in names for word in name.split()} - set(TERRAIN))
 
     def fingerprint(self) -> str:
         """Return a hash of all episodes."""
@@ -124,7 +125,7 @@ def _read_file(path: Path, encoding: str, problems: Problems) -> Iterator[tuple[
             if not text.strip():
                 continue
             try:
-                yield lines.number, parse_episode(text)
+                yield lines.number, parse_episode(text.rstrip())
             except RuleError as error:
                 problems.add(Problem(path, lines.number, None, error.what, error.expected, error.next_step))
     except BadRows as fatal:

@@ -26,6 +26,7 @@ from saccade.nn.recurrent import Recurrent, State
 from saccade.nn.transformer import Transformer, TransformerConfig
 
 HEADINGS = 4
+TERRAIN = 4  # the first words of cells: outside, wall, floor, door
 NEAR = 3  # cells each way that the decoder reads without attention: its own and those around it
 
 
@@ -48,7 +49,7 @@ class FollowerConfig:
     view_width: int = 16
     """features of a head that attends to the surroundings: a cell is described by a few words"""
     channels: int = 32
-    """features of a cell and the cells next to it, by a convolution"""
+    """features of the terrain around a cell, by a convolution"""
     dropout: float = 0.1
     """dropout probability of words and before the output layer"""
 
@@ -108,7 +109,8 @@ class InstructionFollower(nn.Module):
         self.words = Attention(dim, config.heads, memory_dim=2 * dim, score=Cosine())
         self.decoder = Recurrent("lstm", 2 * dim, dim)
         self.merge = Linear(3 * dim, dim)
-        self.convolution = nn.Conv2d(landmarks, config.channels, NEAR, padding=NEAR // 2)
+        # Of the terrain alone: a landmark is the sum of its words, so that no pair of them can be learnt by heart.
+        self.convolution = nn.Conv2d(TERRAIN + 1, config.channels, NEAR, padding=NEAR // 2)
         cell = landmarks + config.channels + 2 * config.view
         for hop in range(1, config.hops + 1):
             heads = Heads(config.heads, width=config.view_width)
@@ -160,7 +162,9 @@ class InstructionFollower(nn.Module):
 
     def decide(self, known: Tensor, cells: Tensor) -> list[Tensor]:
         """Return the logits (M, A) after each hop of steps that know (M, D) and see cells (M, N, W)."""
-        grid = cells.to(known.dtype).unflatten(1, (self.config.view, self.config.view)).permute(0, 3, 1, 2)
+        terrain = cells[..., :TERRAIN].to(known.dtype)
+        terrain = torch.cat((terrain, 1 - terrain.amax(-1, keepdim=True)), dim=-1)  # (M, N, 5): the last, an object
+        grid = terrain.unflatten(1, (self.config.view, self.config.view)).permute(0, 3, 1, 2)
         around = F.relu(self.convolution(grid.contiguous(memory_format=torch.channels_last)))  # (M, C, V, V)
         place = self.places.to(known.dtype).expand(len(cells), -1, -1)
         memory = torch.cat((cells.to(known.dtype), around.permute(0, 2, 3, 1).flatten(1, 2), place), dim=-1)
