@@ -73,7 +73,7 @@ def map_to_json(
 def axis_to_json(
     axis: Axis, *, images: Images | None = None, limit: int | None = None, label: Label = str
 ) -> dict[str, Any]:
-    """Return an axis as JSON, with the image a grid covers, or those of steps, and its size; a grid is never truncated."""
+    """Return an axis as JSON, with the image of a grid or those of steps and their size; a grid is never truncated."""
     fields = axis.to_json()
     if isinstance(axis, GridAxis):
         image = axis.image

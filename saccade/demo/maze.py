@@ -83,6 +83,7 @@ DEMO = Demo(
             write_instructions,
             "attention of each move to the words of",
             minutes=3,
+            settings={"model": {"dropout": 0.0}},  # data without noise
         ),
         "image_policy": DemoTask(
             "touch a red disc with an arm, from pictures of them",

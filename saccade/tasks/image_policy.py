@@ -148,10 +148,8 @@ class Task(ImageTask):
         actions = list(ACTIONS) if config.world == "reach" else sorted(counts)
         if len(counts) < 2:
             raise DataError(f"{data}: every action is '{next(iter(counts))}', expected at least two; add other frames")
-        unknown = next((action for action in counts if action not in actions), None)
-        if unknown is not None:
-            listed = ", ".join(actions)
-            raise DataError(f"{data}: action '{unknown}', expected one of the world {config.world}: {listed}")
+        for rows in (train, valid):
+            check_actions(rows, actions, f"the world {config.world}" if config.world else "the training data")
         format = cls.choose_format(config, train.pictures, base)
         write_json(assets / ASSET, {"actions": actions, "format": vars(format)})
         images = decode_pictures(train.pictures, format.resize, progress)
@@ -167,11 +165,7 @@ class Task(ImageTask):
         return cls(config, ImageFormat(**described["format"]), described["actions"], model)
 
     def check_rows(self, rows: ImageRows) -> None:
-        actions = rows.texts["action"]
-        unknown = next((row for row, action in enumerate(actions) if action not in self.action_ids), None)
-        if unknown is not None:
-            message = f"{rows.origins.describe(unknown)}: action '{actions[unknown]}'"
-            raise DataError(f"{message}, expected one of the training data: {', '.join(self.actions)}; correct it")
+        check_actions(rows, self.actions, "the training data")
 
     def collate(self, examples: ImageExamples, indices: list[int]) -> FrameBatch:
         actions = examples.rows.texts["action"]
@@ -315,3 +309,12 @@ class Task(ImageTask):
         predicted = self.run(self.centred(examples.pixels(rows))).argmax(-1).tolist()
         names = examples.rows.texts["action"]
         return "\n".join(f"{names[row]} -> {self.actions[n]}" for row, n in zip(rows, predicted, strict=True))
+
+
+def check_actions(rows: ImageRows, actions: Sequence[str], owner: str) -> None:
+    """Refuse an action that is not one of those of a world or of the training data."""
+    given = rows.texts["action"]
+    unknown = next((row for row, action in enumerate(given) if action not in actions), None)
+    if unknown is not None:
+        message = f"{rows.origins.describe(unknown)}: action '{given[unknown]}'"
+        raise DataError(f"{message}, expected one of {owner}: {', '.join(actions)}; correct it")

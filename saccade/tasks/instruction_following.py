@@ -133,10 +133,6 @@ class Task(core.Task):
     # Data
 
     @classmethod
-    def train_defaults(cls, config: Any) -> list[str]:
-        return ["train.optim.lr=0.003"]
-
-    @classmethod
     def prepare(
         cls, config: Any, data: Path, assets: Path, *, base: Base = None, progress: Progress = ignore_progress
     ) -> list[str]:

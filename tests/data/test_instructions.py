@@ -35,7 +35,10 @@ BROKEN = {
     "a wrong heading": ({"start": [2, 1, "N"]}, "the heading of 'start' is 'N', expected north or east or south or"),
     "no actions": ({"actions": []}, "'actions' has 0 actions, expected a list of 1 to 1,000"),
     "actions in a text": ({"actions": "forward stop"}, "'actions' is 'forward stop', expected a list of 1 to 1,000"),
-    "an unknown action": ({"actions": ["jump", "stop"]}, "action 1 is 'jump', expected forward or left or right or stop"),
+    "an unknown action": (
+        {"actions": ["jump", "stop"]},
+        "action 1 is 'jump', expected forward or left or right or stop",
+    ),
     "no stop": ({"actions": ["forward"]}, "the last action is 'forward', expected 'stop'"),
     "a stop too early": ({"actions": ["stop", "stop"]}, "action 1 of 2 is 'stop', expected it at the end only"),
     "a walk into a wall": (

@@ -1,4 +1,4 @@
-"""The maze demo: instructions agree with the walks, held-out combinations are never in training, frames with actions."""
+"""The maze demo: instructions agree with the walks, held-out combinations are never in training, frames."""
 
 import csv
 import json
@@ -60,7 +60,9 @@ def test_the_doors_of_an_instruction_are_walked_through_in_order_and_no_others(f
         wanted = re.findall(r"through the (\w+ door)", episode.instruction)
         doors = {place(episode.world, name): name for name in episode.world.legend.values() if name.endswith("door")}
         cells = [pose[:2] for pose in walk(episode.world.open(), episode.world.start, episode.actions)]
-        entered = [doors[cell] for before, cell in zip([None, *cells], cells, strict=False) if cell in doors and cell != before]
+        entered = [
+            doors[cell] for before, cell in zip([None, *cells], cells, strict=False) if cell in doors and cell != before
+        ]
         assert entered == wanted, episode.instruction
 
 
@@ -78,7 +80,9 @@ def test_held_out_combinations_are_never_in_training_but_all_their_words_are(fil
 
 
 def test_the_plan_names_what_is_held_out_and_examples_have_maps(files):
-    assert files.plan.startswith("300 instructions for training and 80 for validation, each with one of 13 combinations")
+    assert files.plan.startswith(
+        "300 instructions for training and 80 for validation, each with one of 13 combinations"
+    )
     assert all(name in files.plan for name in HELD_OUT)
     assert len(files.examples) == 3
     for example in files.examples:

@@ -9,7 +9,7 @@ import torch
 from saccade.config import override
 from saccade.core import ActionsOutput, GridAxis, Split, StepAxis, TokenAxis
 from saccade.errors import DataError, UsageError
-from saccade.models.policy.following import FollowerConfig, InstructionFollower, Observations
+from saccade.models.policy.following import FollowerConfig, Observations
 from saccade.nn.probe import watch
 from saccade.tasks import load_task
 from saccade.tasks._worlds.walks import Walk
@@ -127,11 +127,7 @@ def test_success_means_stopping_at_the_goal(task, monkeypatch):
 
 def test_the_expert_itself_succeeds_always(task, monkeypatch):
     """The evaluation of the very actions of the data, stepped in the world."""
-    batches = iter(task.splits[Split.VALID].episodes.items)
-    items = list(batches)
-
-    class Expert(InstructionFollower):
-        pass
+    items = task.splits[Split.VALID].episodes.items
 
     def step(instruction, seen, state):
         number = step.calls
@@ -170,7 +166,9 @@ def test_an_episode_that_does_not_stop_is_over_and_says_so(task):
 
 def test_unknown_landmarks_are_refused_by_name(task, tmp_path):
     world = {**world_data.MAP, "legend": {"L": "violet lamp", "D": "blue door"}}
-    with pytest.raises(UsageError, match=r"^map has the landmark word 'violet', expected words of the training data \("):
+    with pytest.raises(
+        UsageError, match=r"^map has the landmark word 'violet', expected words of the training data \("
+    ):
         list(task.predict([{"map": world, "instruction": TEXT}], task.Options()))
     path = tmp_path / "other.jsonl"
     path.write_text(json.dumps({**world, "instruction": "stop", "actions": ["stop"], "goal": [2, 1]}) + "\n")
