@@ -140,6 +140,8 @@ class StepAxis(Axis):
     """Steps of a sequence that is not text: outputs of a classifier, actions of an episode."""
 
     steps: tuple[str, ...]
+    frames: tuple[Tensor, ...] = ()
+    """what was there at each step of an episode: uint8 images (C, H, W); empty: nothing to show"""
 
     kind: ClassVar[str] = "steps"
 

@@ -8,8 +8,8 @@ import binascii
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import unquote_to_bytes
@@ -122,16 +122,28 @@ class Graph(Field):
 
     def read(self, value: Any) -> Mapping[str, Any]:
         rule = 'a mapping with "nodes" and "edges", JSON text of one, or a path to it'
-        if isinstance(value, str | bytes | os.PathLike):
-            literal = isinstance(value, str) and value.lstrip().startswith("{")
-            content: Any = value if literal else _file_bytes(self, value)
-            try:
-                value = json.loads(content)
-            except (ValueError, RecursionError) as error:
-                raise UsageError(f"{self.name} must be {rule}, but cannot be parsed: {error}") from error
-        if not isinstance(value, Mapping) or not {"nodes", "edges"} <= value.keys():
-            raise self._refuse(value, rule)
-        return value
+        graph = _json_object(self, value, rule)
+        if not {"nodes", "edges"} <= graph.keys():
+            raise self._refuse(graph, rule)
+        return graph
+
+
+@dataclass(frozen=True)
+class World(Field):
+    """The state of a world to act in, as a JSON object: a mapping, JSON text or a path to it."""
+
+    check: Callable[[Mapping[str, Any]], object] = field(default=lambda value: None, repr=False, compare=False)
+    """raises ValueError with the rule that an object breaks"""
+
+    kind: ClassVar[str] = "world"
+
+    def read(self, value: Any) -> dict[str, Any]:
+        world = _json_object(self, value, "a JSON object, its text, or a path to it")
+        try:
+            self.check(world)
+        except ValueError as error:
+            raise UsageError(f"{self.name}: {error}") from error
+        return dict(world)
 
 
 @dataclass(frozen=True)
@@ -177,6 +189,20 @@ def bind(fields: Sequence[Field], values: Sequence[Any] = (), named: Mapping[str
             f"{' and '.join(missing)} must be given, but {'is' if len(missing) == 1 else 'are'} not; {usage}"
         )
     return {field.name: field.read(inputs[field.name]) for field in fields if inputs.get(field.name) is not None}
+
+
+def _json_object(owner: Field, value: Any, rule: str) -> Mapping[str, Any]:
+    """Return a JSON object that is given as a mapping, as JSON text, or by the path of a file."""
+    if isinstance(value, str | bytes | os.PathLike):
+        literal = isinstance(value, str) and value.lstrip().startswith("{")
+        content: Any = value if literal else _file_bytes(owner, value)
+        try:
+            value = json.loads(content)
+        except (ValueError, RecursionError) as error:
+            raise UsageError(f"{owner.name} must be {rule}, but cannot be parsed: {error}") from error
+    if not isinstance(value, Mapping):
+        raise owner._refuse(value, rule)
+    return value
 
 
 def _file_bytes(field: Field, value: str | bytes | os.PathLike[str]) -> bytes:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from saccade.core.attention import AttentionMap
-from saccade.core.axes import Axis, GridAxis, TimeAxis
+from saccade.core.axes import Axis, GridAxis, StepAxis, TimeAxis
 from saccade.core.outputs import png
 from saccade.core.prediction import TokenScores
 
@@ -73,14 +73,17 @@ def map_to_json(
 def axis_to_json(
     axis: Axis, *, images: Images | None = None, limit: int | None = None, label: Label = str
 ) -> dict[str, Any]:
-    """Return an axis as JSON, with the image or spectrogram it covers and its size; a grid is never truncated."""
+    """Return an axis as JSON, with the images it covers and their size; a grid is never truncated."""
     fields = axis.to_json()
     if isinstance(axis, GridAxis | TimeAxis):
         image = axis.image if isinstance(axis, GridAxis) else axis.spectrogram
         fields["image"] = None if image is None else image_url(image) if images is None else images.number(image)
         fields["size"] = None if image is None else [image.shape[2], image.shape[1]]  # width, height
+    elif isinstance(axis, StepAxis) and axis.frames:
+        fields["frames"] = [image_url(frame) if images is None else images.number(frame) for frame in axis.frames]
+        fields["size"] = [axis.frames[0].shape[2], axis.frames[0].shape[1]]
     if limit is not None and not isinstance(axis, GridAxis):
-        fields |= {name: value[:limit] for name, value in fields.items() if name in ("labels", "words")}
+        fields |= {name: value[:limit] for name, value in fields.items() if name in ("labels", "words", "frames")}
     fields["labels"] = [label(text) for text in fields["labels"]]
     return fields
 

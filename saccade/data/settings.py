@@ -75,13 +75,17 @@ class ImageSettings(ValidationSplit):
     """column of the answer to the question"""
     text_column: str = ""
     """column of the text that a picture shows"""
+    action_column: str = ""
+    """column of the action that was taken when a picture was seen"""
+    episode_column: str = ""
+    """column of the name or number of the episode that a picture is part of"""
     encoding: str = ""
     """encoding of the table, if not UTF-8"""
     header: Header = "auto"
     """whether the first row of a table names its columns; auto: decided by the rows"""
 
     def column(self, role: str) -> str:
-        """Return the given column for a role (label, caption, question, answer or text); empty if none was given."""
+        """Return the given column for a role such as label, caption or action; empty if none was given."""
         return str(getattr(self, f"{role}_column"))
 
 

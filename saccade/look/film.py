@@ -1,4 +1,4 @@
-"""A film of attention over an image: one gaze for each word, as an animated GIF."""
+"""A film of attention: one gaze for each word over an image, or one frame for each step of an episode, as a GIF."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from saccade.look.labels import truncate, visible
 from saccade.look.overlay import OverlayStyle, fit, picture, scale
 from saccade.look.panels import gaze, grid_of
 from saccade.look.picture import check_pillow, to_image
+from saccade.look.replay import draw_step, episode_frames, key_grid
 from saccade.metrics.alignment import head_weights
 
 if TYPE_CHECKING:
@@ -30,17 +31,19 @@ MOST = 400  # frames
 
 @dataclass(frozen=True)
 class Frame:
-    """The gaze of one word."""
+    """The gaze of one word, or one step of an episode."""
 
     label: str
-    gaze: tuple[float, float]
-    """x and y in the image, 0 to 1"""
+    gaze: tuple[float, float] | None
+    """x and y in the image, 0 to 1; None: the keys are words"""
     image: Image.Image
     milliseconds: int
 
 
 def film(attention: AttentionMap, style: OverlayStyle = OverlayStyle()) -> bytes:
     """Return a GIF with one frame for each query: the image dark but where it attends to, its label below.
+
+    Over words it is the replay of an episode: what was there at each step, and the words that it attended to.
 
     The comment of the file has the label of each frame on a line of its own.
     """
@@ -58,7 +61,7 @@ def film(attention: AttentionMap, style: OverlayStyle = OverlayStyle()) -> bytes
 def frames(attention: AttentionMap, style: OverlayStyle = OverlayStyle()) -> list[Frame]:
     """Return the frames of a film, one for each query."""
     check_pillow("a film")
-    if not isinstance(attention.keys, GridAxis):
+    if not isinstance(attention.keys, GridAxis) and not episode_frames(attention):
         raise UsageError(f"a film must show an image, but '{attention.name}' attends to {attention.keys.kind}")
     if isinstance(attention.queries, GridAxis):
         message = f"a film must have words as queries, but those of '{attention.name}' are cells of the image"
@@ -67,8 +70,12 @@ def frames(attention: AttentionMap, style: OverlayStyle = OverlayStyle()) -> lis
     if not 0 < count <= MOST:
         raise UsageError(f"a film must have 1 to {MOST} words, but '{attention.name}' has {count}")
     labels = [visible(label) for label in attention.queries.labels]
+    if not isinstance(attention.keys, GridAxis):
+        durations = [LAST if number + 1 == count else MILLISECONDS for number in range(count)]
+        steps = (draw_step(attention, number, AREA) for number in range(count))
+        return [Frame(*frame) for frame in zip(labels, [None] * count, steps, durations, strict=True)]
     letters = all(len(label) == 1 for label in labels)
-    points, size = gaze(attention), fit(attention.keys, AREA)
+    points, size = gaze(attention), fit(key_grid(attention, 0), AREA)
     pictures = _lit(attention, size, style)
     result = []
     for number, (label, pixels) in enumerate(zip(labels, pictures, strict=True)):
@@ -83,9 +90,9 @@ def frames(attention: AttentionMap, style: OverlayStyle = OverlayStyle()) -> lis
 def _lit(attention: AttentionMap, size: tuple[int, int], style: OverlayStyle) -> list[Tensor]:
     """Return the image once for each query, bright where its weights are: uint8 (3, H, W)."""
     keys = grid_of(attention)
-    base = picture(keys, size)
     pictures = []
-    for row in head_weights(attention):
+    for number, row in enumerate(head_weights(attention)):
+        base = picture(key_grid(attention, number), size)
         cells = row[len(keys.extra) :].reshape(keys.rows, keys.columns)
         light = scale(cells, float(cells.max()), size, smooth=style.smooth)
         pictures.append((base * (1 - style.opacity * (1 - DARK) * (1 - light))).round().clamp(0, 255).byte())

@@ -82,8 +82,9 @@ def checked_inputs(model: Model, inputs: Mapping[str, Any]) -> dict[str, Any]:
         if kind in ("image", "audio") and not is_upload(value):
             raise UsageError(f"{name} must be an uploaded file, but is none; choose a file")
         literal = isinstance(value, dict) or str(value).lstrip().startswith("{")
-        if kind == "graph" and not (literal or is_upload(value)):
-            raise UsageError(f"{name} must be a JSON object with nodes and edges")
+        if kind in ("graph", "world") and not (literal or is_upload(value)):
+            rule = "a JSON object with nodes and edges" if kind == "graph" else "a JSON object"
+            raise UsageError(f"{name} must be {rule}")
         if kind == "text":  # also one that looks like an uploaded file
             _check_size(value)
         elif is_upload(value) and len(value) > FILE_BYTES * 4 / 3 + 100:

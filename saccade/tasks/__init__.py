@@ -14,6 +14,7 @@ from saccade.data.formats.chats import is_chat_log
 from saccade.data.formats.documents import text_column
 from saccade.data.formats.graph_search import guess_graph_task
 from saccade.data.formats.image_search import find_images
+from saccade.data.formats.instructions import is_instructions
 from saccade.data.formats.labelled_files import starts_with_labels
 from saccade.data.formats.pair_files import COLUMN_NAMES, find_pairs
 from saccade.data.formats.squad import is_squad
@@ -31,11 +32,13 @@ TASK_OF_ROLES = {
     ("caption",): "captioning",
     ("question", "answer"): "visual_question_answering",
     ("text",): "reading",
+    ("action", "episode"): "image_policy",
 }
 TASK_OF_SOUND = {"text": "speech_recognition", "label": "audio_classification"}
 TASK_OF_LABELS = {"classes": "text_classification", "numbers": "regression", "": "language_model"}
 IMAGE_SETTINGS = (
     *("image_column", "label_column", "caption_column", "question_column", "answer_column", "text_column"),
+    *("action_column", "episode_column"),
     *("encoding", "header"),
 )
 AUDIO_SETTINGS = ("audio_column", "text_column", "label_column", "speaker_column", "encoding", "header")
@@ -84,6 +87,8 @@ def guess_task(data: Path, overrides: Sequence[str] = ()) -> str:
     paths = find(data, encoding)
     if is_squad(paths[0], encoding):
         return "question_answering"
+    if is_instructions(paths[0], encoding):
+        return "instruction_following"
     header = HEADERS.get(settings.get("header", "auto"))
     file = sniff(paths[0], encoding=encoding, header=header)
     if any(looks_tagged(sniff(path, encoding=encoding)) for path in paths[:SNIFFED]):

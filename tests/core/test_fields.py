@@ -8,7 +8,7 @@ import pytest
 import torch
 from PIL import Image as Pillow
 
-from saccade.core import Audio, Graph, Image, Text, Vector, bind
+from saccade.core import Audio, Graph, Image, Text, Vector, World, bind
 from saccade.errors import UsageError
 
 QUESTION, CONTEXT = Text("question"), Text("context")
@@ -137,3 +137,26 @@ def test_audio_graphs_and_vectors(tmp_path):
 def test_invalid_values_are_refused(field, value, message):
     with pytest.raises(UsageError, match=message):
         field.read(value)
+
+
+def test_a_world_is_a_json_object_that_its_rules_accept(tmp_path):
+    def check(value):
+        if "map" not in value:
+            raise ValueError(f"no 'map' beside {', '.join(value)}")
+
+    field = World("map", check=check)
+    path = tmp_path / "world.json"
+    path.write_text('{"map": [1]}')
+    for value in ({"map": [1]}, '{"map": [1]}', ' {"map": [1]}', path, str(path), b'{"map": [1]}'):
+        assert field.read(value) == {"map": [1]}
+    for value, message in (
+        ({"start": 1}, "map: no 'map' beside start"),
+        ("[1]", "map: cannot read '[1]'"),
+        (b"[1]", "map must be a JSON object, its text, or a path to it, but is list"),
+        (7, "map must be a JSON object, its text, or a path to it, but is 7"),
+        ('{"map": ', "map must be a JSON object, its text, or a path to it, but cannot be parsed: "),
+        (str(tmp_path / "none.json"), "map: cannot read "),
+    ):
+        with pytest.raises(UsageError) as error:
+            field.read(value)
+        assert str(error.value).startswith(message)

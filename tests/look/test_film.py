@@ -6,12 +6,13 @@ import itertools
 import pytest
 import torch
 
-from saccade.core import AttentionMap, TokenAxis
+from saccade.core import AttentionMap, GridAxis, StepAxis, TokenAxis
 from saccade.core.axes import Role
 from saccade.errors import UsageError
 from saccade.look import film as module
 from saccade.look.film import film, frames
 from saccade.look.overlay import OverlayStyle
+from saccade.look.replay import LIGHT
 from tests.look.image_maps import at_cells, self_map, word_map
 
 Image = pytest.importorskip("PIL.Image", reason="Pillow is not installed: pip install 'saccade[images]'")
@@ -72,3 +73,47 @@ def test_only_words_over_an_image_make_a_film():
         film(self_map(torch.eye(7)))
     with pytest.raises(UsageError, match="a film must have 1 to 400 words, but 'cross' has 0"):
         film(word_map(torch.zeros(0, 6), ()))
+
+
+def episode_map(keys, weights):
+    colours = torch.arange(3, dtype=torch.uint8)[:, None, None, None] * 80 + 40
+    stills = tuple(colours.expand(3, 3, 32, 48).contiguous())  # another grey at every step
+    return AttentionMap("words", weights, StepAxis(Role.TARGET, ("forward", "left", "stop"), stills), keys)
+
+
+def test_a_replay_shows_each_step_and_lights_the_words_it_attended_to():
+    words = TokenAxis(Role.TEXT, ("go", "left", "now"))
+    shown = frames(episode_map(words, torch.eye(3)[None]))
+    assert [frame.label for frame in shown] == ["forward", "left", "stop"]
+    assert [frame.gaze for frame in shown] == [None] * 3
+    assert [frame.milliseconds for frame in shown] == [700, 700, 2000]
+    for number, frame in enumerate(shown):
+        assert frame.image.getpixel((frame.image.width // 2, 10)) == (40 + 80 * number,) * 3, "what was there"
+    lit = [
+        [
+            x
+            for x in range(frame.image.width)
+            for y in range(frame.image.height)
+            if frame.image.getpixel((x, y)) == LIGHT
+        ]
+        for frame in shown
+    ]
+    centres = [sum(columns) / len(columns) for columns in lit]
+    assert centres == sorted(centres) and centres[0] + 20 < centres[1] < centres[2] - 20, "one word after another"
+
+
+def test_a_replay_over_frames_lights_each_frame_where_it_was_looked_at():
+    grid = GridAxis(Role.IMAGE, 2, 3, WHITE)
+    cells = torch.eye(6)[[0, 2, 5]][None]
+    shown = frames(episode_map(grid, cells), OverlayStyle(smooth=False))
+    assert [frame.gaze for frame in shown] == [
+        pytest.approx(point, abs=0.01) for point in ((1 / 6, 0.25), (5 / 6, 0.25), (5 / 6, 0.75))
+    ]
+    for number, frame in enumerate(shown):
+        x, y = (round(part * size) for part, size in zip(frame.gaze, (490, 327), strict=True))
+        lights = [
+            frame.image.getpixel(((x + 20) % 490, (y + 20) % 327)),
+            frame.image.getpixel(((x + 245) % 490, y + 20)),
+        ]
+        assert lights[0][0] > lights[1][0], f"step {number}"
+        assert max(frame.image.getpixel((x + 20, y + 20))) <= 41 + 80 * number, "the frame of that step, not the first"

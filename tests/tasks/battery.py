@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from saccade.tasks import task_names
-from tests.tasks import graph_data, picture_data, scenes
+from tests.tasks import graph_data, picture_data, scenes, world_data
 
 EXAMPLES = [f"tests.examples.{path.stem}" for path in sorted((Path(__file__).parents[1] / "examples").glob("[!_]*.py"))]
 NAMES = [*task_names(), *EXAMPLES]
@@ -62,6 +62,14 @@ SETTINGS: dict[str, list[str]] = {
         *(*DECODER, *VIT, "model.encoder.architecture=vit"),
         *("augment.shift=1", "augment.colour=0.1", "batch_size=16", "search.beam=2"),
     ],
+    "instruction_following": [
+        *("model.dim=32", "model.heads=2", "model.channels=8", "model.view_width=8", "model.dropout=0"),
+        *("vocabulary_size=90", "batch_steps=96", "max_steps=20"),
+    ],
+    "image_policy": [
+        *("encoder.architecture=vit", "encoder.vit.patch=12", *(f"encoder.vit.{setting}" for setting in STACK)),
+        *("model.dim=16", "model.heads=2", "model.hidden=32", "batch_size=16", "world=reach", "episodes=4"),
+    ],
     "reading": [*DECODER, *LINES, "model.encoder.widths=[8,16]", "height=16", "batch_size=16", "search.beam=2"],
 }
 PAIR = {"first": "the blue cat", "second": "the dog"}
@@ -84,9 +92,13 @@ INPUTS: dict[str, dict[str, Any]] = {
     "node_classification": {"graph": graph_data.community_input()},
     "graph_classification": {"graph": graph_data.ring_input()},
     "graph_regression": {"graph": graph_data.ring_input()},
+    "instruction_following": {"map": world_data.MAP, "instruction": "go to the red lamp and stop"},
+    "image_policy": {"image": world_data.frame()},
 }
 WRITERS = {
     "captioning": picture_data.write_captions,
+    "instruction_following": world_data.write_instructions,
+    "image_policy": world_data.write_frames,
     "reading": picture_data.write_lines,
     "visual_question_answering": scenes.write_questions,
     "image_classification": scenes.write_colours,

@@ -39,6 +39,8 @@ NAMES_OF_ROLES = {
     "question": "a question",
     "answer": "an answer",
     "text": "the text it shows",
+    "action": "an action",
+    "episode": "an episode",
 }
 
 

@@ -41,7 +41,10 @@ USUAL = {
     "question": ("question", "questions", "query"),
     "answer": ("answer", "answers", "label"),
     "text": ("text", *TRANSCRIPTS, "label", "labels"),
+    "action": ("action", "actions", "command", "move"),
+    "episode": ("episode", "episode_id", "episode_number", "trajectory", "rollout"),
 }
+PAIRS = (("question", "answer"), ("action", "episode"))  # roles of which a table has both
 SPLITS = ("split", "set", "subset", "partition")
 
 
@@ -68,14 +71,14 @@ class PictureTable(ImageLayout):
         file, settings = self.files[0], self._settings
         given = [role for role in NAMES_OF_ROLES if settings.column(role)]
         if given:
-            return (
-                (("question", "answer"),) if set(given) & {"question", "answer"} else tuple((role,) for role in given)
-            )
+            pair = next((pair for pair in PAIRS if set(given) & set(pair)), None)
+            return (pair,) if pair else tuple((role,) for role in given)
         sample = sample_columns(file)
         image = image_column(file, sample, settings)
         names = [name for name in sample if name.strip() and name != image and not _are_parts(name, sample[name])]
-        if by_usual_name(names, USUAL["question"]) and by_usual_name(names, USUAL["answer"]):
-            return (("question", "answer"),)
+        for pair in PAIRS:
+            if all(by_usual_name(names, USUAL[role]) for role in pair):
+                return (pair,)
         named = []
         for role, usual in (("label", LABELS), ("caption", CAPTIONS), ("text", TRANSCRIPTS)):
             column = by_usual_name(names, usual)

@@ -10,6 +10,7 @@ const control = (field) => {
   if (field.kind in FILES) return make("input", { type: "file", accept: FILES[field.kind] });
   if (field.kind === "vector") return make("input", { type: "text", placeholder: "[0.1, -2, 3]" });
   const area = make("textarea", { rows: 2, dir: "auto", spellcheck: false });
+  if (field.kind === "world") area.placeholder = field.help;
   if (field.kind === "graph") area.placeholder = '{"nodes": [...], "edges": [...]}';
   return area;
 };

@@ -32,6 +32,7 @@ export const drawHeatScale = (canvas) => {
 export const withImages = (maps, images = []) => {
   for (const axis of maps.flatMap((map) => [map.queries, map.keys])) {
     if (typeof axis?.image === "number") axis.image = images[axis.image];
+    if (axis?.frames) axis.frames = axis.frames.map((frame) => (typeof frame === "number" ? images[frame] : frame));
   }
   return maps;
 };

@@ -22,6 +22,7 @@ const map = () => prediction.maps.find((entry) => entry.name === state.map) ?? p
 const axes = () => [map().queries, map().keys ?? map().queries];
 const overImage = () => axes()[1].kind === "grid";
 const overGraph = () => axes()[1].kind === "nodes" && axes()[1].positions.length > 0;
+const isEpisode = () => Boolean(axes()[0].frames);
 const merged = new WeakMap(); // the words of an axis, which may be thousands
 const labelsOf = (axis) => {
   if (!state.words) return axis.labels;
@@ -166,8 +167,8 @@ const choose = (name, head, add = false) => {
   markSelected();
 };
 
-// The three views. Without a choice a map over a grid is shown query by query, any other map as a matrix.
-const currentView = () => state.view || (overImage() || overGraph() ? "query" : "matrix");
+// The three views. Without a choice a map over a grid or graph, or of an episode, is shown query by query, any other map as a matrix.
+const currentView = () => state.view || (overImage() || overGraph() || isEpisode() ? "query" : "matrix");
 const render = (done) => {
   updateLink();
   matrix?.close();
@@ -175,7 +176,7 @@ const render = (done) => {
   const [rows, columns] = labels();
   const view = currentView();
   [state.row, state.column, state.patch] = [Math.min(state.row, rows.length - 1), Math.min(state.column, columns.length - 1), Math.min(state.patch, columns.length - 1)];
-  document.querySelector("[data-view=query]").textContent = overImage() ? "Picture" : overGraph() ? "Graph" : "One query";
+  document.querySelector("[data-view=query]").textContent = isEpisode() ? "Replay" : overImage() ? "Picture" : overGraph() ? "Graph" : "One query";
   at("selection").textContent = `${state.map}${state.heads.length ? `, head ${state.heads.join(", ")}` : map().heads > 1 ? `, mean of ${map().heads} heads` : ""}`;
   for (const tab of document.querySelectorAll("[data-view]")) tab.setAttribute("aria-selected", String(tab.dataset.view === view));
   at("cell").parentElement.hidden = at("sqrt").parentElement.hidden = view !== "matrix";
@@ -269,7 +270,7 @@ const showQuery = async (rows, columns, done) => {
     at("largest").textContent = digits(largest);
     if (overGraph()) at("view").replaceChildren(showAxis({ axis: keyAxis, labels: columns, values: weights, largest, selected: state.row, select }));
     else at("view").replaceChildren(
-      axisSection("Query", showAxis({ axis: queries, labels: rows, selected: state.row, select })),
+      axisSection(isEpisode() ? "Step" : "Query", showAxis({ axis: queries, labels: rows, selected: state.row, select })),
       axisSection("Keys, by attention weight", showAxis({ axis: keyAxis, labels: columns, values: weights, largest, selected: weights.indexOf(Math.max(...weights)) })));
     showStatus(rows[state.row], strongest(weights, columns), true);
     done?.();
@@ -336,7 +337,7 @@ const play = () => {
 const showDownloads = () => {
   const head = state.heads.at(-1) ?? "mean";
   const [queries] = axes();
-  const film = overImage() && queries.kind !== "grid";
+  const film = isEpisode() || (overImage() && queries.kind !== "grid");
   const patch = state.row - (queries.extra?.length ?? 0);
   const chosen = queries.kind === "grid" && patch >= 0 ? { at: `${Math.floor(patch / queries.columns)},${patch % queries.columns}` } : {};
   const drawn = overImage() ? { opacity: style.opacity, smooth: style.smooth ? 1 : 0, ...chosen } : {};

@@ -46,7 +46,9 @@ const patchView = async ({ state, rows, queries, read, change }) => {
 };
 
 // Words over an image: a word shows where it looks, a patch which words look at it; gazes so far are a path.
-const wordView = async ({ state, rows, columns, queries, keys, read, change }) => {
+// Steps of an episode each have an image of their own.
+const wordView = async ({ state, rows, columns, queries, keys: grid, read, change }) => {
+  const keys = queries.frames ? { ...grid, image: queries.frames[state.row] } : grid;
   const weights = await read.row(state.row);
   const first = keys.extra.length;
   const all = read.whole && state.path ? await read.whole() : null;
@@ -55,7 +57,7 @@ const wordView = async ({ state, rows, columns, queries, keys, read, change }) =
   const box = make("input", { type: "checkbox", checked: state.path, id: "path" });
   box.onchange = () => change({ path: box.checked });
   const largest = peak(weights.subarray(first));
-  const words = showAxis({ axis: queries, labels: rows, values: ofPatch, largest: ofPatch ? peak(ofPatch) : 1, selected: state.row, select: (row) => change({ row }) });
+  const words = showAxis({ axis: { ...queries, frames: null }, labels: rows, values: ofPatch, largest: ofPatch ? peak(ofPatch) : 1, selected: state.row, select: (row) => change({ row }) });
   const picture = showAxis({
     axis: keys, labels: columns, values: weights, largest, selected: state.patch, path, side: SIDE,
     select: (patch) => change({ patch: patch === state.patch ? -1 : patch }),

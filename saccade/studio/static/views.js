@@ -1,7 +1,8 @@
 // Views of an axis by its kind; a new class of axis is a new module here.
 import * as grid from "./views/grid.js";
 import * as nodes from "./views/nodes.js";
+import * as steps from "./views/steps.js";
 import * as tokens from "./views/tokens.js";
 
-const VIEWS = { grid, nodes, tokens };
+const VIEWS = { grid, nodes, steps, tokens };
 export const showAxis = (parameters) => (VIEWS[parameters.axis.kind] ?? tokens).show(parameters);

@@ -1,0 +1,1 @@
+"""Policies: what to do next, from what is observed."""

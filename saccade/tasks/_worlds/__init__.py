@@ -1,0 +1,1 @@
+"""Tasks in worlds: episodes that a model acts out."""

@@ -1,0 +1,1 @@
+"""Worlds: small simulated surroundings in which a model acts; pure functions on arrays."""
