@@ -1,0 +1,1 @@
+"""Policies that act on observations, and what trains them by imitation."""
