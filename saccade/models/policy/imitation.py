@@ -52,7 +52,7 @@ class Discriminator(nn.Module):
     def forward(self, policy: tuple[Tensor, Tensor], expert: tuple[Tensor, Tensor], penalty: float) -> Tensor:
         """Return -E_policy[log D] - E_expert[log(1 - D)] (equation 17), with a gradient penalty.
 
-        The penalty holds the slope of the logit near 1 between the two (https://arxiv.org/abs/1704.00028).
+        The penalty is the squared slope of the logit between the two (https://arxiv.org/abs/1801.04406).
         """
         with twice_differentiable():
             fake, real = self.features(*policy), self.features(*expert)
@@ -60,7 +60,7 @@ class Discriminator(nn.Module):
             loss = F.softplus(-both[: len(fake)]).mean() + F.softplus(both[len(fake) :]).mean()
             mixed = torch.lerp(fake, real, torch.rand(len(fake), 1, device=fake.device)).detach().requires_grad_()
             (grad,) = torch.autograd.grad(self.head(self.body(mixed)).sum(), mixed, create_graph=True)
-            return loss + penalty * (grad.norm(dim=1) - 1).square().mean()
+            return loss + penalty * grad.square().sum(1).mean()
 
 
 class Value(nn.Module):
