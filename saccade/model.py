@@ -156,6 +156,10 @@ class Model:
         """Return what can be asked about a prediction: ablations, importance of heads, attributions, logit lens."""
         return Explanation(self.task, prediction)
 
+    def replay(self, seed: int = 0) -> Mapping[str, Any]:
+        """Return one episode of a policy in its environment, which starts from a seed, as JSON."""
+        return self.task.replay(seed)
+
     def evaluate(self, data: str | Path | None = None, *, progress: Progress = ignore_progress) -> Evaluation:
         """Evaluate on all of a data file, or by default on the validation data of the run."""
         if data is None and self._data is None:

@@ -35,6 +35,7 @@ from saccade.cli.printing import show_run
 @click.option("--label-column", help="Column of a table that holds the label or the number.")
 @click.option("--source", help="Column of a table that holds the source text.")
 @click.option("--target", help="Column of the target text; for a file of lines the second file, or its suffix.")
+@click.option("--environment", help="Environment of gymnasium in which a policy acts, such as CartPole-v1.")
 @click.option("--quiet", is_flag=True, help="Print the result only, no progress.")
 @runs_option
 @json_option
@@ -52,6 +53,7 @@ def train(data: Path, quiet: bool, as_json: bool, **settings: Any) -> None:
       saccade train reviews.csv --text-column text model.dim=256 train.optim.kind=adamw
       saccade train texts/ --valid valid.txt --steps 1000 --name texts
       saccade train mails.csv --task text_classification --from minilm
+      saccade train episodes.csv --environment CartPole-v1
     """
     from saccade import api
 

@@ -150,6 +150,9 @@ class World(Field):
 class Vector(Field):
     """A vector of numbers, as a float32 tensor (D,)."""
 
+    sequence: bool = False
+    """whether the value is a sequence of vectors (T, D), such as the observations of an episode; one is accepted too"""
+
     kind: ClassVar[str] = "vector"
 
     def read(self, value: Any) -> Tensor:
@@ -159,8 +162,11 @@ class Vector(Field):
             except (ValueError, RecursionError):
                 raise self._refuse(value, "a list of numbers") from None
         vector = _tensor(self, value, "a list of numbers")
-        if vector.dim() != 1:
-            raise UsageError(f"{self.name} must be a vector (D,), but has shape {tuple(vector.shape)}")
+        if self.sequence and vector.dim() == 1:
+            vector = vector[None]
+        if vector.dim() != (2 if self.sequence else 1) or not vector.numel():
+            rule = "vectors (T, D)" if self.sequence else "a vector (D,)"
+            raise UsageError(f"{self.name} must be {rule}, but has shape {tuple(vector.shape)}")
         vector = vector.float()
         if not bool(vector.isfinite().all()):
             raise UsageError(f"{self.name} must hold finite numbers, but one is {vector[~vector.isfinite()][0].item()}")

@@ -149,6 +149,10 @@ class Task(abc.ABC):
         """Recompute a prediction, with gradients where they are enabled; `layers`: also logits after each layer."""
         raise UsageError("this task cannot explain its predictions")
 
+    def replay(self, seed: int) -> Mapping[str, Any]:
+        """Return one episode in the environment of the task, as JSON: what the model observed, did and attended to."""
+        raise UsageError("this model has no environment: there is no episode to replay")
+
     def analyse(self) -> dict[str, Any]:
         """Return an analysis of the trained model on its validation data, as JSON that is stored with the run."""
         return {}

@@ -19,6 +19,7 @@ from saccade.data.formats.labelled_files import starts_with_labels
 from saccade.data.formats.pair_files import COLUMN_NAMES, find_pairs
 from saccade.data.formats.squad import is_squad
 from saccade.data.formats.tagged import is_tagged, looks_tagged
+from saccade.data.formats.trajectories import is_trajectories
 from saccade.data.settings import HEADERS, AudioSettings, GraphSettings, ImageSettings
 from saccade.data.tables.columns import label_kind
 from saccade.data.tables.files import find
@@ -79,6 +80,9 @@ def guess_task(data: Path, overrides: Sequence[str] = ()) -> str:
     encoding = settings.get("encoding") or None
     if settings.get("target"):
         return "translation"
+    columns = any(settings.get(f"{name}_column") for name in ("text", "label", "image"))
+    if not columns and is_trajectories(data, encoding):
+        return "behaviour_cloning"
     for guess in (_guess_audio_task, _guess_graph_task, _guess_image_task):
         if task := guess(data, settings):
             return task

@@ -1,4 +1,4 @@
-"""Optimizers and schedules: AdamW, Muon for matrices, and the learning rate as a pure function of the step."""
+"""Optimizers and schedules: AdamW, Muon for matrices, plain SGD, and the learning rate as a pure function of the step."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from torch.nn.utils.parametrize import is_parametrized
 class OptimConfig:
     """Optimizer and learning-rate schedule."""
 
-    kind: Literal["muon", "adamw"] = "muon"
+    kind: Literal["muon", "adamw", "sgd"] = "muon"
     """muon: orthogonalised momentum for matrices of linear layers and convolutions, AdamW for all others; adamw: AdamW
-    alone"""
+    alone; sgd: gradient descent without momentum, for losses whose gradient is a complete step"""
     matrix_lr: float = 0.03
     """peak learning rate of Muon"""
     embedding_lr: float = 0.15
@@ -99,7 +99,10 @@ def build_optimizers(config: OptimConfig, network: nn.Module) -> list[torch.opti
     optimizers: list[torch.optim.Optimizer] = []
     if groups:
         param_groups = [{"params": params, "lr": lr, "weight_decay": decay} for (lr, decay), params in groups.items()]
-        optimizers.append(torch.optim.AdamW(param_groups, betas=(config.beta1, config.beta2), fused=True))
+        if config.kind == "sgd":
+            optimizers.append(torch.optim.SGD(param_groups))
+        else:
+            optimizers.append(torch.optim.AdamW(param_groups, betas=(config.beta1, config.beta2), fused=True))
     if matrices:
         optimizers.append(Muon(matrices, config.matrix_lr, config.momentum, config.weight_decay))
     for optimizer in optimizers:
@@ -131,6 +134,8 @@ def state_shapes(optimizer: torch.optim.Optimizer, weight: Tensor) -> dict[str, 
     """Return the shape of each state tensor that an optimizer has for a weight, by name."""
     if isinstance(optimizer, Muon):
         return {"momentum": weight.shape}
+    if isinstance(optimizer, torch.optim.SGD):
+        return {}
     return {"step": torch.Size(()), "exp_avg": weight.shape, "exp_avg_sq": weight.shape}
 
 

@@ -1,1 +1,1 @@
-"""Policies: what to do next, from what is observed."""
+"""Policies that act on observations, and what trains them by imitation."""

@@ -1,0 +1,147 @@
+"""Networks of generative adversarial imitation learning: discriminator, value network, and policy in a trust region.
+
+GAIL, https://arxiv.org/abs/1606.03476, Algorithm 1. D(s, a) is pushed up on the steps of the policy and down on those
+of the expert (equation 17), and the policy minimises log D (equation 18).
+Shapes: B steps, T steps of a history, D numbers of an observation, F numbers that describe an action.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from saccade.models.policy.policy import MLP, MLPConfig, Normalize, Policy, Scale
+from saccade.nn.kernels import twice_differentiable
+from saccade.nn.linear import Linear
+from saccade.nn.trust_region import Parameters, TrustRegionConfig, trust_region_step, with_gradient
+
+
+class Discriminator(nn.Module):
+    """The probability D that an observation and an action are those of the policy, not of the expert."""
+
+    def __init__(self, config: MLPConfig, observations: Scale, *, labels: int = 0, actions: Scale | None = None):
+        super().__init__()
+        self.labels = labels
+        self.normalize = Normalize(observations)
+        self.normalize_actions = None if actions is None else Normalize(actions)
+        features = labels if actions is None else len(actions.mean)
+        self.body = MLP(config, len(observations.mean) + features)
+        self.head = Linear(config.hidden, 1)
+
+    def features(self, observations: Tensor, actions: Tensor) -> Tensor:
+        """Return the input (B, D + F): normalized observations, and actions as one-hot or normalized vectors."""
+        if self.normalize_actions is None:
+            described = F.one_hot(actions, self.labels).to(observations.dtype)
+        else:
+            described = self.normalize_actions(actions)
+        return torch.cat((self.normalize(observations), described), -1)
+
+    def logits(self, observations: Tensor, actions: Tensor) -> Tensor:
+        """Return the logit of D (B,)."""
+        out: Tensor = self.head(self.body(self.features(observations, actions)))[:, 0]
+        return out
+
+    def cost(self, observations: Tensor, actions: Tensor) -> Tensor:
+        """Return log D (B,), which the policy minimises."""
+        return F.logsigmoid(self.logits(observations, actions))
+
+    def forward(self, policy: tuple[Tensor, Tensor], expert: tuple[Tensor, Tensor], penalty: float) -> Tensor:
+        """Return -E_policy[log D] - E_expert[log(1 - D)] (equation 17), with a gradient penalty.
+
+        The penalty is the squared slope of the logit between the two (https://arxiv.org/abs/1801.04406).
+        """
+        with twice_differentiable():
+            fake, real = self.features(*policy), self.features(*expert)
+            both = self.head(self.body(torch.cat((fake, real))))[:, 0]
+            loss = F.softplus(-both[: len(fake)]).mean() + F.softplus(both[len(fake) :]).mean()
+            mixed = torch.lerp(fake, real, torch.rand(len(fake), 1, device=fake.device)).detach().requires_grad_()
+            (grad,) = torch.autograd.grad(self.head(self.body(mixed)).sum(), mixed, create_graph=True)
+            return loss + penalty * grad.square().sum(1).mean()
+
+
+class Value(nn.Module):
+    """The expected return of an observation."""
+
+    def __init__(self, config: MLPConfig, observations: Scale) -> None:
+        super().__init__()
+        self.normalize = Normalize(observations)
+        self.body = MLP(config, len(observations.mean))
+        self.head = Linear(config.hidden, 1)
+
+    def values(self, observations: Tensor) -> Tensor:
+        """Return the value (...) of observations (..., D)."""
+        out: Tensor = self.head(self.body(self.normalize(observations)))[..., 0]
+        return out
+
+    def forward(self, observations: Tensor, returns: Tensor) -> Tensor:
+        """Return the mean squared error against returns (B,)."""
+        return F.mse_loss(self.values(observations), returns)
+
+
+class TrustRegionPolicy(nn.Module):
+    """A policy whose loss has the negative of a TRPO step as its gradient.
+
+    The training loop applies gradients with an optimizer; plain SGD with learning rate 1 then takes exactly that
+    step. So the trust region needs no loop of its own, and resuming, DDP and checkpoints work as for any network.
+    """
+
+    def __init__(self, policy: Policy, config: TrustRegionConfig) -> None:
+        super().__init__()
+        self.policy, self.config = policy, config
+
+    def forward(self, histories: Tensor, lengths: Tensor, actions: Tensor, advantages: Tensor, entropy: float) -> Tensor:
+        """Return -E[ratio advantage] - `entropy` E[H], where ratio compares the new policy with the present one."""
+        targets = self.policy.to_targets(actions)
+        with torch.no_grad():
+            before = self.policy.act(histories, lengths).detach()
+            log_before = before.log_prob(targets)
+        parameters = dict(self.policy.named_parameters())
+        caller = _Act(self.policy)
+
+        def surrogate(values: Parameters) -> Tensor:
+            now = caller.at(values, histories, lengths)
+            ratio = (now.log_prob(targets) - log_before).exp()
+            return -(ratio * advantages).mean() - entropy * now.entropy().mean()
+
+        def kl(values: Parameters) -> Tensor:
+            return before.kl(caller.at(values, histories, lengths)).mean()
+
+        step = trust_region_step(surrogate, kl, parameters, self.config)
+        with torch.no_grad():
+            loss = surrogate(parameters)
+        return with_gradient(loss, parameters, {name: -change for name, change in step.items()})
+
+
+class _Act(nn.Module):
+    """`Policy.act` as a forward call, for `functional_call` with other parameters."""
+
+    def __init__(self, policy: Policy) -> None:
+        super().__init__()
+        self.policy = policy
+
+    def at(self, values: Parameters, histories: Tensor, lengths: Tensor) -> Any:
+        """Return the distribution of the policy with other parameters."""
+        renamed = {f"policy.{name}": value for name, value in values.items()}
+        return functional_call(self, renamed, (histories, lengths))
+
+    def forward(self, histories: Tensor, lengths: Tensor) -> Any:
+        return self.policy.act(histories, lengths)
+
+
+def advantages(rewards: Tensor, values: Tensor, discount: float, decay: float) -> Tensor:
+    """Return generalised advantage estimates (T, N), https://arxiv.org/abs/1506.02438.
+
+    `values` (T + 1, N) are those of the observations before each step and after the last one. The end of an episode
+    does not end the return: the observation after it is the first of the next episode. So an end carries no reward,
+    where a return that stops there would reward surviving with any positive reward, whatever is imitated.
+    """
+    errors = rewards + discount * values[1:] - values[:-1]  # (T, N)
+    estimates, later = [], torch.zeros_like(errors[0])
+    for error in errors.flip(0):
+        later = error + discount * decay * later
+        estimates.append(later)
+    return torch.stack(estimates[::-1])

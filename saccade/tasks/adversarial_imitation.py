@@ -1,0 +1,202 @@
+"""Adversarial imitation (GAIL): a policy acts until a discriminator cannot tell its steps from those of an expert.
+
+https://arxiv.org/abs/1606.03476, Algorithm 1: equation 17 trains the discriminator, equation 18 the policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from saccade.core.callback import Progress, ignore_progress
+from saccade.core.evaluation import Evaluation
+from saccade.core.pretrained import Base
+from saccade.core.source import Split
+from saccade.data.batching import key
+from saccade.data.environments import Environments, check_resumable, make, random_action, spaces
+from saccade.data.episodes import Episodes
+from saccade.data.origins import RowOrigins
+from saccade.errors import UsageError
+from saccade.models.policy.imitation import Discriminator, TrustRegionPolicy, Value, advantages
+from saccade.models.policy.policy import MLPConfig, PolicyConfig
+from saccade.nn.trust_region import TrustRegionConfig
+from saccade.tasks._policy.rollouts import observed
+from saccade.tasks._policy.task import Description, PolicyTask, PolicyTaskConfig
+from saccade.tasks._policy.training_rollouts import RolloutBatch, Rollouts
+
+COPIES = 32  # of the environment, in which the demonstrations of the control are made
+
+
+@dataclass(frozen=True)
+class ImitationConfig(PolicyTaskConfig):
+    """All settings of adversarial imitation except those of the training loop."""
+
+    model: PolicyConfig = field(default_factory=lambda: PolicyConfig(architecture="mlp"))
+    control: Literal["none", "random"] = "none"
+    """random: train on demonstrations of random actions instead of the data; a policy that gets a high return from
+    them does not imitate, it is rewarded for surviving"""
+    environments: int = 32
+    """copies of the environment that are stepped together"""
+    rollout_steps: int = 128
+    """steps of each copy between two updates"""
+    max_steps: int = 0
+    """time limit of an episode during training; 0: that of the environment"""
+    discriminator: MLPConfig = field(default_factory=MLPConfig)
+    value: MLPConfig = field(default_factory=MLPConfig)
+    trust_region: TrustRegionConfig = field(default_factory=TrustRegionConfig)
+    discriminator_lr: float = 0.001
+    """peak learning rate of the discriminator"""
+    value_lr: float = 0.003
+    """peak learning rate of the value network"""
+    discriminator_steps: int = 5
+    """updates of the discriminator in a step"""
+    value_steps: int = 20
+    """updates of the value network in a step"""
+    batch_size: int = 512
+    """steps of the policy, and as many of the expert, in an update"""
+    gradient_penalty: float = 1.0
+    """weight of the squared slope of the discriminator between steps of the policy and of the expert"""
+    discount: float = 0.99
+    """discount of later rewards"""
+    gae_decay: float = 0.97
+    """lambda of generalised advantage estimation"""
+    entropy: float = 0.001
+    """weight of the entropy of the policy"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        least = ("environments", "rollout_steps", "discriminator_steps", "value_steps", "batch_size")
+        for name, limit in {**dict.fromkeys(least, 1), "max_steps": 0}.items():
+            if getattr(self, name) < limit:
+                raise ValueError(f"{name} must be at least {limit}, but is {getattr(self, name)}")
+        for name in ("discount", "gae_decay"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 0 and below 1, but is {getattr(self, name)}")
+        dropout = max(self.model.transformer.dropout, self.model.transformer.attention_dropout)
+        if self.model.architecture == "transformer" and dropout:
+            raise ValueError(f"dropout must be 0: a policy compares itself with how it acted, but is {dropout}")
+
+
+class Task(PolicyTask):
+    """Policy, discriminator and value network, which learn from the policy's own steps in an environment."""
+
+    Config: ClassVar[type[Any]] = ImitationConfig
+    summary: ClassVar[str] = "imitate an expert in an environment (GAIL)"
+    needs: ClassVar[str] = "recorded episodes and an environment"
+
+    def __init__(self, config: Any, description: Description) -> None:
+        super().__init__(config, description)
+        scales = {"labels": len(self.space.labels), "actions": description.actions}
+        self.trained_policy = TrustRegionPolicy(self.policy, config.trust_region)
+        self.discriminator = Discriminator(config.discriminator, description.observations, **scales)
+        self.value = Value(config.value, description.observations)
+
+    # Data
+
+    @classmethod
+    def train_defaults(cls, config: Any) -> list[str]:
+        optim = {"kind": "adamw", "schedule": "wsd", "cooldown": "0.5", "warmup": "0"}
+        loop = ["train.minutes=1", "train.average=0.9"]
+        return [*loop, *(f"train.optim.{name}={value}" for name, value in optim.items())]
+
+    @classmethod
+    def prepare(
+        cls, config: Any, data: Path, assets: Path, *, base: Base = None, progress: Progress = ignore_progress
+    ) -> list[str]:
+        if not config.environment:
+            raise UsageError("environment must be given, but is not; for example --environment CartPole-v1")
+        check_resumable(config.environment)
+        notes = super().prepare(config, data, assets, base=base, progress=progress)
+        if config.control == "random":
+            notes.append("control: the demonstrations are replaced by random actions; the return must stay low")
+        return notes
+
+    def load_data(self, data: Path, *, eval_only: bool = False, progress: Progress = ignore_progress) -> list[str]:
+        notes = super().load_data(data, eval_only=eval_only, progress=progress)
+        if self.config.control == "random" and not eval_only:
+            name = self.config.environment
+            self.set_splits({s: random_episodes(name, len(e), n) for n, (s, e) in enumerate(self.splits.items())})
+        return notes
+
+    def source(self, split: Split, seed: int) -> Rollouts:
+        config = self.config
+        seeds = [key(seed, copy) % (1 << 31) for copy in range(config.environments)]
+        environments = Environments(config.environment, seeds, max_steps=config.max_steps)
+        steps, window = config.rollout_steps, config.model.window
+        return Rollouts(self.policy, environments, window=window, steps=steps, seed=key(seed, -1) % (1 << 31))
+
+    # Training
+
+    def networks(self) -> dict[str, nn.Module]:
+        return {"discriminator": self.discriminator, "value": self.value, "policy": self.trained_policy}
+
+    def optimizer_overrides(self, network: str) -> list[str]:
+        if network == "policy":  # its gradient is the complete step
+            return ["kind=sgd", "lr=1", "clip=0", "weight_decay=0"]
+        return [f"lr={self.config.discriminator_lr if network == 'discriminator' else self.config.value_lr}"]
+
+    def losses(self, batch: RolloutBatch, networks: Mapping[str, nn.Module]) -> Iterator[tuple[str, Tensor]]:
+        config, observations = self.config, batch.observations
+        seen, acted = observations.flatten(0, 1), batch.actions.flatten(0, 1)
+        expert_seen = torch.from_numpy(self.splits[Split.TRAIN].observations)
+        expert_acted = self.actions[Split.TRAIN]
+        for _ in range(config.discriminator_steps):
+            own, other = (torch.randint(len(part), (config.batch_size,)) for part in (seen, expert_seen))
+            expert = (expert_seen[other].to(seen.device), expert_acted[other].to(seen.device))
+            loss = networks["discriminator"]((seen[own], acted[own]), expert, config.gradient_penalty)
+            yield "discriminator", loss
+        with torch.no_grad():
+            rewards = -self.discriminator.cost(seen, acted).view_as(batch.lengths)
+            rewards = rewards - rewards.mean()  # of a return without an end a constant changes nothing
+            values = self.value.values(torch.cat((observations, batch.following[None])))
+            gains = advantages(rewards, values, config.discount, config.gae_decay)
+            returns = (gains + values[:-1]).flatten()
+        for _ in range(config.value_steps):
+            chosen = torch.randint(len(seen), (config.batch_size,))
+            yield "value", networks["value"](seen[chosen], returns[chosen])
+        gains = gains.flatten()
+        gains = (gains - gains.mean()) / (gains.std() + 1e-8)
+        histories, lengths = batch.histories.flatten(0, 1), batch.lengths.flatten()
+        yield "policy", networks["policy"](histories, lengths, acted, gains, config.entropy)
+
+    # Evaluation
+
+    def evaluate(self, split: Split, *, quick: bool = False, progress: Progress = ignore_progress) -> Evaluation:
+        evaluation = super().evaluate(split, quick=quick, progress=progress)
+        accuracy = {"discriminator_accuracy": self.discriminator_accuracy(split)}
+        return Evaluation({**evaluation.values, **accuracy}, notes=evaluation.notes)
+
+    @torch.no_grad()
+    def discriminator_accuracy(self, split: Split) -> float:
+        """Return how often D tells steps of the policy from held-out ones of the expert, in percent; 50 is chance."""
+        source = self.source(split, seed=0)
+        batch = source.at(0)[0].to(self.device())
+        own = self.discriminator.logits(batch.observations.flatten(0, 1), batch.actions.flatten(0, 1)) > 0
+        seen, acted = torch.from_numpy(self.splits[split].observations), self.actions[split]
+        other = self.discriminator.logits(seen.to(self.device()), acted.to(self.device())) <= 0
+        return 50 * float(own.float().mean() + other.float().mean())
+
+
+def random_episodes(name: str, count: int, seed: int) -> Episodes:
+    """Return `count` steps of random actions in an environment, in the form of recorded ones."""
+    draw, space = np.random.default_rng(seed), make(name).action_space
+    copies = min(COPIES, count)
+    environments = Environments(name, range(seed * COPIES, seed * COPIES + copies))
+    start = 0 if spaces(name)[1].discrete else None
+    seen, acted = [], []
+    for _ in range(-(-count // copies)):
+        actions = np.stack([random_action(space, draw) for _ in range(copies)])
+        seen.append(observed(environments).numpy())
+        acted.append(actions)
+        environments.step(actions)
+    actions = np.concatenate(acted)[:count]
+    origins = RowOrigins((Path("random actions"),), np.zeros(count, np.int32), np.arange(count, dtype=np.int64))
+    labelled = np.array([str(int(space.start) + int(a)) for a in actions]) if start is not None else actions
+    every = np.arange(0, count, 1)
+    return Episodes(np.concatenate(seen)[:count], labelled, every, None, origins, marked=False)
