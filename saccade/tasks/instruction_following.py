@@ -307,7 +307,7 @@ class Task(core.Task):
 
     # Attention and explanations
 
-    def replay(self, world: GridWorld, text: EncodedText, steps: Walk) -> Iterator[list[Tensor]]:
+    def retrace(self, world: GridWorld, text: EncodedText, steps: Walk) -> Iterator[list[Tensor]]:
         """Yield the logits (1, A) of each step of an episode after each hop, computed step by step."""
         device, poses = self.device(), np.array(steps.poses[:-1])
         cells = observe(terrain(world, self.vocabulary), poses, self.config.model.view)
@@ -324,7 +324,7 @@ class Task(core.Task):
         """Return all attention maps of an episode: its actions over the words, and over the cells in sight."""
         views: dict[str, list[Tensor]] = {}
         with watch(self.model) as recorder:
-            for _ in self.replay(world, text, steps):
+            for _ in self.retrace(world, text, steps):
                 for name, recorded in recorder.items():
                     if name.startswith("view"):  # other cells at every step
                         views.setdefault(name, []).append(recorded.rows()[0])
@@ -345,7 +345,7 @@ class Task(core.Task):
 
     def rerun(self, prediction: Prediction, *, layers: bool = False) -> ForwardTrace:
         world, text, steps = prediction.trace
-        hops = [torch.cat(parts) for parts in zip(*self.replay(world, text, steps), strict=True)]
+        hops = [torch.cat(parts) for parts in zip(*self.retrace(world, text, steps), strict=True)]
         named = tuple((f"view{number}", logits) for number, logits in enumerate(hops, 1)) if layers else ()
         positions = StepAxis(Role.TARGET, tuple(ACTIONS[action] for action in steps.actions))
         return ForwardTrace(hops[-1], steps.actions, positions, (self.reader.axis(text),), ACTIONS.__getitem__, named)

@@ -64,7 +64,7 @@ def keep_freed_memory() -> bool:
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     values = {M_MMAP_THRESHOLD: 1 << 30, M_TRIM_THRESHOLD: (1 << 31) - 1, M_TOP_PAD: 1 << 26}
-    return mallopt is not None and all([mallopt(name, value) for name, value in values.items()])
+    return mallopt is not None and min(mallopt(name, value) for name, value in values.items()) == 1
 
 
 def environment(device: torch.device, precision: str) -> dict[str, Any]:

@@ -86,7 +86,7 @@ def test_maps_equal_the_eager_weights(task):
 
     with pytest.MonkeyPatch.context() as patch, torch.no_grad():
         patch.setattr(layer, "_attend", slow)
-        list(task.replay(*answer.trace))
+        list(task.retrace(*answer.trace))
     assert layer._attend is plain
     for name in names.values():
         torch.testing.assert_close(torch.cat(eager[name], 1), answer.attention[name].weights, atol=1e-5, rtol=1e-4)
@@ -225,7 +225,7 @@ def test_the_view_of_a_walker_changes_what_it_does(task):
     steps = Walk((0, 3), (1.0, 1.0), (world.start, Pose(2, 2, 1), Pose(2, 2, 1)))
     moved = parse_grid({**world_data.MAP, "map": ["######", "#....#", "#..L.D", "######"]})
     first, second, third = (
-        np.concatenate([step[-1].detach().numpy() for step in task.replay(*episode)])
+        np.concatenate([step[-1].detach().numpy() for step in task.retrace(*episode)])
         for episode in ((world, text, steps), (world, other, steps), (moved, text, steps))
     )
     assert np.abs(first - second).max() > 1e-3 and np.abs(first - third).max() > 1e-3
