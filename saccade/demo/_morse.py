@@ -20,24 +20,25 @@ WORDS = (
     *("THE", "AND", "SHIP", "PORT", "WIND", "RAIN", "CALM", "NORTH", "SOUTH", "EAST", "WEST", "HELLO", "MORSE"),
     *("RADIO", "WAVE", "TIDE", "STAR", "MOON", "NIGHT", "STORM", "LIGHT", "COAST", "LATE", "SOON", "OVER"),
 )
-SPEEDS = (14, 32)  # words per minute, of 50 dots each
+LETTERS = [sign for sign in CODE if sign.isalpha()]
+SPEEDS = (16, 30)  # words per minute, of 50 dots each
 PITCHES = (400, 900)  # Hz
-NOISE = (0.02, 0.7)  # standard deviation, of the amplitude of the tone
-JITTER = 0.12  # of the length of every dot, dash and gap: a hand on the key
+NOISE = (0.02, 0.5)  # standard deviation, of the amplitude of the tone
+JITTER = 0.1  # of the length of every dot, dash and gap: a hand on the key
 EDGE = 0.005  # seconds in which the tone rises and falls
 
 
 def sample_text(rng: random.Random) -> str:
     """Return one or two words, a call sign, a number or letters at random."""
     kind = rng.random()
-    if kind < 0.3:
+    if kind < 0.2:
         return rng.choice(WORDS) if rng.random() < 0.5 else f"{rng.choice(WORDS)} {rng.choice(WORDS)}"
+    if kind < 0.35:
+        letters = "".join(rng.choices(LETTERS, k=rng.randint(1, 2)))
+        return f"{letters}{rng.randint(0, 9)}{''.join(rng.choices(LETTERS, k=rng.randint(1, 3)))}"
     if kind < 0.5:
-        letters = "".join(rng.choices(sorted(CODE)[10:], k=rng.randint(1, 2)))
-        return f"{letters}{rng.randint(0, 9)}{''.join(rng.choices(sorted(CODE)[10:], k=rng.randint(1, 3)))}"
-    if kind < 0.65:
-        return str(rng.randint(0, 99_999))
-    return "".join(rng.choices(sorted(CODE)[10:], k=rng.randint(2, 7)))
+        return str(rng.randint(0, 10 ** rng.randint(1, 4) - 1))
+    return "".join(rng.choices(LETTERS, k=rng.randint(1, 6)))
 
 
 def key_times(text: str, dot: float, rng: random.Random) -> list[tuple[float, float]]:

@@ -60,8 +60,7 @@ DEMO = Demo(
                 "augment": {"speed": 0.0, "time_masks": 0, "frequency_masks": 1, "frequency_mask": 2},
                 "model": {
                     "convolutional": {
-                        "widths": [16, 32],
-                        "transformer": {"dim": 96, "depth": 2, "hidden": 192, "dropout": 0.0},
+                        "transformer": {"dim": 96, "depth": 3, "hidden": 192, "dropout": 0.0, "position": "rotary"},
                     },
                     "transformer": {"dim": 96, "hidden": 192, "depth": 1, "dropout": 0.0, "embedding_dropout": 0.0},
                 },

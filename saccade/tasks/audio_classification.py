@@ -263,10 +263,15 @@ class Task(AudioTask):
 
     def rerun(self, prediction: Prediction, *, layers: bool = False) -> ForwardTrace:
         sound = prediction.trace
-        logits = self.model(*self._source(sound))
+        source, keep = self._source(sound)
+        logits = self.model(source, keep)
+        states: list[Tensor] = []
+        if layers:
+            self.encoder(source, keep, states=states)
+        by_layer = tuple((f"encoder.{at}", self.model.classify(state, keep)) for at, state in enumerate(states))
         axis = self.source_axis(sound, self.source_positions(sound))
         position = StepAxis(Role.LABEL, ("label",))
-        return ForwardTrace(logits, (int(logits.argmax()),), position, (axis,), self.labels.__getitem__)
+        return ForwardTrace(logits, (int(logits.argmax()),), position, (axis,), self.labels.__getitem__, by_layer)
 
     def attention_snapshot(self) -> list[Prediction]:
         examples = self.splits[Split.VALID]

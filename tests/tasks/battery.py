@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from saccade.tasks import task_names
+from tests.data.audio import sounds
 from tests.tasks import picture_data, scenes
 
 EXAMPLES = [f"tests.examples.{path.stem}" for path in sorted((Path(__file__).parents[1] / "examples").glob("[!_]*.py"))]
@@ -31,6 +33,10 @@ CNN = [
 DECODER = [f"model.transformer.{setting}" for setting in ("dim=32", "depth=1", "heads=2", "hidden=64")]
 VIT = [f"model.encoder.vit.{setting}" for setting in ("dim=32", "depth=1", "heads=2", "hidden=64", "patch=4")]
 LINES = [f"model.encoder.transformer.{setting}" for setting in ("dim=32", "depth=1", "heads=2", "hidden=64")]
+SOUND = [
+    *("model.encoder=pyramid", "model.pyramid.hidden=16", "model.pyramid.depth=2", "model.pyramid.dropout=0"),
+    *("bands=8", "batch_size=16"),
+]
 SETTINGS: dict[str, list[str]] = {
     "visual_question_answering": [*CNN, *(f"model.question.{setting}" for setting in STACK)],
     "image_classification": [
@@ -53,6 +59,12 @@ SETTINGS: dict[str, list[str]] = {
         *(*DECODER, *VIT, "model.encoder.architecture=vit"),
         *("augment.shift=1", "augment.colour=0.1", "batch_size=16", "search.beam=2"),
     ],
+    # without batch norm
+    "speech_recognition": [
+        *(*DECODER, *SOUND, "search.beam=2", "model.transformer.dropout=0"),
+        *("augment.time_masks=1", "augment.frequency_masks=1", "augment.frequency_mask=1"),
+    ],
+    "audio_classification": SOUND,
     "reading": [*DECODER, *LINES, "model.encoder.widths=[8,16]", "height=16", "batch_size=16", "search.beam=2"],
 }
 PAIR = {"first": "the blue cat", "second": "the dog"}
@@ -71,10 +83,14 @@ INPUTS: dict[str, dict[str, Any]] = {
     "question_answering": {"question": "the what?", "context": "the blue cat sat."},
     "captioning": {"image": np.array(picture_data.scene("red", "left"))},
     "reading": {"image": np.array(picture_data.line("bad"))},
+    "speech_recognition": {"audio": (torch.from_numpy(sounds.tone("bad")), sounds.RATE)},
+    "audio_classification": {"audio": (torch.from_numpy(sounds.tone("b")), sounds.RATE)},
 }
 PICTURES = {
     "captioning": picture_data.write_captions,
     "reading": picture_data.write_lines,
+    "speech_recognition": sounds.write_speech,
+    "audio_classification": sounds.write_classes,
     "visual_question_answering": scenes.write_questions,
     "image_classification": scenes.write_colours,
     "image_text": scenes.write_captions,
