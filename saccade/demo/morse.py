@@ -57,10 +57,11 @@ DEMO = Demo(
             minutes=3,
             settings={
                 "bands": 16,
+                "hop": 0.02,
                 "augment": {"speed": 0.0, "time_masks": 0, "frequency_masks": 1, "frequency_mask": 2},
                 "model": {
                     "convolutional": {
-                        "transformer": {"dim": 96, "depth": 3, "hidden": 192, "dropout": 0.0, "position": "rotary"},
+                        "transformer": {"dim": 96, "depth": 2, "hidden": 192, "dropout": 0.0, "position": "rotary"},
                     },
                     "transformer": {"dim": 96, "hidden": 192, "depth": 1, "dropout": 0.0, "embedding_dropout": 0.0},
                 },

@@ -275,8 +275,9 @@ class Task(AudioTask):
 
     def attention_snapshot(self) -> list[Prediction]:
         examples = self.splits[Split.VALID]
-        sounds = [examples.source(row) for row in dict.fromkeys((0, len(examples) // 2))]
-        return list(self._predictions([{"audio": self.shown(sound)} for sound in sounds], sounds, attention=True))
+        rows = list(dict.fromkeys((0, len(examples) // 2)))
+        inputs = [{"audio": self.example_input(examples, row)} for row in rows]
+        return list(self._predictions(inputs, [examples.source(row) for row in rows], attention=True))
 
     def sample(self) -> str:
         examples = self.splits[Split.VALID]
