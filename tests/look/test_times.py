@@ -126,8 +126,6 @@ def test_a_figure_has_the_spectrogram_and_the_largest_weight_where_the_letter_is
 
 def test_times_need_a_text_and_a_sound():
     over_time = AttentionMap("encoder.0.self", torch.full((1, 12, 12), 1 / 12), SOUND, SOUND)
-    with pytest.raises(
-        UsageError, match="times need attention from a text to a sound, but the keys of 'encoder.0.self'"
-    ):
+    with pytest.raises(UsageError, match="times need attention from a text to a sound, but the keys of 'enc"):
         text_grid(over_time)
     assert spectrogram.svg(over_time).count("<image") == 2
