@@ -111,7 +111,8 @@ def predict(
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
-    help="Also write a .html, .svg, .png or .json file, or a .gif: a film over the image, one gaze per word.",
+    help="Also write a .html, .svg, .png or .json file, or a .gif: a film over the image, one gaze per word; "
+    "of speech also the times of words and letters: .TextGrid or .srt.",
 )
 @click.option(
     "--layer",
@@ -141,6 +142,7 @@ def look(ref: str, inputs: tuple[str, ...], options: tuple[str, ...], out: Path 
       saccade look book-1 "It was a" -o max_new_tokens=20 --json
       saccade look pets-1 photo.jpg --layer rollout --out photo.png
       saccade look captions-1 photo.jpg --out film.gif
+      saccade look speech-1 hello.wav --out hello.TextGrid
       saccade look answers-1 photo.jpg question="What colour is the car?"
     """
     from saccade import api

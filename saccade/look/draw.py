@@ -6,11 +6,12 @@ from html import escape
 
 from torch import Tensor
 
-from saccade.core import AttentionMap, GridAxis
-from saccade.look import graphs, grids
+from saccade.core import AttentionMap, GridAxis, TimeAxis
+from saccade.look import graphs, grids, spectrogram
 from saccade.look.labels import align_right, cells, clusters, truncate, visible
 from saccade.look.overlay import OverlayStyle
 from saccade.look.shades import legend, shaded_row
+from saccade.look.times import is_over_time
 from saccade.metrics.alignment import head_weights
 
 LABEL, TALL = 20, 14  # cells of the longest row label and of the tallest column label
@@ -22,6 +23,8 @@ def terminal(attention: AttentionMap, *, width: int, colour: bool, style: Overla
     """Return a map as text: queries as rows, keys as columns; a list of the largest weights where that is too wide."""
     if isinstance(attention.keys, GridAxis):
         return grids.terminal(attention, width=width, colour=colour, style=style)
+    if is_over_time(attention):
+        return spectrogram.terminal(attention)
     weights = head_weights(attention)
     rows, columns = ([visible(label) for label in axis.labels] for axis in (attention.queries, attention.keys))
     if not rows or not columns:
@@ -83,6 +86,8 @@ def svg(attention: AttentionMap, title: str = "", style: OverlayStyle = OverlayS
         return grids.svg(attention, title, style)
     if graphs.is_graph(attention):
         return graphs.svg(attention, title)
+    if isinstance(attention.keys, TimeAxis):
+        return spectrogram.svg(attention, title)
     weights = head_weights(attention)
     rows, columns = ([visible(label) for label in axis.labels] for axis in (attention.queries, attention.keys))
     left, high = _extent(rows, 1.0) + 12, _extent(columns, math.sin(SLANT)) + 16

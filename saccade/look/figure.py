@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from saccade.atomic_io import new_file
-from saccade.core import AttentionMap, GridAxis, Prediction
+from saccade.core import AttentionMap, GridAxis, Prediction, TimeAxis
 from saccade.core.serialize import dump_json
 from saccade.errors import ResourceError, UsageError, suggest
 from saccade.look import draw
@@ -19,7 +19,11 @@ from saccade.look.picture import png
 from saccade.look.rollout import NAME as ROLLOUT
 from saccade.look.rollout import rollout, rollout_layers
 from saccade.look.serialize import prediction_title, prediction_to_json
+from saccade.look.times import srt, text_grid
 from saccade.metrics.alignment import align, format_alignment, mean_heads, merge_words, one_head
+
+TIMES = {"textgrid": text_grid, "srt": srt}
+ENDINGS = ".html, .svg, .png, .gif, .json, .TextGrid or .srt"
 
 
 @dataclass(frozen=True)
@@ -61,9 +65,9 @@ class AttentionFigure:
 
     @property
     def alignment(self) -> str:
-        """The word alignment of cross-attention, as `0-0 1-2`; empty for self-attention and over an image."""
+        """The word alignment of cross-attention, as `0-0 1-2`; empty for self-attention, images and sound."""
         queries, keys = self.attention.queries, self.attention.keys
-        if queries.role == keys.role or isinstance(keys, GridAxis):
+        if queries.role == keys.role or isinstance(keys, GridAxis | TimeAxis):
             return ""
         return format_alignment(align(self.attention))
 
@@ -89,7 +93,7 @@ class AttentionFigure:
         return f"{prediction_title(self.prediction)} - {self.attention.name}"
 
     def write(self, path: Path) -> None:
-        """Write the map as .svg, .png or .gif, or the prediction as .html or .json, by the suffix of the file."""
+        """Write the map as .svg, .png or .gif, the prediction as .html or .json, times as .TextGrid or .srt."""
         content = self.render(path.suffix.lower().removeprefix("."))
         try:
             with new_file(path) as file:
@@ -98,7 +102,12 @@ class AttentionFigure:
             raise ResourceError(f"cannot write {path}: {error.strerror}; choose another file with --out") from error
 
     def render(self, kind: str) -> bytes:
-        """Return the content of a file: the map as svg, png or a film (gif), or the prediction as html or json."""
+        """Return the content of a file: the map as svg, png or a film (gif), or the prediction as html or json.
+
+        Over sound also the times of letters and words, as textgrid or srt.
+        """
+        if kind in TIMES:
+            return TIMES[kind](self.attention).encode()
         if kind == "svg":
             return draw.svg(self.attention, self._title, self.style).encode()
         if kind == "png":
@@ -109,7 +118,7 @@ class AttentionFigure:
             return self.page().encode()
         if kind == "json":
             return dump_json(self.to_json()).encode()
-        raise UsageError(f"--out must end on .html, .svg, .png, .gif or .json, but ends on '{kind and '.'}{kind}'")
+        raise UsageError(f"--out must end on {ENDINGS}, but ends on '{kind and '.'}{kind}'")
 
 
 def _layer(prediction: Prediction, name: str, style: OverlayStyle) -> AttentionMap:

@@ -12,7 +12,7 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from saccade.core import AttentionMap, GridAxis, Prediction, TokenAxis, TokenScores
+from saccade.core import AttentionMap, GridAxis, Prediction, TimeAxis, TokenAxis, TokenScores
 from saccade.core.serialize import Images, map_to_json
 from saccade.errors import UsageError
 from saccade.look.labels import visible
@@ -27,7 +27,8 @@ def page(prediction: Prediction, attention: Iterable[AttentionMap], *, title: st
     """Return one HTML file with inputs, output, scores and maps, the word alignment first if there is one."""
     aligned = prediction.alignment
     over_image = aligned is not None and isinstance(aligned.keys, GridAxis)
-    what = "gaze" if over_image else "word alignment"
+    over_time = aligned is not None and isinstance(aligned.keys, TimeAxis)
+    what = "gaze" if over_image else "times" if over_time else "word alignment"
     first = [] if aligned is None else [replace(aligned, name=f"{what} ({aligned.name})")]
     maps = [weights for weights in [*first, *attention] if math.prod(weights.shape)]
     count = sum(math.prod(weights.shape) for weights in maps)

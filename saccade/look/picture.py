@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from saccade.core import AttentionMap, GridAxis
+from saccade.core import AttentionMap, GridAxis, TimeAxis
 from saccade.errors import UsageError
-from saccade.look import graphs
+from saccade.look import graphs, spectrogram
 from saccade.look.fonts import SIZE, text_mask
 from saccade.look.labels import truncate, visible
 from saccade.look.overlay import OverlayStyle, fit, outline, overlay
@@ -31,6 +31,8 @@ ACROSS = 6  # panels side by side
 def png(attention: AttentionMap, title: str = "", style: OverlayStyle = OverlayStyle()) -> bytes:
     """Return a map as a PNG: queries as rows, keys as columns; over the image where the keys are its cells."""
     check_pillow("a PNG")
+    if isinstance(attention.keys, TimeAxis):
+        return spectrogram.png(attention, title)
     if isinstance(attention.keys, GridAxis):
         image = _panels(attention, title, style)
     else:

@@ -11,6 +11,7 @@ from saccade.core import AttentionMap, GridAxis, Prediction
 from saccade.core.serialize import Images, finite, inputs_to_json, map_to_json, token_scores_to_json
 from saccade.look.maps import word_alignment
 from saccade.look.panels import gaze
+from saccade.look.times import is_over_time, times_to_json
 from saccade.metrics.alignment import format_alignment, merge_words
 
 
@@ -36,9 +37,11 @@ def prediction_to_json(prediction: Prediction) -> dict[str, Any]:
 
 
 def alignment_to_json(alignment: AttentionMap | None) -> dict[str, Any]:
-    """Return the word alignment; over an image a gaze for each word, its point x and y from 0 to 1; or nothing."""
+    """Return the word alignment; over an image the gaze of each word (x and y from 0 to 1), over sound times."""
     if alignment is None:
         return {}
+    if is_over_time(alignment):
+        return {"times": times_to_json(alignment)}
     if not isinstance(alignment.keys, GridAxis):
         return {"alignment": format_alignment(word_alignment(alignment))}
     merged = merge_words(alignment)
@@ -52,6 +55,8 @@ def input_text(value: Any) -> str:
         return value
     if isinstance(value, Tensor):
         return f"{'image' if value.dim() == 3 else 'vector'} of {' x '.join(map(str, value.shape))}"
+    if isinstance(value, tuple):
+        return f"{len(value[0]):,} samples at {value[1]:,} Hz"
     return f"{len(value):,} bytes" if isinstance(value, bytes) else type(value).__name__
 
 

@@ -13,6 +13,7 @@ from saccade.look.explain import Ablation, Calculation, PositionScores
 from saccade.look.labels import visible
 from saccade.look.maps import is_self_attention, word_alignment
 from saccade.look.rollout import NAME as ROLLOUT
+from saccade.look.times import is_over_time, times_to_json
 from saccade.look.view import grid_thumbnails, head_statistics, thumbnails
 from saccade.studio.sessions import Inspection
 
@@ -31,6 +32,7 @@ def describe(inspection: Inspection) -> dict[str, Any]:
     if inspection.layers:  # computed when it is shown
         maps.append({**_map(inspection.layers[0], images), "name": ROLLOUT, "heads": 1})
     over_image = alignment is not None and isinstance(alignment.keys, GridAxis)
+    timed = alignment is not None and is_over_time(alignment)
     texts = {name: value for name, value in prediction.inputs.items() if name not in inspection.uploads}
     alternatives = [
         {"output": other.text, "scores": dict(other.scores)}
@@ -49,7 +51,8 @@ def describe(inspection: Inspection) -> dict[str, Any]:
         "token_scores": [token_scores_to_json(scores, label=visible) for scores in prediction.token_scores],
         "maps": maps,
         "images": images.urls,
-        "alignment": None if alignment is None or over_image else word_alignment(alignment),
+        "alignment": None if alignment is None or over_image or timed else word_alignment(alignment),
+        "times": times_to_json(alignment) if alignment is not None and timed else None,
     }
 
 

@@ -16,8 +16,8 @@ COOKIE = "saccade"
 LARGEST = 12 << 20  # bytes of a request's body: an uploaded file in base64
 STALL = 10.0  # seconds after which a reader that takes nothing is given up
 POLICY = (
-    "default-src 'self'; img-src 'self' blob: data:; object-src 'none'; base-uri 'none'; form-action 'self'; "
-    "frame-ancestors 'none'"
+    "default-src 'self'; img-src 'self' blob: data:; media-src 'self' data:; object-src 'none'; base-uri 'none'; "
+    "form-action 'self'; frame-ancestors 'none'"
 )
 HEADERS = {
     "content-security-policy": POLICY,

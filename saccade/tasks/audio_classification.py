@@ -263,15 +263,21 @@ class Task(AudioTask):
 
     def rerun(self, prediction: Prediction, *, layers: bool = False) -> ForwardTrace:
         sound = prediction.trace
-        logits = self.model(*self._source(sound))
+        source, keep = self._source(sound)
+        logits = self.model(source, keep)
+        states: list[Tensor] = []
+        if layers:
+            self.encoder(source, keep, states=states)
+        by_layer = tuple((f"encoder.{at}", self.model.classify(state, keep)) for at, state in enumerate(states))
         axis = self.source_axis(sound, self.source_positions(sound))
         position = StepAxis(Role.LABEL, ("label",))
-        return ForwardTrace(logits, (int(logits.argmax()),), position, (axis,), self.labels.__getitem__)
+        return ForwardTrace(logits, (int(logits.argmax()),), position, (axis,), self.labels.__getitem__, by_layer)
 
     def attention_snapshot(self) -> list[Prediction]:
         examples = self.splits[Split.VALID]
-        sounds = [examples.source(row) for row in dict.fromkeys((0, len(examples) // 2))]
-        return list(self._predictions([{"audio": self.shown(sound)} for sound in sounds], sounds, attention=True))
+        rows = list(dict.fromkeys((0, len(examples) // 2)))
+        inputs = [{"audio": self.example_input(examples, row)} for row in rows]
+        return list(self._predictions(inputs, [examples.source(row) for row in rows], attention=True))
 
     def sample(self) -> str:
         examples = self.splits[Split.VALID]

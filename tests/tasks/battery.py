@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from saccade.tasks import task_names
+from tests.data.audio import sounds
 from tests.tasks import graph_data, picture_data, scenes, world_data
 
 EXAMPLES = [f"tests.examples.{path.stem}" for path in sorted((Path(__file__).parents[1] / "examples").glob("[!_]*.py"))]
@@ -33,6 +35,10 @@ VIT = [f"model.encoder.vit.{setting}" for setting in ("dim=32", "depth=1", "head
 LINES = [f"model.encoder.transformer.{setting}" for setting in ("dim=32", "depth=1", "heads=2", "hidden=64")]
 # without batch norm, under which two processes compute other gradients than one
 GRAPH = [f"model.transformer.{setting}" for setting in (*STACK, "norm=layer", "positions=4")]
+SOUND = [
+    *("model.encoder=pyramid", "model.pyramid.hidden=16", "model.pyramid.depth=2", "model.pyramid.dropout=0"),
+    *("bands=8", "batch_size=16"),
+]
 SETTINGS: dict[str, list[str]] = {
     "node_classification": ["batch_size=8", *("model.gat.dropout=0.1", "model.gat.attention_dropout=0.1")],
     "graph_classification": [*GRAPH, "batch_size=16"],
@@ -70,6 +76,12 @@ SETTINGS: dict[str, list[str]] = {
         *("encoder.architecture=vit", "encoder.vit.patch=12", *(f"encoder.vit.{setting}" for setting in STACK)),
         *("model.dim=16", "model.heads=2", "model.hidden=32", "batch_size=16", "world=reach", "episodes=4"),
     ],
+    # without batch norm
+    "speech_recognition": [
+        *(*DECODER, *SOUND, "search.beam=2", "model.transformer.dropout=0"),
+        *("augment.time_masks=1", "augment.frequency_masks=1", "augment.frequency_mask=1"),
+    ],
+    "audio_classification": SOUND,
     "reading": [*DECODER, *LINES, "model.encoder.widths=[8,16]", "height=16", "batch_size=16", "search.beam=2"],
 }
 PAIR = {"first": "the blue cat", "second": "the dog"}
@@ -94,12 +106,16 @@ INPUTS: dict[str, dict[str, Any]] = {
     "graph_regression": {"graph": graph_data.ring_input()},
     "instruction_following": {"map": world_data.MAP, "instruction": "go to the red lamp and stop"},
     "image_policy": {"image": world_data.frame()},
+    "speech_recognition": {"audio": (torch.from_numpy(sounds.tone("bad")), sounds.RATE)},
+    "audio_classification": {"audio": (torch.from_numpy(sounds.tone("b")), sounds.RATE)},
 }
 WRITERS = {
     "captioning": picture_data.write_captions,
     "instruction_following": world_data.write_instructions,
     "image_policy": world_data.write_frames,
     "reading": picture_data.write_lines,
+    "speech_recognition": sounds.write_speech,
+    "audio_classification": sounds.write_classes,
     "visual_question_answering": scenes.write_questions,
     "image_classification": scenes.write_colours,
     "image_generation": scenes.write_colours,

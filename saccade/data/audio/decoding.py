@@ -45,10 +45,10 @@ def decode(data: bytes, name: str) -> tuple[Tensor, int]:
         reason = str(error).strip().rstrip(".") or type(error).__name__
         raise _refuse(name, f"a damaged {format} file ({reason})", "a complete one", AGAIN) from error
     if len(samples) < frames and format != "MP3":  # the header of an MP3 file counts frames that hold no samples
-        what = f"a {format} file of {len(samples):,} samples, of which its header counts {frames:,}"
+        what = f"{_named(format)} of {len(samples):,} samples, of which its header counts {frames:,}"
         raise _refuse(name, what, "all of them", AGAIN)
     if not len(samples):
-        raise _refuse(name, f"a {format} file without samples", "some sound", AGAIN)
+        raise _refuse(name, f"{_named(format)} without samples", "some sound", AGAIN)
     if not np.isfinite(samples).all():
         raise _refuse(name, "samples that are not finite", "numbers between -1 and 1", "write the file again")
     return torch.from_numpy(samples.mean(1, dtype=np.float32)), rate
@@ -96,11 +96,20 @@ def _check_complete(data: bytes, format: str, name: str) -> None:
     if format == "WAV":
         missing = _missing_of_wave(data)
     elif format == "OGG":
-        start = data.rfind(b"OggS")
-        if len(data) < start + 6 or not data[start + 5] & LAST_PAGE:
-            missing = "its last page"
+        missing = "" if _has_last_page(data) else "its last page"
     if missing:
-        raise _refuse(name, f"a {format} file without {missing}", "a complete one", AGAIN)
+        raise _refuse(name, f"{_named(format)} without {missing}", "a complete one", AGAIN)
+
+
+def _has_last_page(data: bytes) -> bool:
+    """Whether the last page of an Ogg file is marked as such and complete: a header, sizes of segments, segments."""
+    start = data.rfind(b"OggS")
+    sizes = data[start + 27 : start + 27 + data[start + 26]] if len(data) > start + 26 else b""
+    return bool(sizes) and bool(data[start + 5] & LAST_PAGE) and len(data) >= start + 27 + len(sizes) + sum(sizes)
+
+
+def _named(format: str) -> str:
+    return f"{'an' if format[0] in 'AMO' else 'a'} {format} file"
 
 
 def _missing_of_wave(data: bytes) -> str:

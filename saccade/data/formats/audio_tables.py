@@ -163,7 +163,9 @@ def sniff_audio_table(path: Path, settings: AudioSettings) -> DataFile:
     if file.format in ("text", "jsonl"):
         return file
     if file.delimiter == "|":  # LJSpeech, whose quotes are those of the text
-        file = replace(file, quoted=False)
+        named = any(by_usual_name(file.columns, names) for names in (USUAL["text"], AUDIO))
+        columns = file.columns if named or file.header_given else ()
+        file = replace(file, quoted=False, header=bool(columns), columns=columns, header_unclear=False)
     file = with_named_columns(file, [name for name in map(settings.column, (*NAMES_OF_ROLES, SPEAKER)) if name])
     plain = replace(file, header=False, columns=(), header_unclear=False)
     for values in [] if file.header_given else sample_columns(plain).values():

@@ -107,8 +107,8 @@ def find_transcripts(tree: Tree, finder: RecordingFinder) -> AudioLayout | None:
 def _fits(content: bytes, finder: RecordingFinder) -> bool:
     """Whether the first lines of a file start with names of recordings."""
     lines = [line for line in content[:100_000].decode("utf-8", "replace").split("\n") if line.strip()][:SNIFFED]
-    fitting = [line for line in lines if len(line.split()) > 1 and finder.find(line.split()[0]) is not None]
-    return bool(lines) and len(fitting) >= FITTING * len(lines)
+    fitting = [line for line in lines if finder.find(line.split()[0]) is not None]
+    return any(len(line.split()) > 1 for line in fitting) and len(fitting) >= FITTING * len(lines)
 
 
 def _part(name: str) -> int | None:

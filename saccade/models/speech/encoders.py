@@ -70,7 +70,7 @@ class SpeechEncoder(nn.Module, abc.ABC):
     def forward(self, features: Tensor, keep: Tensor, *, states: list[Tensor] | None = None) -> Tensor:
         """Return the vectors (B, N, D) of features (B, N S, F), of which the positions `keep` (B, N) are real.
 
-        `states` is filled with the input of the first layer and the output of each.
+        `states` is filled with what each layer, if it were the last, would return.
         """
 
     def read(self, source: Tensor, keep: Tensor) -> Tensor:
@@ -90,7 +90,11 @@ class ConvolutionalEncoder(SpeechEncoder, ColumnLayers):
 
     def forward(self, features: Tensor, keep: Tensor, *, states: list[Tensor] | None = None) -> Tensor:
         values = features.to(self.columns.weight.dtype).transpose(1, 2)[:, None]  # (B, 1, F, T)
-        return self.encode_columns(values, keep, states)
+        inner: list[Tensor] = []
+        vectors = self.encode_columns(values, keep, None if states is None else inner)
+        if states is not None:
+            states += [*map(self.encoder.norm, inner[1:-1]), inner[-1]]
+        return vectors
 
 
 class PyramidEncoder(SpeechEncoder):
@@ -110,8 +114,6 @@ class PyramidEncoder(SpeechEncoder):
     def forward(self, features: Tensor, keep: Tensor, *, states: list[Tensor] | None = None) -> Tensor:
         x = patch_embeddings(self.norm(self.input(features.to(self.input.weight.dtype))))  # (B, T, D)
         for number, layer in enumerate(self.layers):
-            if states is not None:
-                states.append(x)
             if number:
                 x = x.unflatten(1, (-1, 2)).flatten(2)  # (B, T / 2^number, 2 D)
             real = keep.repeat_interleave(self.stride >> number, dim=1)
@@ -154,10 +156,14 @@ class SpeechClassifier(nn.Module):
 
     def forward(self, features: Tensor, keep: Tensor, labels: Tensor | None = None, smoothing: float = 0.0) -> Tensor:
         """Return the logits (B, classes), or with labels (B,) the mean loss."""
-        vectors = self.encoder.read(features, keep)
-        query = self.query.to(vectors.dtype).expand(len(vectors), -1, -1)
-        pooled = self.cross(query, vectors, mask=Padding(keep))[:, 0]  # (B, D)
-        logits: Tensor = self.head(self.norm(pooled)).float()
+        logits = self.classify(self.encoder.read(features, keep), keep)
         if labels is None:
             return logits
         return nn.functional.cross_entropy(logits, labels, label_smoothing=smoothing)
+
+    def classify(self, vectors: Tensor, keep: Tensor) -> Tensor:
+        """Return the logits (B, classes) of the vectors (B, N, D) of the encoder."""
+        query = self.query.to(vectors.dtype).expand(len(vectors), -1, -1)
+        pooled = self.cross(query, vectors, mask=Padding(keep))[:, 0]  # (B, D)
+        logits: Tensor = self.head(self.norm(pooled)).float()
+        return logits

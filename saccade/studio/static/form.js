@@ -47,11 +47,12 @@ const fileOf = (transfer, kind) => [...(transfer?.files ?? [])].find((file) => f
 // The area around a file control: files are chosen, dropped or, for images, pasted.
 const dropArea = (field, input) => {
   const hint = make("span", { className: "soft" }, field.kind === "image" ? "or drop or paste an image here" : "or drop a file here");
-  const preview = field.kind === "image" ? [picture({ className: "preview", alt: "chosen image", hidden: true })] : [];
+  const player = () => make("audio", { className: "preview", controls: true, hidden: true });
+  const preview = [field.kind === "image" ? picture({ className: "preview", alt: "chosen image", hidden: true }) : player()];
   const area = make("div", { className: "drop" }, input, hint, ...preview, make("p", { className: "error", role: "alert", hidden: true }));
   preview.forEach((image) => {
     image.onerror = () => {
-      setFile(input, input.url, "This image cannot be shown by the browser; the model may still read it.");
+      setFile(input, input.url, `This ${field.kind === "image" ? "image cannot be shown" : "sound cannot be played"} by the browser; the model may still read it.`);
       image.hidden = true;
     };
   });

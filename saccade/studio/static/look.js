@@ -8,6 +8,7 @@ import { colourOf, keys, lines, SHOWN } from "./lines.js";
 import { Matrix } from "./matrix.js";
 import { pictureView } from "./pictures.js";
 import { showAxis } from "./views.js";
+import { playPart } from "./views/time.js";
 
 // patch: a cell of the image, -1 for none; to: whether attention to the selected patch is shown, not from it.
 const state = { model: "", inputs: {}, view: "", map: "", heads: [], words: true, row: 0, column: 0, patch: -1, to: false, path: true, cell: 0, sqrt: null, ablations: [] };
@@ -23,6 +24,13 @@ const axes = () => [map().queries, map().keys ?? map().queries];
 const overImage = () => axes()[1].kind === "grid";
 const overGraph = () => axes()[1].kind === "nodes" && axes()[1].positions.length > 0;
 const isEpisode = () => Boolean(axes()[0].frames);
+const overTime = () => axes()[1].kind === "time";
+// When each row was said: letters or words, whichever the rows are; nothing for other maps.
+const timesOf = (rows) => {
+  const { letters = [], words = [] } = prediction.times ?? {};
+  if (map().queries.kind !== "tokens") return [];
+  return state.words && map().queries.words?.length ? words : letters.slice(0, rows.length);
+};
 const merged = new WeakMap(); // the words of an axis, which may be thousands
 const labelsOf = (axis) => {
   if (!state.words) return axis.labels;
@@ -167,8 +175,9 @@ const choose = (name, head, add = false) => {
   markSelected();
 };
 
-// The three views. Without a choice a map over a grid or graph, or of an episode, is shown query by query, any other map as a matrix.
-const currentView = () => state.view || (overImage() || overGraph() || isEpisode() ? "query" : "matrix");
+// What one query is called where a map is shown query by query unless another view is chosen; null: it opens as a matrix.
+const queryView = () => (isEpisode() ? "Replay" : overImage() ? "Picture" : overGraph() ? "Graph" : overTime() ? "Sound" : null);
+const currentView = () => state.view || (queryView() ? "query" : "matrix");
 const render = (done) => {
   updateLink();
   matrix?.close();
@@ -176,7 +185,7 @@ const render = (done) => {
   const [rows, columns] = labels();
   const view = currentView();
   [state.row, state.column, state.patch] = [Math.min(state.row, rows.length - 1), Math.min(state.column, columns.length - 1), Math.min(state.patch, columns.length - 1)];
-  document.querySelector("[data-view=query]").textContent = isEpisode() ? "Replay" : overImage() ? "Picture" : overGraph() ? "Graph" : "One query";
+  document.querySelector("[data-view=query]").textContent = queryView() ?? "One query";
   at("selection").textContent = `${state.map}${state.heads.length ? `, head ${state.heads.join(", ")}` : map().heads > 1 ? `, mean of ${map().heads} heads` : ""}`;
   for (const tab of document.querySelectorAll("[data-view]")) tab.setAttribute("aria-selected", String(tab.dataset.view === view));
   at("cell").parentElement.hidden = at("sqrt").parentElement.hidden = view !== "matrix";
@@ -259,10 +268,12 @@ const axisSection = (title, view) => make("section", { className: "axis" }, make
 const showQuery = async (rows, columns, done) => {
   if (overImage()) return showPicture(rows, columns, done);
   const [queries, keyAxis] = axes();
+  const times = overTime() ? timesOf(rows) : [];
   const select = (i) => {
     stop();
     state.row = i;
     render();
+    if (times[i]) playPart(times[i]);
   };
   try {
     const weights = await fetchCells(state.heads.at(-1))(state.row, state.row + 1, 0, columns.length);
@@ -271,7 +282,7 @@ const showQuery = async (rows, columns, done) => {
     if (overGraph()) at("view").replaceChildren(showAxis({ axis: keyAxis, labels: columns, values: weights, largest, selected: state.row, select }));
     else at("view").replaceChildren(
       axisSection(isEpisode() ? "Step" : "Query", showAxis({ axis: queries, labels: rows, selected: state.row, select })),
-      axisSection("Keys, by attention weight", showAxis({ axis: keyAxis, labels: columns, values: weights, largest, selected: weights.indexOf(Math.max(...weights)) })));
+      axisSection("Keys, by attention weight", showAxis({ axis: keyAxis, labels: columns, values: weights, largest, mark: times[state.row], selected: weights.indexOf(Math.max(...weights)) })));
     showStatus(rows[state.row], strongest(weights, columns), true);
     done?.();
   } catch (error) {

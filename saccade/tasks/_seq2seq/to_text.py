@@ -259,19 +259,18 @@ class ToTextTask(Task):
 
     # Attention and explanations
 
-    def shown(self, source: Tensor) -> Any:
-        """Return a source as an input that pages can show."""
-        return source
+    def example_input(self, examples: Any, index: int) -> Any:
+        """Return the input of a row, which pages show."""
+        return self.example_source(examples, index)
 
     def attention_snapshot(self) -> list[Prediction]:
         examples = self.splits[Split.VALID]
-        return [
-            self._score_target(
-                {self.inputs[0].name: self.shown(source)}, source, examples.tokens[row].tolist(), attention=True
-            )
-            for row in dict.fromkeys((0, len(examples) // 2))
-            for source in [self.example_source(examples, row)]
-        ]
+        predictions = []
+        for row in dict.fromkeys((0, len(examples) // 2)):
+            source, target = self.example_source(examples, row), examples.tokens[row].tolist()
+            inputs = {self.inputs[0].name: self.example_input(examples, row)}
+            predictions.append(self._score_target(inputs, source, target, attention=True))
+        return predictions
 
     def analyse(self) -> dict[str, Any]:
         """Return the head that shows best where the model looks for each word of validation texts."""

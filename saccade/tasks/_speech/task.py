@@ -22,12 +22,15 @@ from saccade.data.audio.augment import AudioAugment, augment_features
 from saccade.data.audio.decoding import to_samples
 from saccade.data.audio.features import AudioFeatures, compute_features, read_features, typical_rate
 from saccade.data.audio.log_mel import LogMel
+from saccade.data.audio.resampling import resample
+from saccade.data.audio.waves import encode_wave
 from saccade.data.fingerprints import hash_lines
 from saccade.data.formats.audio_rows import AudioRows, AudioSettings, read_audio_rows, split_audio_rows
 from saccade.errors import UsageError
 from saccade.models.speech.encoders import SpeechEncoder, SpeechEncoderConfig
 
 HIGHEST_RATE = 16_000  # where the settings do not say
+WINDOW = 0.025  # seconds of a frame, at least
 SAMPLED = 8  # recordings whose rate decides
 FORMAT = "audio.json"
 SHOWN = 3.0  # standard deviations of a spectrogram that are black and white
@@ -44,6 +47,8 @@ class AudioConfig:
     """samples per second, to which all recordings are resampled; 0: those of the recordings, at most 16,000"""
     bands: int = 40
     """bands of the mel scale"""
+    hop: float = 0.01
+    """seconds from one frame to the next; frames overlap, each has 0.025 seconds or twice this"""
     max_seconds: float = 30.0
     """longest recording; longer ones are refused"""
     batch_size: int = 32
@@ -58,6 +63,8 @@ class AudioConfig:
                 raise ValueError(f"{name} must be at least {least}, but is {getattr(self, name)}")
         if self.rate and self.rate < 1000:
             raise ValueError(f"rate must be 0 or at least 1000, but is {self.rate}")
+        if not 0.001 <= self.hop <= 0.1:
+            raise ValueError(f"hop must be from 0.001 to 0.1, but is {self.hop}")
         if not 0 < self.max_seconds <= 3600:
             raise ValueError(f"max_seconds must be above 0 and at most 3600, but is {self.max_seconds}")
 
@@ -166,7 +173,8 @@ class AudioTask(Task):
         count = len(rows.recordings)
         sampled = np.unique(np.linspace(0, count - 1, min(SAMPLED, count)).astype(int)).tolist()
         rate = config.rate or typical_rate(rows.recordings, HIGHEST_RATE, sampled)
-        format = AudioFormat(LogMel(rate, config.bands), config.max_seconds)
+        settings = LogMel(rate, config.bands, max(WINDOW, 2 * config.hop), config.hop)
+        format = AudioFormat(settings, config.max_seconds)
         format.save(assets)
         train, valid = cls._split(config, rows, format, progress)
         return train[0], valid[0], [*train[0].read_notes, f"features: {config.bands} mel bands of {rate:,} Hz sound"]
@@ -244,9 +252,12 @@ class AudioTask(Task):
         stride = self.encoder.stride
         return -(-len(source) // stride) * stride // self.encoder.embedding_stride
 
-    def shown(self, source: Tensor) -> str:
-        """Return what stands for a sound of the validation data on pages."""
-        return f"{len(source) * self.format.features.hop:.2f} seconds"
+    def example_input(self, examples: Any, index: int) -> bytes:
+        """Return the sound of a row as a small WAV file, which pages play."""
+        number, rate = int(examples.rows.recording[index]), self.format.features.rate
+        content = examples.rows.recordings.read(number)
+        samples, own_rate = to_samples(content, examples.rows.recordings.name(number))
+        return encode_wave(resample(samples, own_rate, rate), rate)
 
 
 def draw_spectrogram(source: Tensor, frames: int) -> Tensor:

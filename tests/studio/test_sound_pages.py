@@ -1,0 +1,84 @@
+"""Sound in the studio, in a real browser: choose a file, and click a letter to see and hear when it was said."""
+
+import sys
+
+import pytest
+
+from saccade import api
+from tests.data.audio import sounds
+from tests.studio.conftest import SERVE, serving
+from tests.studio.test_pages import until
+from tests.tasks.battery import Trial
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def speech_address(tmp_path_factory):
+    """Address of a studio with a model of speech."""
+    folder = tmp_path_factory.mktemp("speech")
+    trial = Trial.of("speech_recognition")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SACCADE_CACHE", str(folder / "cache"))
+        data = trial.write_data(folder)
+        loop = ["train.device=cpu", "train.steps=10", "train.evaluate_every=10"]
+        api.train(
+            data,
+            task=trial.name,
+            name="speech",
+            root=folder / "runs",
+            overrides=[*trial.settings, *loop],
+            progress=False,
+        )
+    with serving([sys.executable, "-c", SERVE, str(folder / "runs"), ""], folder / "cache") as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def recording(tmp_path_factory):
+    path = tmp_path_factory.mktemp("recording") / "bad.wav"
+    path.write_bytes(sounds.encode(sounds.tone("bad" * 3)))
+    return path
+
+
+def test_a_letter_shows_and_plays_when_it_was_said(visit, shoot, recording):
+    tab = visit("/look?model=speech", studio="speech_address")
+    until(tab, "document.body.dataset.ready")
+    tab.set_input_files("#input-audio", recording)
+    until(tab, "document.querySelector('#inputs audio.preview').duration > 1")
+    tab.evaluate("document.getElementById('options').closest('details').open = true")
+    tab.fill("#options [name=target]", "badbad")
+    tab.click("#submit")
+    until(tab, "document.body.dataset.shown")
+    tab.wait_for_selector("#view .sound img")
+    assert tab.text_content("[data-view=query]") == "Sound" and tab.text_content("#selection") == "alignment"
+    assert tab.evaluate("document.querySelector('#view .sound img').naturalHeight") == 8, "a row for each mel band"
+    letters = tab.locator("#view .strip .token span").all_text_contents()
+    assert letters == list("badbad")
+    marks = []
+    for number in (0, 5):
+        tab.click(f"#view .strip .token:nth-child({number + 1})")
+        until(tab, f"document.querySelector('#view .token.on') === document.querySelectorAll('#view .token')[{number}]")
+        start, end = map(float, tab.evaluate("document.querySelector('#inputs audio').dataset.played").split())
+        said = tab.locator("#view .said").bounding_box()
+        whole = tab.locator("#view .sound").bounding_box()
+        assert 0 <= start < end and said["width"] > 0
+        seconds = tab.evaluate("document.querySelectorAll('#inputs audio')[0].duration")
+        assert (said["x"] - whole["x"]) / whole["width"] == pytest.approx(start / seconds, abs=0.06)
+        marks.append(start)
+    assert marks[0] <= marks[1], "letters are said in order"
+    until(tab, "document.querySelector('#inputs audio').paused")
+    shoot(tab, "look-speech")
+    tab.click("[data-view=matrix]")
+    until(tab, "document.body.dataset.drawn")
+    assert "columns" in tab.text_content("#status")
+
+
+def test_times_are_downloaded(visit, recording):
+    tab = visit("/look?model=speech", studio="speech_address")
+    until(tab, "document.body.dataset.ready")
+    tab.set_input_files("#input-audio", recording)
+    until(tab, "document.querySelector('#inputs audio.preview').duration > 1")
+    tab.click("#submit")
+    until(tab, "document.body.dataset.shown")
+    assert tab.locator("#export a >> text=SVG").count() == 1
