@@ -24,7 +24,7 @@ def attends_by_onednn(q: Tensor, k: Tensor) -> bool:
 
 def onednn_attention(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
     """Return softmax(scale q k) v: (B, H, Q, E); one head at a time, a block of queries after the other."""
-    rows, heads, queries, width = q.shape
+    rows, heads, queries, _ = q.shape
     group = heads // k.shape[1]
     out = q.new_empty(rows, queries, heads, v.shape[3])  # so that the heads of a query are one vector
     for row in range(rows):

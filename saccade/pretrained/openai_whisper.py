@@ -13,11 +13,12 @@ from saccade.data.text.tiktoken_files import read_tiktoken
 from saccade.data.text.vocabularies import byte_level_bpe
 from saccade.pretrained.audio_processor import LogMel
 
-LANGUAGES = (
+# Codes of the languages, in the order of their tokens.
+CODES = (
     "en zh de es ru ko fr ja pt tr pl ca nl ar sv it id hi fi vi he uk el ms cs ro da hu ta no th ur hr bg lt la mi ml "
     "cy sk te fa lv bn sr az sl kn et mk br eu is hy ne mn bs kk sq sw gl mr pa si km sn yo so af oc ka be tg sd gu am "
     "yi lo uz fo ht ps tk nn mt sa lb my bo tl mg as tt haw ln ha ba jw su"
-).split()
+)
 TIMESTAMPS = 1501  # 0.00 to 30.00 seconds
 # Tokens of speaker names and of sounds that are not speech, such as brackets and notes, in GPT-2's vocabulary.
 NOT_SPEECH = (
@@ -33,7 +34,7 @@ SPACE = 220
 
 def special_tokens() -> list[str]:
     """Return the special tokens in the order of their ids, which follow those of the vocabulary."""
-    spoken = [f"<|{code}|>" for code in LANGUAGES]
+    spoken = [f"<|{code}|>" for code in CODES.split()]
     others = ("translate", "transcribe", "startoflm", "startofprev", "nospeech", "notimestamps")
     return ["<|endoftext|>", "<|startoftranscript|>", *spoken, *(f"<|{name}|>" for name in others)]
 

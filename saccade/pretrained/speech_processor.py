@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,6 @@ START, NO_TIMESTAMPS = "<|startoftranscript|>", "<|notimestamps|>"
 TASKS = ("transcribe", "translate")
 LANGUAGE = re.compile(r"<\|([a-z]{2,3})\|>")
 MULTILINGUAL = 51_865  # rows of the smallest network of several languages
-WORD_JOINING = ("zh", "ja", "th", "lo", "my", "yue")  # languages that are written without spaces
 
 
 @dataclass(frozen=True)
@@ -92,7 +91,7 @@ class GenerationFields:
     alignment_heads: list[tuple[int, int]] | None = None
     max_initial_timestamp_index: int | None = None
     max_length: int | None = None
-    median_filter_width: int = field(default=7)
+    median_filter_width: int = 7
 
     def __post_init__(self) -> None:
         if self.median_filter_width < 1 or self.median_filter_width % 2 == 0:
@@ -106,7 +105,8 @@ def read_speech_processor(folder: Path, config: Mapping[str, Any]) -> SpeechProc
     features, tokenizer = read_log_mel(folder, config), read_tokenizer(folder, config)
     check_fits(folder, tokenizer.size, config)
     path = folder / GENERATION_CONFIG
-    values = {**config, **read_object(path)} if path.is_file() else dict(config)
+    values = read_object(path) if path.is_file() else dict(config)
+    values.setdefault("median_filter_width", config.get("median_filter_width", 7))
     path = path if path.is_file() else folder / "config.json"
     names = {entry.name for entry in fields(GenerationFields)}
     try:
@@ -125,10 +125,10 @@ def _processor(
     special |= {"decoder_start_token_id": (read.decoder_start_token_id, START)}
     special |= {"no_timestamps_token_id": (read.no_timestamps_token_id, NO_TIMESTAMPS)}
     ids = {name: tokenizer.id(token) if number is None else number for name, (number, token) in special.items()}
-    listed = [(name, number) for name, number in ids.items()]
+    listed = list(ids.items())
     for name in ("suppress_tokens", "begin_suppress_tokens"):
         listed += [(name, number) for number in getattr(read, name) or () if number != -1]
-    languages, tasks = (_tokens(read, tokenizer) if multilingual else ({}, {}))
+    languages, tasks = _tokens(read, tokenizer) if multilingual else ({}, {})
     listed += [("lang_to_id", number) for number in languages.values()]
     listed += [("task_to_id", number) for number in tasks.values()]
     for name, number in listed:
@@ -166,9 +166,7 @@ def _processor(
 def _tokens(read: GenerationFields, tokenizer: Tokenizer) -> tuple[dict[str, int], dict[str, int]]:
     """Return the tokens of the languages and of the tasks, from the settings or else from the tokenizer."""
     languages = read.lang_to_id or {name: number for name, number in tokenizer.specials.items() if LANGUAGE.match(name)}
-    tasks = read.task_to_id or {
-        task: number for task in TASKS if (number := tokenizer.id(f"<|{task}|>")) is not None
-    }
+    tasks = read.task_to_id or {task: number for task in TASKS if (number := tokenizer.id(f"<|{task}|>")) is not None}
     return {name.strip("<|>"): number for name, number in languages.items()}, dict(tasks)
 
 

@@ -107,7 +107,12 @@ SHAPES = _shapes(
     ("scaled embeddings", {"scale_embedding": True}, "scale_embedding must be False, but is True"),
     ("not an encoder-decoder", {}, {"is_encoder_decoder": False}, "is_encoder_decoder must be True, but is False"),
     ("another output matrix", {}, other_output, "'proj_out.weight' must equal 'model.decoder.embed_tokens.weight'"),
-    ("a classifier", {}, {"architectures": ["WhisperForAudioClassification"]}, "but is ['WhisperForAudioClassification']"),
+    (
+        "a classifier",
+        {},
+        {"architectures": ["WhisperForAudioClassification"]},
+        "but is ['WhisperForAudioClassification']",
+    ),
     ("odd heads", {}, {"encoder_attention_heads": 5}, "dim must be a multiple of heads, but 24 is not"),
     ("other mels", {}, {"num_mel_bins": 8}, "'frames.weight' must have the shape (24, 8, 3), but has (24, 7, 3)"),
 )

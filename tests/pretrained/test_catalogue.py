@@ -345,6 +345,7 @@ def test_the_command_lists_models_and_reports_errors(place):
     rows = json.loads(saccade("list", "--json").stdout)
     assert [(row["name"], row["cached"]) for row in rows] == [
         *(("minilm", False), ("smollm2", False), ("efficientnet-lite0", False), ("pix2tex", False)),
+        ("whisper-tiny.en", False),
     ]
     assert "smollm2        98.4 MB  Apache-2.0          chat: SmolLM2-135M-Instruct" in saccade("list").stdout
     absent = saccade("get", "minilm")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+from itertools import pairwise
 from pathlib import Path
 
 from saccade.data.text.alphabets import BYTES
@@ -56,7 +57,7 @@ def _split(token: bytes, ranks: dict[bytes, int], limit: int) -> list[bytes]:
     """Return the parts of a token after all merges of ranks below the limit, the lowest first."""
     parts = [bytes([byte]) for byte in token]
     while len(parts) > 2:
-        pairs = [ranks.get(left + right, limit) for left, right in zip(parts, parts[1:], strict=False)]
+        pairs = [ranks.get(left + right, limit) for left, right in pairwise(parts)]
         lowest = min(pairs)
         if lowest >= limit:
             break

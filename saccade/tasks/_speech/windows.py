@@ -23,6 +23,9 @@ from saccade.tasks._speech.token_rules import TokenRules, WhisperDecoder
 MAX_WINDOWS = 8  # decoded at once
 MEMORY = 1 << 31  # bytes of their keys and values
 
+Segment = tuple[int, int, tuple[int, ...]]
+"""first and last position in a window, and tokens, timestamps included"""
+
 
 @dataclass(frozen=True)
 class Window:
@@ -36,8 +39,14 @@ class Window:
     """(M, F)"""
     prompt: tuple[int, ...]
     hypothesis: Hypothesis
-    segments: tuple[tuple[int, int, tuple[int, ...]], ...]
-    """first and last position in the window and tokens, timestamps included"""
+    segments: tuple[Segment, ...]
+    memory: Tensor | None = None
+    """the encoded window (S, D), where it was kept"""
+
+    @property
+    def positions(self) -> int:
+        """Positions of sound."""
+        return max(1, self.frames // STRIDE)
 
     def text_ids(self, first_timestamp: int) -> list[int]:
         """Return the tokens of the text without timestamps."""
@@ -70,10 +79,18 @@ class Transcriber:
     """Runs recordings through a network."""
 
     def __init__(
-        self, model: Whisper, processor: SpeechProcessor, settings: Search, task: str, *, timestamps: bool
+        self,
+        model: Whisper,
+        processor: SpeechProcessor,
+        settings: Search,
+        task: str,
+        *,
+        timestamps: bool,
+        keep_memory: bool = False,
     ) -> None:
+        """Take a network and its rules; `keep_memory`: keep encoded windows, from which words are aligned later."""
         self.model, self.processor, self.settings, self.task = model, processor, settings, task
-        self.timestamps = timestamps
+        self.timestamps, self.keep_memory = timestamps, keep_memory
         device = model.target.weight.device
         self.rules = TokenRules(processor, model.shape.vocabulary, device, timestamps=timestamps)
         shape = model.shape.decoder
@@ -92,11 +109,8 @@ class Transcriber:
     def step(self, recordings: Sequence[Recording]) -> None:
         """Transcribe the next window of each recording."""
         features = [self.window(recording) for recording in recordings]
-        memory = self.encode(features)
-        self.detect_languages(recordings, memory)
-        prompts = [self.prompt(recording) for recording in recordings]
-        limit = self.limit(prompts[0])
-        decoder = self.decoder(memory, prompts, limit)
+        decoder, limit = self.start(features, recordings)
+        memory = decoder.state.memory.values
         hypotheses = search(
             decoder,
             [limit] * len(recordings),
@@ -104,26 +118,34 @@ class Transcriber:
             end_id=self.processor.end,
             settings=self.settings,
         )
-        for recording, part, prompt, (best, *_) in zip(recordings, features, prompts, hypotheses, strict=True):
+        for row, (recording, part, (best, *_)) in enumerate(zip(recordings, features, hypotheses, strict=True)):
             frames = min(recording.frames - recording.seek, part.shape[1])
-            segments, advance = cut_segments(best.ids, self.processor.first_timestamp, frames)
-            recording.windows.append(Window(recording.seek, frames, part, prompt, best, segments))
-            recording.seek += advance if self.timestamps else recording.frames
+            segments: tuple[Segment, ...] = ((0, frames // STRIDE, best.ids),)
+            advance = recording.frames
+            if self.timestamps:
+                segments, advance = cut_segments(best.ids, self.processor.first_timestamp, frames)
+            kept = memory[row].clone() if self.keep_memory else None
+            prompt = self.prompt(recording)
+            recording.windows.append(Window(recording.seek, frames, part, prompt, best, segments, kept))
+            recording.seek += max(1, advance)
+
+    @torch.no_grad()
+    def start(self, features: Sequence[Tensor], recordings: Sequence[Recording]) -> tuple[WhisperDecoder, int]:
+        """Return a decoder after the prompts of recordings and the number of tokens it may write."""
+        memory = self.encode(features)
+        self._detect_languages(recordings, memory)
+        prompts = [self.prompt(recording) for recording in recordings]
+        limit = self.limit(prompts[0])
+        state = DecoderState(self.model, memory, len(prompts[0]) + limit)
+        return WhisperDecoder(state, torch.tensor(prompts, device=memory.values.device), self.rules), limit
 
     def encode(self, features: Sequence[Tensor]) -> Memory:
         """Encode windows (M, F), a few at a time: what a layer computes of many does not fit a processor's cache."""
         device = self.rules.always.device
         few = 2 if device.type == "cpu" else self.rows
-        parts = [
-            self.model.encode_windows(torch.stack(features[first : first + few]).to(device))
-            for first in range(0, len(features), few)
-        ]
-        return Memory(*(torch.cat([getattr(part, name) for part in parts]) for name in ("values", "keep")))
-
-    def decoder(self, memory: Memory, prompts: Sequence[Sequence[int]], limit: int) -> WhisperDecoder:
-        """Return a decoder of at most `limit` tokens after prompts."""
-        state = DecoderState(self.model, memory, len(prompts[0]) + limit)
-        return WhisperDecoder(state, torch.tensor(prompts, device=memory.values.device), self.rules)
+        batches = torch.stack(list(features)).to(device).split(few)
+        parts = [self.model.encode_windows(batch) for batch in batches]
+        return Memory(torch.cat([part.values for part in parts]), torch.cat([part.keep for part in parts]))
 
     def window(self, recording: Recording) -> Tensor:
         """Return the features (M, F) of the next window, filled with zeros behind the end."""
@@ -142,7 +164,7 @@ class Transcriber:
         longest = self.processor.max_length
         return positions - len(prompt) if longest is None else min(longest, positions - len(prompt))
 
-    def detect_languages(self, recordings: Sequence[Recording], memory: Memory) -> None:
+    def _detect_languages(self, recordings: Sequence[Recording], memory: Memory) -> None:
         """Set the language of recordings where it is not known: the likeliest one after the start token."""
         ids = list(self.processor.languages.values())
         if not ids or all(recording.language for recording in recordings):
@@ -154,9 +176,7 @@ class Transcriber:
             recording.language = recording.language or codes[best]
 
 
-def cut_segments(
-    ids: Sequence[int], first_timestamp: int, frames: int
-) -> tuple[tuple[tuple[int, int, tuple[int, ...]], ...], int]:
+def cut_segments(ids: Sequence[int], first_timestamp: int, frames: int) -> tuple[tuple[Segment, ...], int]:
     """Return the segments between pairs of timestamps, and the number of frames to the start of the next window.
 
     What follows the last pair is not finished: the next window starts there. Times are positions of the encoder.

@@ -62,7 +62,9 @@ def warp(costs: NDArray[np.float64]) -> NDArray[np.int64]:
         i = np.arange(max(1, diagonal - columns), min(rows, diagonal - 1) + 1)
         j = diagonal - i
         both, token, position = total[i - 1, j - 1], total[i - 1, j], total[i, j - 1]
-        step[i, j] = np.where((both < token) & (both < position), 0, np.where((token < both) & (token < position), 1, 2))
+        step[i, j] = np.where(
+            (both < token) & (both < position), 0, np.where((token < both) & (token < position), 1, 2)
+        )
         total[i, j] = costs[i - 1, j - 1] + np.minimum(np.minimum(both, token), position)
     step[0, :], step[:, 0] = 2, 1
     first = np.zeros(rows, dtype=np.int64)
