@@ -108,7 +108,8 @@ def predict(
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
-    help="Also write a .html, .svg, .png or .json file, or a .gif: a film over the image, one gaze per word.",
+    help="Also write a .html, .svg, .png or .json file, or a .gif: a film over the image, one gaze per word, or the "
+    "replay of an episode.",
 )
 @click.option(
     "--layer",

@@ -1,7 +1,7 @@
 // The Look page: predict, then show the attention of every layer and head.
 import { at, data, decodeBytes, decodeWeights, digits, drawPixels, make, outputText, query, request, showError, updateAddress, wordsOf } from "./studio.js";
 import { explanations } from "./explanations.js";
-import { buildInputs, exampleName, hasPictures, isEmpty, optionControls, optionText, parseOptionText, readInputs, readOptions, textInputs, writeInputs, writeOptions } from "./form.js";
+import { buildInputs, exampleName, havePictures, isEmpty, optionControls, optionText, parseOptionText, readInputs, readOptions, textInputs, writeInputs, writeOptions } from "./form.js";
 import { generate } from "./generation.js";
 import { drawHeatScale, drawThumbnail, style, withImages } from "./heat.js";
 import { colourOf, keys, lines, SHOWN } from "./lines.js";
@@ -56,7 +56,7 @@ const describeModel = async () => {
     at("generate").hidden = !form.generates;
     at("options").replaceChildren(...optionControls(form.options));
     at("examples").replaceChildren(new Option("choose\u2026", ""), ...form.examples.map((values, i) => new Option(exampleName(values), i)));
-    at("examples").parentElement.hidden = !form.examples.length || hasPictures(form.inputs); // those are in the form
+    at("examples").parentElement.hidden = !form.examples.length || havePictures(form.examples); // those are in the form
     at("examples").onchange = () => at("examples").value && writeInputs(at("inputs"), form.examples[Number(at("examples").value)]);
     if (isEmpty(at("inputs")) && form.examples.length) await writeInputs(at("inputs"), form.examples[0]);
     showError();
