@@ -48,13 +48,13 @@ def test_a_walk_is_replayed_with_the_words_it_looked_at(visit, shoot):
     tab.wait_for_selector("#view .picture.frame img")
     source = "document.querySelector('#view .picture.frame img').src"
     actions = tab.text_content("#output").split()
-    steps = tab.locator("#view section >> nth=0 >> .token span").all_text_contents()
+    steps = tab.locator("#view .replay .token span").all_text_contents()
     assert steps == actions and len(actions) > 1
-    words = tab.locator("#view section >> nth=1 >> .token span").all_text_contents()
+    words = tab.locator("#view section >> nth=0 >> .token span").all_text_contents()
     assert {"red", "lamp", "stop"} <= set(words)
     before = tab.evaluate(source)
     tab.click("#next")
-    until(tab, "document.querySelectorAll('#view section')[0].querySelectorAll('.token')[1].classList.contains('on')")
+    until(tab, "document.querySelectorAll('#view .replay .token')[1].classList.contains('on')")
     assert "row=1" in tab.url
     if actions[0] != "stop":
         assert tab.evaluate(source) != before, "the walker has moved or turned"
@@ -63,7 +63,7 @@ def test_a_walk_is_replayed_with_the_words_it_looked_at(visit, shoot):
     tab.click("#play")
     until(
         tab,
-        "document.querySelectorAll('#view section')[0].querySelectorAll('.token')[2]?.classList.contains('on') ?? true",
+        "document.querySelectorAll('#view .replay .token')[2]?.classList.contains('on') ?? true",
     )
     tab.click("#play")
     assert tab.get_attribute("#export a >> text=GIF", "href").startswith("/api/look/")

@@ -266,9 +266,11 @@ const showQuery = async (rows, columns, done) => {
     const weights = await fetchCells(state.heads.at(-1))(state.row, state.row + 1, 0, columns.length);
     const largest = Math.max(...weights, 1e-6);
     at("largest").textContent = digits(largest);
-    at("view").replaceChildren(
+    const sections = [
       axisSection(isEpisode() ? "Step" : "Query", showAxis({ axis: queries, labels: rows, selected: state.row, select })),
-      axisSection("Keys, by attention weight", showAxis({ axis: keyAxis, labels: columns, values: weights, largest, selected: weights.indexOf(Math.max(...weights)) })));
+      axisSection("Keys, by attention weight", showAxis({ axis: keyAxis, labels: columns, values: weights, largest, selected: weights.indexOf(Math.max(...weights)) })),
+    ];
+    at("view").replaceChildren(...(isEpisode() ? sections.reverse() : sections)); // the frame of a step is large
     showStatus(rows[state.row], strongest(weights, columns), true);
     done?.();
   } catch (error) {
