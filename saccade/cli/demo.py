@@ -46,6 +46,8 @@ def demo(name: str, task: str, minutes: float | None, steps: int | None, listing
       saccade demo --minutes 5
       saccade demo shapes
       saccade demo shapes --task captioning
+      saccade demo maze
+      saccade demo maze --task image_policy
       saccade demo text-lines
       saccade demo digits
     """
@@ -115,7 +117,10 @@ def _show_examples(run: Run, examples: Sequence[Mapping[str, Any]], title: str) 
         echo(f"{prediction.text}  {inputs}")
     log(f"\n{title} '{shown[0]}':")
     show_figure(model.attention(**examples[0]))
-    arguments = " ".join(shlex.quote(str(value)) for value in examples[1].values())
+    names = [field.name for field in model.inputs][: len(examples[1])]
+    positional = names == list(examples[1])  # other inputs must be named
+    values = (str(value) if positional else f"{name}={value}" for name, value in examples[1].items())
+    arguments = " ".join(map(shlex.quote, values))
     log(f"\nNow try: saccade look {shlex.quote(str(run.path))} {arguments} --out attention.html")
 
 
@@ -159,12 +164,14 @@ def _page(address: str, path: str) -> str:
 
 
 def _look_page(address: str, name: str, inputs: Mapping[str, str | Path]) -> str:
-    """Return the address of the attention for some inputs; a file is part of the address, as a data URL."""
-    values = {key: _data_url(value) if isinstance(value, Path) else value for key, value in inputs.items()}
+    """Return the address of the attention for some inputs; a file is part of it, as a data URL, or as it is if JSON."""
+    values = {key: _content(value) if isinstance(value, Path) else value for key, value in inputs.items()}
     return _page(address, f"look?{urlencode({'model': name, **values}, quote_via=quote)}")
 
 
-def _data_url(path: Path) -> str:
+def _content(path: Path) -> str:
+    if path.suffix == ".json":
+        return path.read_text(encoding="utf-8").strip()
     kind = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
     return f"data:{kind};base64,{base64.b64encode(path.read_bytes()).decode()}"
 

@@ -111,8 +111,8 @@ def predict(
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
-    help="Also write a .html, .svg, .png or .json file, or a .gif: a film over the image, one gaze per word; "
-    "of speech also the times of words and letters: .TextGrid or .srt.",
+    help="Also write a .html, .svg, .png or .json file, or a .gif: a film over the image, one gaze per word, or the "
+    "replay of an episode; of speech also the times of words and letters: .TextGrid or .srt.",
 )
 @click.option(
     "--layer",

@@ -81,7 +81,8 @@ def frames(attention: AttentionMap, style: OverlayStyle = OverlayStyle()) -> lis
     for number, (label, pixels) in enumerate(zip(labels, pictures, strict=True)):
         text = ("" if letters else " ").join(labels[: number + 1])
         canvas = _canvas(to_image(pixels), label, text, (number + 1) / count)
-        _draw_path(canvas, [(x * size[1], y * size[0]) for x, y in points[: number + 1]])
+        earliest = number if episode_frames(attention) else 0  # a gaze at another frame would be nowhere in this one
+        _draw_path(canvas, [(x * size[1], y * size[0]) for x, y in points[earliest : number + 1]])
         milliseconds = LAST if number + 1 == count else LETTER if letters else MILLISECONDS
         result.append(Frame(label, points[number], canvas, milliseconds))
     return result

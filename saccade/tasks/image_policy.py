@@ -51,7 +51,7 @@ from saccade.tasks._encoder.inputs import EncoderBatch, check_outputs
 from saccade.tasks._parallel import parallel_map
 from saccade.tasks._vision.encoders import read_encoder, write_encoder
 from saccade.tasks._vision.task import ImageConfig, ImageExamples, ImageFormat, ImageTask
-from saccade.tasks._worlds.reaching import Reach, evaluate_reach, rollout
+from saccade.tasks._worlds.reaching import Reach, evaluate_reach, evaluation_scenes, rollout
 from saccade.worlds.arm import ACTIONS, parse_scene
 
 ASSET = "actions.json"
@@ -301,6 +301,9 @@ class Task(ImageTask):
         return list(dict.fromkeys((0, len(self.splits[Split.VALID]) // 2)))
 
     def attention_snapshot(self) -> list[Prediction]:
+        if self.config.world:
+            scenes = [{"scene": scene.to_json()} for scene in evaluation_scenes(2)]
+            return list(self.predict(scenes, PredictOptions(attention=True)))
         images = self.centred(self.splits[Split.VALID].pixels(self._shown()))
         return list(self.predict([{"image": image} for image in images], PredictOptions(attention=True)))
 

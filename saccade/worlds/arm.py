@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from saccade.worlds.rules import RuleError, shown
 
-ACTIONS = ("shoulder left", "shoulder right", "elbow left", "elbow right", "grip")
+ACTIONS = ("shoulder-left", "shoulder-right", "elbow-left", "elbow-right", "grip")
 GRIP = 4
 SIDE = 48  # pixels of a frame
 BASE = SIDE / 2  # x and y of the shoulder

@@ -37,12 +37,13 @@ def test_the_list_has_every_demo_and_task():
     assert result.exit_code == 0
     assert [line for line in lines if not line.startswith(" ")] == [
         "dates: dates in some 40 languages",
+        "maze: a walker in rooms with doors and objects; an arm and a target",
         "shapes: rendered scenes of coloured shapes",
         "text-lines: pictures of words, numbers, prices, dates and times",
     ]
     tasks = [line.split()[0] for line in lines if line.startswith(" ")]
     shapes = ["image_classification", "captioning", "visual_question_answering", "image_text"]
-    assert tasks == ["translation", *shapes, "reading"]
+    assert tasks == ["translation", "instruction_following", "image_policy", *shapes, "reading"]
     assert "  captioning                     3 min  describe two objects and how they are arranged" in lines
 
 
@@ -103,14 +104,16 @@ def test_a_demo_of_pictures_trains_and_shows_predictions_and_attention(pictures,
 def test_an_address_holds_texts_and_files(tmp_path):
     picture = tmp_path / "one.png"
     picture.write_bytes(b"pixels")
-    page = command._look_page(
-        "http://127.0.0.1:8700/?key=abc", "shapes-1", {"image": picture, "question": "what colour & shape?"}
-    )
+    world = tmp_path / "world.json"
+    world.write_text('{"map": ["."]}\n')
+    inputs = {"image": picture, "question": "what colour & shape?", "map": world}
+    page = command._look_page("http://127.0.0.1:8700/?key=abc", "shapes-1", inputs)
     parts = urlsplit(page)
     assert (parts.path, parts.netloc) == ("/look", "127.0.0.1:8700")
     assert parse_qs(parts.query) == {
         "model": ["shapes-1"],
         "image": ["data:image/png;base64," + base64.b64encode(b"pixels").decode()],
         "question": ["what colour & shape?"],
+        "map": ['{"map": ["."]}'],
         "key": ["abc"],
     }

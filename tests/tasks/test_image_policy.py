@@ -162,8 +162,8 @@ BROKEN = {
     "an empty episode": ("1.png,,grip\n1.png,b,grip\n", ":2: the episode of '1.png' is empty, expected some text in"),
     "a missing picture": ("1.png,a,grip\n2.png,b,grip\n", ":3: "),
     "a row too short": ("1.png,a,grip\n1.png,b\n", ":3: "),
-    "one episode alone": ("1.png,a,grip\n1.png,a,elbow left\n", "1 distinct episode, expected at least 2 to hold one"),
-    "a picture that is none": ("bad.png,a,grip\n1.png,b,elbow left\n", "bad.png"),
+    "one episode alone": ("1.png,a,grip\n1.png,a,elbow-left\n", "1 distinct episode, expected at least 2 to hold one"),
+    "a picture that is none": ("bad.png,a,grip\n1.png,b,elbow-left\n", "bad.png"),
 }
 
 
@@ -188,7 +188,7 @@ def test_other_actions_cannot_be_evaluated(prepared, tmp_path):
     table = tmp_path / "frames.csv"
     table.write_text("image,episode,action\n1.png,a,grip\n1.png,b,dance\n")
     with pytest.raises(
-        DataError, match=r"frames.csv:3: action 'dance', expected one of the training data: shoulder left"
+        DataError, match=r"frames.csv:3: action 'dance', expected one of the training data: shoulder-left"
     ):
         task.load_data(table, eval_only=True)
 

@@ -80,7 +80,7 @@ const pasteInto = (container) => (event) => {
 // Examples of the validation data that have an image: a click fills the form.
 const samples = (container, examples) => {
   const buttons = examples.map((values) => {
-    const src = Object.values(values).find((value) => typeof value === "string" && value.startsWith("data:image/"));
+    const src = Object.values(values).find(isPicture);
     const text = exampleName(Object.fromEntries(Object.entries(values).filter(([, value]) => value !== src)));
     const button = make("button", { type: "button", className: "sample", title: text }, picture({ src, alt: text || "example image" }), ...(text ? [make("small", {}, text)] : []));
     button.onclick = () => writeInputs(container, values);
@@ -88,7 +88,8 @@ const samples = (container, examples) => {
   });
   return make("div", { className: "field samples" }, make("span", { className: "soft" }, "From the validation data"), make("div", { className: "row" }, ...buttons));
 };
-export const hasPictures = (fields) => fields.some((field) => field.kind === "image");
+const isPicture = (value) => typeof value === "string" && value.startsWith("data:image/");
+export const havePictures = (examples) => examples.length > 0 && examples.every((values) => Object.values(values).some(isPicture));
 
 // Build the controls of some fields in `container`; submit() is called by Ctrl+Enter.
 export const buildInputs = (container, fields, submit, examples = []) => {
@@ -102,7 +103,7 @@ export const buildInputs = (container, fields, submit, examples = []) => {
     const label = make("label", { className: "soft", htmlFor: input.id }, field.name + (field.optional ? " (optional)" : ""));
     return make("div", { className: "field" }, label, field.kind in FILES ? dropArea(field, input) : input);
   });
-  const pictures = hasPictures(fields) && examples.length ? [samples(container, examples)] : [];
+  const pictures = havePictures(examples) ? [samples(container, examples)] : [];
   container.replaceChildren(...parts, ...pictures);
   document.onpaste = pasteInto(container);
 };

@@ -1,7 +1,7 @@
 // The Look page: predict, then show the attention of every layer and head.
 import { at, data, decodeBytes, decodeWeights, digits, drawPixels, make, outputText, query, request, showError, updateAddress, wordsOf } from "./studio.js";
 import { explanations } from "./explanations.js";
-import { buildInputs, exampleName, hasPictures, isEmpty, optionControls, optionText, parseOptionText, readInputs, readOptions, textInputs, writeInputs, writeOptions } from "./form.js";
+import { buildInputs, exampleName, havePictures, isEmpty, optionControls, optionText, parseOptionText, readInputs, readOptions, textInputs, writeInputs, writeOptions } from "./form.js";
 import { generate } from "./generation.js";
 import { drawHeatScale, drawThumbnail, style, withImages } from "./heat.js";
 import { colourOf, keys, lines, SHOWN } from "./lines.js";
@@ -65,7 +65,7 @@ const describeModel = async () => {
     at("generate").hidden = !form.generates;
     at("options").replaceChildren(...optionControls(form.options));
     at("examples").replaceChildren(new Option("choose\u2026", ""), ...form.examples.map((values, i) => new Option(exampleName(values), i)));
-    at("examples").parentElement.hidden = !form.examples.length || hasPictures(form.inputs); // those are in the form
+    at("examples").parentElement.hidden = !form.examples.length || havePictures(form.examples); // those are in the form
     at("examples").onchange = () => at("examples").value && writeInputs(at("inputs"), form.examples[Number(at("examples").value)]);
     if (isEmpty(at("inputs")) && form.examples.length) await writeInputs(at("inputs"), form.examples[0]);
     showError();
@@ -279,10 +279,12 @@ const showQuery = async (rows, columns, done) => {
     const weights = await fetchCells(state.heads.at(-1))(state.row, state.row + 1, 0, columns.length);
     const largest = Math.max(...weights, 1e-6);
     at("largest").textContent = digits(largest);
-    if (overGraph()) at("view").replaceChildren(showAxis({ axis: keyAxis, labels: columns, values: weights, largest, selected: state.row, select }));
-    else at("view").replaceChildren(
+    const sections = [
       axisSection(isEpisode() ? "Step" : "Query", showAxis({ axis: queries, labels: rows, selected: state.row, select })),
-      axisSection("Keys, by attention weight", showAxis({ axis: keyAxis, labels: columns, values: weights, largest, mark: times[state.row], selected: weights.indexOf(Math.max(...weights)) })));
+      axisSection("Keys, by attention weight", showAxis({ axis: keyAxis, labels: columns, values: weights, largest, mark: times[state.row], selected: weights.indexOf(Math.max(...weights)) })),
+    ];
+    if (overGraph()) at("view").replaceChildren(showAxis({ axis: keyAxis, labels: columns, values: weights, largest, selected: state.row, select }));
+    else at("view").replaceChildren(...(isEpisode() ? sections.reverse() : sections)); // the frame of a step is large
     showStatus(rows[state.row], strongest(weights, columns), true);
     done?.();
   } catch (error) {

@@ -52,7 +52,8 @@ const wordView = async ({ state, rows, columns, queries, keys: grid, read, chang
   const weights = await read.row(state.row);
   const first = keys.extra.length;
   const all = read.whole && state.path ? await read.whole() : null;
-  const path = all ? Array.from({ length: state.row + 1 }, (_, i) => gazeOf(all.subarray(i * columns.length + first, (i + 1) * columns.length), keys)) : [];
+  const earliest = queries.frames ? state.row : 0; // a gaze at another frame would be nowhere in this one
+  const path = all ? Array.from({ length: state.row + 1 - earliest }, (_, at) => earliest + at).map((i) => gazeOf(all.subarray(i * columns.length + first, (i + 1) * columns.length), keys)) : [];
   const ofPatch = state.patch >= 0 ? await read.column(state.patch) : null;
   const box = make("input", { type: "checkbox", checked: state.path, id: "path" });
   box.onchange = () => change({ path: box.checked });
