@@ -70,8 +70,8 @@ NOTES = (
     "The features are those of a small network trained on these images, not of an Inception network: the values are "
     "not comparable with a published FID, nor between runs on different data or of different sizes.",
     "nearest_ratio: median distance, in pixels, of a generated image to the nearest training image, divided by that of "
-    "a held-out image; near_copies: % of generated images nearer to one than 99% of the held-out images are. New images "
-    "of the same kind have about 1 and 1%; a ratio far below 1 means copies.",
+    "a held-out image; near_copies: % of generated images nearer to one than 99% of the held-out images are. New "
+    "images of the same kind have about 1 and 1%; a ratio far below 1 means copies.",
 )
 
 

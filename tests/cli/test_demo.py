@@ -141,5 +141,7 @@ def test_a_demo_of_generated_images_shows_samples_and_the_scores_before_and_afte
     assert [untrained, after, floor] == pytest.approx(shown, abs=0.051)
     assert "attention of the cells:" in result.stderr
     assert "Now try: saccade predict runs/digits-1 -o samples=36 -o label=7 --out sevens.png" in result.stderr
-    pictures = [line for line in result.stdout.splitlines() if any(shade in line for shade in "\u2591\u2592\u2593\u2588")]
+    pictures = [
+        line for line in result.stdout.splitlines() if any(shade in line for shade in "\u2591\u2592\u2593\u2588")
+    ]
     assert len(pictures) > 7, "samples and the map"

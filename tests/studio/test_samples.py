@@ -26,7 +26,9 @@ def digit_runs(tmp_path_factory):
         patch.setenv("SACCADE_CACHE", str(folder / "cache"))
         data = write_digits(folder / "data", train_rows=60, valid_rows=30).train
         overrides = [*Trial.of("image_generation").settings, "train.device=cpu", "train.steps=6", "size=16"]
-        api.train(data, task="image_generation", name="digits", root=folder / "runs", overrides=overrides, progress=False)
+        api.train(
+            data, task="image_generation", name="digits", root=folder / "runs", overrides=overrides, progress=False
+        )
     return folder / "runs"
 
 

@@ -170,9 +170,7 @@ def test_resuming_restores_vectors_of_the_spectral_norm_and_the_moving_average(t
     for part in ("model", "average", "optimizer"):
         one, other = (folder / f"{part}.safetensors" for folder in folders)
         assert one.read_bytes() == other.read_bytes(), part
-    early, late = (
-        load_file(folders[1].parent / name / "model.safetensors") for name in ("step-000002", "step-000004")
-    )
+    early, late = (load_file(folders[1].parent / name / "model.safetensors") for name in ("step-000002", "step-000004"))
     vectors = [name for name in late if name.endswith("parametrizations.weight.0.u")]
     assert len(vectors) > 20 and any(not torch.equal(early[name], late[name]) for name in vectors)
     average = load_file(folders[1] / "average.safetensors")

@@ -34,7 +34,9 @@ def test_the_grid_of_the_attention_can_be_chosen():
     with torch.no_grad(), watch(generator) as drawn, watch(discriminator) as judged:
         discriminator.scores(generator.images(noise()))
     assert [recorded.shape[2:] for recorded in (*drawn.values(), *judged.values())] == [(64, 64), (64, 64)]
-    with pytest.raises(ValueError, match="attention must be 0 or one of 32, 16, 8, 4 for images of 32 pixels, but is 7"):
+    with pytest.raises(
+        ValueError, match="attention must be 0 or one of 32, 16, 8, 4 for images of 32 pixels, but is 7"
+    ):
         Generator(GanConfig(attention=7), 32, 1)
 
 
