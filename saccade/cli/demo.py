@@ -125,8 +125,10 @@ def _show_examples(run: Run, examples: Sequence[Mapping[str, Any]], title: str) 
 
 
 def _show_samples(run: Run, count: int, title: str) -> None:
-    """Print generated images, the scores before and after training, and the attention for the first image."""
+    """Print generated images, the scores before and after training, and where the centre of the first image looks."""
     from saccade import api
+    from saccade.core import GridAxis
+    from saccade.look.overlay import OverlayStyle
 
     model = api.load(run)
     (prediction,) = model.predict([{}], samples=count)
@@ -137,7 +139,11 @@ def _show_samples(run: Run, count: int, title: str) -> None:
         f"{values['frechet_distance']:.1f} after, {values['floor']:.1f} between two halves of them."
     )
     log(f"\n{title}:")
-    show_figure(model.attention())
+    layer, attention = next(iter(model().attention.items()))
+    axis = attention.queries
+    assert isinstance(axis, GridAxis)
+    centre = OverlayStyle(at=(axis.rows // 2, axis.columns // 2))
+    show_figure(model.attention(layer=layer, style=centre))
     name = shlex.quote(str(run.path))
     log(f"\nNow try: saccade predict {name} -o samples=36 -o label=7 --out sevens.png")
 

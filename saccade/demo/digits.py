@@ -54,7 +54,7 @@ DEMO = Demo(
         "image_generation": DemoTask(
             "draw digits that nobody has drawn before (self-attention GAN)",
             write_digits,
-            "attention of the cells of the generated digit",
+            "where the centre of the first digit looks, in the generator",
             minutes=2,
             samples=20,
         )

@@ -123,5 +123,9 @@ MODALITIES = (
     Modality("vision", "64 cells of a picture; a cell inside a disc looks at the inside of both discs", picture),
     Modality("speech", "13 frames of a sound of two tones in turn; each looks at frames of its own pitch", sound),
     Modality("graphs", "8 nodes; each looks at its neighbours alone, most at those of its community", graph),
-    Modality("control", "20 states of a pendulum; each looks back, at the steps before it and at the same phase of the swing before", states),
+    Modality(
+        "control",
+        "20 states of a pendulum; each looks back, also at the same phase one swing before",
+        states,
+    ),
 )

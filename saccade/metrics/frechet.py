@@ -50,9 +50,10 @@ def nearest_distances(images: Vectors, others: Vectors) -> Vectors:
     nearest = np.full(len(images), np.inf)
     for first in range(0, len(others), BLOCK):
         block = others[first : first + BLOCK]
-        distances = squares[:, None] + np.square(block).sum(1) - 2 * images @ block.T  # (N, block)
-        nearest = np.minimum(nearest, distances.min(1))
-    return np.sqrt(nearest.clip(0))
+        squared = squares[:, None] + np.square(block).sum(1) - 2 * images @ block.T  # (N, block)
+        nearest = np.minimum(nearest, squared.min(1))
+    distances: Vectors = np.sqrt(nearest.clip(0))
+    return distances
 
 
 @dataclass(frozen=True)

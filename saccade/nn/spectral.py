@@ -41,7 +41,8 @@ class SpectralNorm(nn.Module):
         matrix = weight.flatten(1)  # (O, I)
         if self.training:
             self._iterate(matrix)
-        return weight / (matrix @ self._right(matrix)).norm().clamp_min(EPSILON)
+        normalized: Tensor = weight / (matrix @ self._right(matrix)).norm().clamp_min(EPSILON)
+        return normalized
 
 
 def normalize_spectrally(network: nn.Module) -> None:

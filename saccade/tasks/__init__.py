@@ -145,7 +145,10 @@ def _guess_image_task(data: Path, settings: Mapping[str, str]) -> str:
         raise BadRows([Problem(data, None, None, what, expected, f"choose with {choices}")])
     what = "pictures without labels or texts"
     expected = "a folder for each class, or a table with a path and a label, a caption, or a question and answer"
-    step = "where the file names are the texts that the pictures show, add --task reading"
+    step = (
+        "where the file names are the texts that the pictures show, add --task reading; to generate such pictures, "
+        "--task image_generation"
+    )
     raise BadRows([Problem(data, None, None, what, expected, step)])
 
 

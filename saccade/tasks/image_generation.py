@@ -70,8 +70,8 @@ NOTES = (
     "The features are those of a small network trained on these images, not of an Inception network: the values are "
     "not comparable with a published FID, nor between runs on different data or of different sizes.",
     "nearest_ratio: median distance, in pixels, of a generated image to the nearest training image, divided by that of "
-    "a held-out image; near_copies: % of generated images nearer to one than 99% of the held-out images are. New images "
-    "of the same kind have about 1 and 1%; a ratio far below 1 means copies.",
+    "a held-out image; near_copies: % of generated images nearer to one than 99% of the held-out images are. New "
+    "images of the same kind have about 1 and 1%; a ratio far below 1 means copies.",
 )
 
 
@@ -340,10 +340,12 @@ class Task(ImageTask):
         with torch.no_grad(), watch(self.generator) as drawn, watch(self.discriminator) as judged:
             self._run(noise[None], label[None])
         maps = []
-        for name, recorded in [*drawn.items(), *judged.items()]:
-            side = round(recorded.shape[2] ** 0.5)
-            axis = GridAxis(Role.IMAGE, side, side, image)
-            maps.append(AttentionMap(name, RecordedRow(recorded, 0), axis, axis))
+        # One network draws the image and the other reads it: their layers do not follow each other, as in a stack.
+        for role, recorder in ((Role.TARGET, drawn), (Role.IMAGE, judged)):
+            for name, recorded in recorder.items():
+                side = round(recorded.shape[2] ** 0.5)
+                axis = GridAxis(role, side, side, image)
+                maps.append(AttentionMap(name, RecordedRow(recorded, 0), axis, axis))
         return AttentionMaps(maps)
 
     def rerun(self, prediction: Prediction, *, layers: bool = False) -> ForwardTrace:

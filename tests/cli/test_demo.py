@@ -1,6 +1,7 @@
 """The command `demo`: its list, its messages, and any demo through the ordinary path."""
 
 import base64
+import re
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -37,13 +38,14 @@ def test_the_list_has_every_demo_and_task():
     assert result.exit_code == 0
     assert [line for line in lines if not line.startswith(" ")] == [
         "dates: dates in some 40 languages",
+        "digits: pictures of digits in several fonts",
         "maze: a walker in rooms with doors and objects; an arm and a target",
         "shapes: rendered scenes of coloured shapes",
         "text-lines: pictures of words, numbers, prices, dates and times",
     ]
     tasks = [line.split()[0] for line in lines if line.startswith(" ")]
     shapes = ["image_classification", "captioning", "visual_question_answering", "image_text"]
-    assert tasks == ["translation", "instruction_following", "image_policy", *shapes, "reading"]
+    assert tasks == ["translation", "image_generation", "instruction_following", "image_policy", *shapes, "reading"]
     assert "  captioning                     3 min  describe two objects and how they are arranged" in lines
 
 
@@ -117,3 +119,32 @@ def test_an_address_holds_texts_and_files(tmp_path):
         "map": ['{"map": ["."]}'],
         "key": ["abc"],
     }
+
+
+def test_a_demo_of_generated_images_shows_samples_and_the_scores_before_and_after(tmp_path, monkeypatch):
+    from saccade.demo import digits
+
+    @contextmanager
+    def no_studio(root):
+        yield ""
+
+    trial = Trial.of("image_generation")
+    settings = dict(entry.split("=") for entry in trial.settings)
+    write = partial(digits.write_digits, train_rows=60, valid_rows=30)
+    task = DemoTask("draw digits", write, "attention of the cells", 1, samples=4, settings=settings)
+    monkeypatch.setattr(demo, "load_demo", lambda name: Demo("digits", {"image_generation": task}))
+    monkeypatch.setattr(command, "_studio", no_studio)
+    monkeypatch.chdir(tmp_path)
+    result = call("digits", "--steps", 3)
+    assert result.exit_code == 0, result.stderr
+    numbers = r"([0-9.]+) before training, ([0-9.]+) after, ([0-9.]+) between two halves of them"
+    untrained, after, floor = map(float, re.search(numbers, result.stderr).groups())
+    values = dict(re.findall(r"^(frechet_distance|floor|untrained) +([0-9.,]+)", result.stdout, re.MULTILINE))
+    shown = [float(values[name].replace(",", "")) for name in ("untrained", "frechet_distance", "floor")]
+    assert [untrained, after, floor] == pytest.approx(shown, abs=0.051)
+    assert "attention of the cells:" in result.stderr
+    assert "Now try: saccade predict runs/digits-1 -o samples=36 -o label=7 --out sevens.png" in result.stderr
+    pictures = [
+        line for line in result.stdout.splitlines() if any(shade in line for shade in "\u2591\u2592\u2593\u2588")
+    ]
+    assert len(pictures) > 7, "samples and the map"

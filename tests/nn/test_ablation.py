@@ -70,6 +70,15 @@ def test_grouped_heads_are_ablated_one_by_one(x):
     assert bool(((ablated_output - whole).abs().amax((0, 2)) > 0).all())
 
 
+def test_the_ablations_of_two_networks_hold_together(attention, x):
+    other = Attention(DIM, HEADS).eval()
+    with ablated(attention, [Ablation("", 1)]), ablated(other, [Ablation("", 0)]):
+        outputs = [layer(x, mask=Causal()) for layer in (attention, other)]
+    torch.testing.assert_close(outputs[0], by_hand(attention, x, ablated_heads=[1]))
+    torch.testing.assert_close(outputs[1], by_hand(other, x, ablated_heads=[0]))
+    torch.testing.assert_close(attention(x, mask=Causal()), by_hand(attention, x))
+
+
 def test_an_unknown_layer_or_head_is_refused(attention):
     with pytest.raises(ValueError, match=r"no attention 'decoder.9.self' that can be ablated; there are: "):
         ablated(attention, [Ablation("decoder.9.self", 0)])

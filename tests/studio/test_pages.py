@@ -269,7 +269,9 @@ def test_dark_is_dark_and_stays(visit):
     assert tab.evaluate(paper) == "rgb(255, 255, 255)"
 
 
-@pytest.mark.parametrize("page", ["/runs", "/watch/pairs", "/look?model=rows&text=the+cat", "/try", "/lessons"])
+@pytest.mark.parametrize(
+    "page", ["/runs", "/watch/pairs", "/look?model=rows&text=the+cat", "/try", "/samples", "/lessons"]
+)
 def test_pages_fit_a_narrow_window(visit, page):
     tab = visit(page)
     tab.set_viewport_size({"width": 420, "height": 800})

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from saccade.nn.spectral import normalize_spectrally
 from saccade.training.optim import Muon, OptimConfig, build_optimizers, lr_scale, orthogonalise
 
 
@@ -94,6 +95,15 @@ def test_muon_treats_matrices_of_one_shape_as_if_alone() -> None:
         optimizer.step()
     for one, other in zip(weights, alone, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
+
+
+def test_muon_gets_weights_with_a_spectral_norm_too() -> None:
+    net = nn.Sequential(nn.Conv2d(2, 3, 3), nn.Linear(4, 5))
+    normalize_spectrally(net)
+    optimizers = build_optimizers(OptimConfig(kind="muon"), net)
+    (muon,) = (optimizer for optimizer in optimizers if isinstance(optimizer, Muon))
+    owned = {id(p) for group in muon.param_groups for p in group["params"]}
+    assert owned == {id(layer.parametrizations.weight.original) for layer in net}  # type: ignore[union-attr]
 
 
 def test_muon_decays_relative_to_its_rate() -> None:

@@ -126,7 +126,7 @@ def _expanded(roles: Sequence[str], texts: Sequence[str], *, lists: bool) -> lis
         for role, text in zip(roles, texts, strict=True)
     ]
     values = [["\n".join(items)] if role == "answer" else items for role, items in zip(roles, values, strict=True)]
-    count = max(map(len, values))
+    count = max(map(len, values), default=1)
     return [[items[min(number, len(items) - 1)] for items in values] for number in range(count)]
 
 

@@ -100,7 +100,8 @@ class UpBlock(nn.Module):
     def forward(self, x: Tensor, labels: Tensor | None) -> Tensor:
         y = self.first(F.relu(self.first_norm(x, labels)))
         y = self.second(F.relu(self.second_norm(_double(y), labels)))
-        return y + _double(self.shortcut(x))  # (B, out, 2 H, 2 W)
+        result: Tensor = y + _double(self.shortcut(x))  # (B, out, 2 H, 2 W)
+        return result
 
 
 class DownBlock(nn.Module):
@@ -116,7 +117,8 @@ class DownBlock(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         y = self.first(x if self.is_first else F.relu(x))
         y = self.second(F.relu(y if not self.halve else F.avg_pool2d(y, 2)))
-        return y + self.shortcut(F.avg_pool2d(x, 2) if self.halve else x)
+        result: Tensor = y + self.shortcut(F.avg_pool2d(x, 2) if self.halve else x)
+        return result
 
 
 def _double(x: Tensor) -> Tensor:
@@ -132,9 +134,7 @@ class Generator(nn.Module):
         self.side = size >> self.halvings
         widths = [config.channels(config.generator_width, halvings) for halvings in range(self.halvings, -1, -1)]
         self.entry = nn.ConvTranspose2d(config.noise, widths[0], self.side)
-        self.blocks = nn.ModuleList(
-            UpBlock(before, after, labels) for before, after in pairwise(widths)
-        )
+        self.blocks = nn.ModuleList(UpBlock(before, after, labels) for before, after in pairwise(widths))
         at = next(number for number in range(self.halvings + 1) if self.side << number == self.grid)
         self.generator_attention = GridAttention(widths[at], config.heads)
         self.norm = nn.BatchNorm2d(widths[-1])
@@ -186,7 +186,7 @@ class Discriminator(nn.Module):
             if number == self.attention_after:
                 x = self.discriminator_attention(x)
         vectors = F.relu(x).mean((2, 3)) * x[0, 0].numel() ** 0.5  # (B, C)
-        scores = self.head(vectors)[:, 0].float()
+        scores: Tensor = self.head(vectors)[:, 0].float()
         if self.projection is not None and labels is not None:
             scores = scores + (self.projection(labels) * vectors).sum(1).float()
         return scores
@@ -209,5 +209,5 @@ def _initialize(network: nn.Module) -> None:
     for module in network.modules():
         if isinstance(module, WEIGHTED):
             nn.init.orthogonal_(module.weight)
-            if getattr(module, "bias", None) is not None:
-                nn.init.zeros_(module.bias)
+            if isinstance(bias := getattr(module, "bias", None), Tensor):
+                nn.init.zeros_(bias)

@@ -146,7 +146,8 @@ def interpolate(first: Tensor, last: Tensor, position: float) -> Tensor:
         return torch.lerp(first, last, position)
     weights = torch.sin((1 - position) * angle) / angle.sin(), torch.sin(position * angle) / angle.sin()
     direction = weights[0] * first / first.norm() + weights[1] * last / last.norm()
-    return direction * torch.lerp(first.norm(), last.norm(), position)
+    between: Tensor = direction * torch.lerp(first.norm(), last.norm(), position)
+    return between
 
 
 def latent_vectors(options: SampleOptions, length: int) -> list[Tensor]:

@@ -91,7 +91,7 @@ def test_pictures_alone_say_what_is_missing(pictures):
     assert refused(pictures / "photos") == (
         f"{pictures / 'photos'}: pictures without labels or texts, expected a folder for each class, or a table with a "
         "path and a label, a caption, or a question and answer; where the file names are the texts that the pictures "
-        "show, add --task reading"
+        "show, add --task reading; to generate such pictures, --task image_generation"
     )
     message = refused(pictures / "photos" / "1.png")
     assert message == (
