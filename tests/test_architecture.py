@@ -36,7 +36,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         *("api", "atomic_io", "config", "core", "data", "errors", "look", "metrics", "models", "nn", "progress"),
         *("run", "runs", "tasks", "training"),
     },
-    "demo": {"errors"},
+    "demo": {"data", "errors"},
     "__init__": {"api", "comparison", "core", "errors", "model", "run"},
     "studio": {"api", "core", "errors", "look", "model", "runs"},
     "cli": {"api", "comparison", "core", "demo", "errors", "look", "model", "progress", "run", "studio"},

@@ -88,9 +88,7 @@ class PolicyTask(Task):
     def __init__(self, config: Any, description: Description) -> None:
         self.config, self.description = config, description
         self.space = description.space
-        self.policy = Policy(
-            config.model, description.observations, labels=len(self.space.labels), actions=description.actions
-        )
+        self.policy = self.build_policy()
         size = len(description.observations.mean)
         help = f"observations of the last steps, {size} numbers each, the newest last"
         self.inputs = (Vector("observations", sequence=True, help=help),)
@@ -99,6 +97,11 @@ class PolicyTask(Task):
         self.actions: dict[Split, Tensor] = {}
         self._environments: dict[int, Environments] = {}
         self._random: dict[int, np.ndarray[Any, Any]] = {}
+
+    def build_policy(self) -> Policy:
+        """Return a new policy."""
+        scale, actions = self.description.observations, self.description.actions
+        return Policy(self.config.model, scale, labels=len(self.space.labels), actions=actions)
 
     # Data
 
