@@ -3,8 +3,8 @@
 python bench/imitation.py FOLDER [--seeds 1 2 3] [--steps 150]
 
 FOLDER has observations.csv and actions.csv of an expert. Prints a row for each run: the return over 100 episodes with
-its standard deviation and 95% bootstrap interval, and the CPU seconds. GAIL imitates only if the control stays low: it is trained
-on random actions, and a reward for surviving would let it balance the pole all the same.
+its standard deviation and 95% bootstrap interval, and the CPU seconds. GAIL imitates only if the control stays low:
+it is trained on random actions, and a reward for surviving would let it balance the pole all the same.
 """
 
 import argparse

@@ -67,7 +67,11 @@ DEMO = Demo(
             settings={
                 "environment": ENVIRONMENT,
                 "max_steps": EPISODE,
-                "model": {"architecture": "transformer", "history": 4, "transformer": {"dim": 32, "depth": 1, "heads": 2, "hidden": 64}},
+                "model": {
+                    "architecture": "transformer",
+                    "history": 4,
+                    "transformer": {"dim": 32, "depth": 1, "heads": 2, "hidden": 64},
+                },
             },
         ),
     },

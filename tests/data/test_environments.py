@@ -83,7 +83,9 @@ def test_an_unknown_environment_is_named() -> None:
 
 
 def test_observations_that_are_no_vectors_are_refused() -> None:
-    with pytest.raises(UsageError, match="the observations of 'FrozenLake-v1' must be vectors of numbers, but are Discr"):
+    with pytest.raises(
+        UsageError, match="the observations of 'FrozenLake-v1' must be vectors of numbers, but are Discr"
+    ):
         spaces("FrozenLake-v1")
 
 

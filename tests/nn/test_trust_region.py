@@ -86,7 +86,9 @@ def test_no_step_is_taken_where_none_helps() -> None:
         loss = problem.loss(values)
         return loss if torch.is_grad_enabled() else loss + 1
 
-    assert all(not v.any() for v in trust_region_step(rises, problem.kl, problem.parameters, TrustRegionConfig()).values())
+    assert all(
+        not v.any() for v in trust_region_step(rises, problem.kl, problem.parameters, TrustRegionConfig()).values()
+    )
 
 
 def test_conjugate_gradient_solves_a_positive_definite_system() -> None:

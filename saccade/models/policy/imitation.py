@@ -23,7 +23,9 @@ from saccade.nn.trust_region import Parameters, TrustRegionConfig, trust_region_
 class Discriminator(nn.Module):
     """The probability D that an observation and an action are those of the policy, not of the expert."""
 
-    def __init__(self, config: MLPConfig, observations: Scale, *, labels: int = 0, actions: Scale | None = None):
+    def __init__(
+        self, config: MLPConfig, observations: Scale, *, labels: int = 0, actions: Scale | None = None
+    ) -> None:
         super().__init__()
         self.labels = labels
         self.normalize = Normalize(observations)
@@ -54,7 +56,8 @@ class Discriminator(nn.Module):
     ) -> Tensor:
         """Return -E_policy[log D] - E_expert[log(1 - D)] (equation 17), with a gradient penalty.
 
-        At points `between` (B, 1), 0 to 1, on the lines from steps of the policy to those of the expert, the penalty is the squared slope of the logit (https://arxiv.org/abs/1801.04406).
+        The penalty is the squared slope of the logit (https://arxiv.org/abs/1801.04406) at points `between` (B, 1),
+        0 to 1, on lines from steps of the policy to steps of the expert.
         """
         with twice_differentiable():
             fake, real = self.features(*policy), self.features(*expert)
@@ -107,10 +110,12 @@ class TrustRegionPolicy(Policy):
         def surrogate(values: Parameters) -> Tensor:
             now = acting.at(values, histories, lengths)
             ratio = (now.log_prob(targets) - log_before).exp()
-            return -(ratio * advantages).mean() - entropy * now.entropy().mean()
+            loss: Tensor = -(ratio * advantages).mean() - entropy * now.entropy().mean()
+            return loss
 
         def kl(values: Parameters) -> Tensor:
-            return before.kl(acting.at(values, histories, lengths)).mean()
+            divergence: Tensor = before.kl(acting.at(values, histories, lengths)).mean()
+            return divergence
 
         step = trust_region_step(surrogate, kl, parameters, self.trust_region)
         with torch.no_grad():

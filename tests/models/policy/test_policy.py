@@ -83,7 +83,9 @@ def test_a_gaussian_policy_acts_on_the_scale_of_its_data() -> None:
         policy.head.weight.zero_()
     actions = torch.tensor([[[14.0]]])
     torch.testing.assert_close(policy.to_targets(actions), torch.tensor([[[1.0]]]))
-    torch.testing.assert_close(policy.to_actions(policy.act(torch.zeros(1, 1, 2), torch.tensor([1])).mode()), torch.tensor([[10.0]]))
+    torch.testing.assert_close(
+        policy.to_actions(policy.act(torch.zeros(1, 1, 2), torch.tensor([1])).mode()), torch.tensor([[10.0]])
+    )
     loss = policy(torch.zeros(1, 1, 2), actions, torch.ones(1, 1, dtype=torch.bool))
     torch.testing.assert_close(loss, torch.tensor(0.5 + 0.5 * math.log(2 * math.pi)))
 
@@ -96,7 +98,9 @@ def test_padded_steps_have_no_loss() -> None:
     changed = actions.clone()
     changed[0, 2:] = 1 - changed[0, 2:]
     torch.testing.assert_close(policy(observations, actions, keep), policy(observations, changed, keep))
-    torch.testing.assert_close(policy(observations, actions, keep), policy(observations[:, :2], actions[:, :2], keep[:, :2]))
+    torch.testing.assert_close(
+        policy(observations, actions, keep), policy(observations[:, :2], actions[:, :2], keep[:, :2])
+    )
 
 
 def test_the_discriminator_rises_on_the_policy_and_falls_on_the_expert() -> None:
