@@ -39,7 +39,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         *("api", "atomic_io", "config", "core", "data", "errors", "look", "metrics", "models", "nn", "progress"),
         *("run", "runs", "tasks", "training"),
     },
-    "demo": {"errors", "worlds"},
+    "demo": {"data", "errors", "worlds"},
     "lectures": {"atomic_io", "core", "errors", "look", "nn"},
     "__init__": {"api", "comparison", "core", "errors", "model", "run"},
     "studio": {"api", "core", "errors", "look", "model", "runs"},

@@ -107,7 +107,7 @@ class Environments:
             rewards[number], ends[0, number] = float(reward), bool(terminated)
             ends[1, number] = not terminated and bool(self.limit) and self.steps[number] >= self.limit
         after = last.copy()
-        for number in np.flatnonzero(ends.any(0)):
+        for number in np.flatnonzero(ends.any(0)).tolist():
             after[number], self.steps[number] = _observed(self._copies[number].reset()[0]), 0
         self.observations = after
         return Transition(rewards, ends[0], ends[1], last)
@@ -228,7 +228,9 @@ def _generator_words(copy: Any) -> NDArray[np.int64]:
     """Return the state of the random generator of a copy as six 64-bit words."""
     state = copy.np_random.bit_generator.state
     if state["bit_generator"] != "PCG64":
-        raise UsageError(f"the random generator of {type(copy).__name__} must be PCG64, but is {state['bit_generator']}")
+        raise UsageError(
+            f"the random generator of {type(copy).__name__} must be PCG64, but is {state['bit_generator']}"
+        )
     counter, increment = state["state"]["state"], state["state"]["inc"]
     words = [counter >> 64, counter & WORD, increment >> 64, increment & WORD, state["has_uint32"], state["uinteger"]]
     return np.array(words, dtype=np.uint64).view(np.int64)

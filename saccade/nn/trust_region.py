@@ -39,7 +39,7 @@ class TrustRegionConfig:
                 raise ValueError(f"{name} must be at least 1, but is {getattr(self, name)}")
 
 
-@torch.compiler.disable
+@torch.compiler.disable  # type: ignore[untyped-decorator]
 def trust_region_step(
     surrogate: Objective, kl: Objective, parameters: Parameters, config: TrustRegionConfig
 ) -> dict[str, Tensor]:
@@ -59,6 +59,7 @@ def trust_region_step(
         product = torch.autograd.grad(kl_gradient @ vector, list(leaves.values()), retain_graph=True)
         return _flat(product) + config.damping * vector
 
+    before = float(loss.detach())
     none = {name: torch.zeros_like(value) for name, value in start.items()}
     if not bool(gradient.any()):
         return none
@@ -71,7 +72,7 @@ def trust_region_step(
         for _ in range(config.backtracks):
             change = _unflat(step, start)
             candidate = {name: start[name] + change[name] for name in names}
-            if float(surrogate(candidate)) < float(loss) and float(kl(candidate)) <= config.max_kl:
+            if float(surrogate(candidate)) < before and float(kl(candidate)) <= config.max_kl:
                 return change
             step = step / 2
     return none
@@ -82,7 +83,7 @@ def conjugate_gradient(product: Callable[[Tensor], Tensor], b: Tensor, iteration
     x, residual = torch.zeros_like(b), b.clone()
     direction, squared = b.clone(), b @ b
     for _ in range(iterations):
-        if float(squared) < 1e-10 * float(b @ b):
+        if float(squared) <= 1e-20 * float(b @ b):
             break
         along = product(direction)
         length = squared / (direction @ along)

@@ -92,10 +92,15 @@ class Task(PolicyTask):
 
     def __init__(self, config: Any, description: Description) -> None:
         super().__init__(config, description)
-        scales = {"labels": len(self.space.labels), "actions": description.actions}
-        self.trained_policy = TrustRegionPolicy(self.policy, config.trust_region)
+        scales: dict[str, Any] = {"labels": len(self.space.labels), "actions": description.actions}
         self.discriminator = Discriminator(config.discriminator, description.observations, **scales)
         self.value = Value(config.value, description.observations)
+
+    def build_policy(self) -> TrustRegionPolicy:
+        scales: dict[str, Any] = {"labels": len(self.space.labels), "actions": self.description.actions}
+        policy = TrustRegionPolicy(self.config.model, self.description.observations, **scales)
+        policy.trust_region = self.config.trust_region
+        return policy
 
     # Data
 
@@ -134,7 +139,7 @@ class Task(PolicyTask):
     # Training
 
     def networks(self) -> dict[str, nn.Module]:
-        return {"discriminator": self.discriminator, "value": self.value, "policy": self.trained_policy}
+        return {"discriminator": self.discriminator, "value": self.value, "policy": self.policy}
 
     def optimizer_overrides(self, network: str) -> list[str]:
         if network == "policy":  # its gradient is the complete step
@@ -146,10 +151,12 @@ class Task(PolicyTask):
         seen, acted = observations.flatten(0, 1), batch.actions.flatten(0, 1)
         expert_seen = torch.from_numpy(self.splits[Split.TRAIN].observations)
         expert_acted = self.actions[Split.TRAIN]
+        draw, size = torch.Generator().manual_seed(batch.step), config.batch_size
         for _ in range(config.discriminator_steps):
-            own, other = (torch.randint(len(part), (config.batch_size,)) for part in (seen, expert_seen))
+            own, other = (torch.randint(len(part), (size,), generator=draw) for part in (seen, expert_seen))
+            between = torch.rand(size, 1, generator=draw).to(seen.device)
             expert = (expert_seen[other].to(seen.device), expert_acted[other].to(seen.device))
-            loss = networks["discriminator"]((seen[own], acted[own]), expert, config.gradient_penalty)
+            loss = networks["discriminator"]((seen[own], acted[own]), expert, between, config.gradient_penalty)
             yield "discriminator", loss
         with torch.no_grad():
             rewards = -self.discriminator.cost(seen, acted).view_as(batch.lengths)
@@ -158,7 +165,7 @@ class Task(PolicyTask):
             gains = advantages(rewards, values, config.discount, config.gae_decay)
             returns = (gains + values[:-1]).flatten()
         for _ in range(config.value_steps):
-            chosen = torch.randint(len(seen), (config.batch_size,))
+            chosen = torch.randint(len(seen), (size,), generator=draw)
             yield "value", networks["value"](seen[chosen], returns[chosen])
         gains = gains.flatten()
         gains = (gains - gains.mean()) / (gains.std() + 1e-8)
@@ -188,7 +195,6 @@ def random_episodes(name: str, count: int, seed: int) -> Episodes:
     draw, space = np.random.default_rng(seed), make(name).action_space
     copies = min(COPIES, count)
     environments = Environments(name, range(seed * COPIES, seed * COPIES + copies))
-    start = 0 if spaces(name)[1].discrete else None
     seen, acted = [], []
     for _ in range(-(-count // copies)):
         actions = np.stack([random_action(space, draw) for _ in range(copies)])
@@ -197,6 +203,7 @@ def random_episodes(name: str, count: int, seed: int) -> Episodes:
         environments.step(actions)
     actions = np.concatenate(acted)[:count]
     origins = RowOrigins((Path("random actions"),), np.zeros(count, np.int32), np.arange(count, dtype=np.int64))
-    labelled = np.array([str(int(space.start) + int(a)) for a in actions]) if start is not None else actions
-    every = np.arange(0, count, 1)
-    return Episodes(np.concatenate(seen)[:count], labelled, every, None, origins, marked=False)
+    discrete = spaces(name)[1].discrete
+    recorded = np.array([str(int(space.start) + int(action)) for action in actions]) if discrete else actions
+    # Steps of different copies are beside each other: each is an episode of its own.
+    return Episodes(np.concatenate(seen)[:count], recorded, np.arange(count), None, origins, marked=False)

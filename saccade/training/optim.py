@@ -1,4 +1,4 @@
-"""Optimizers and schedules: AdamW, Muon for matrices, plain SGD, and the learning rate as a pure function of the step."""
+"""Optimizers and schedules: AdamW, Muon for matrices, SGD, and the learning rate as a pure function of the step."""
 
 from __future__ import annotations
 

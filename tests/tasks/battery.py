@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from saccade.demo.cartpole import write_cartpole
 from saccade.tasks import task_names
 from tests.data.audio import sounds
 from tests.tasks import graph_data, picture_data, scenes, world_data
@@ -39,10 +40,16 @@ SOUND = [
     *("model.encoder=pyramid", "model.pyramid.hidden=16", "model.pyramid.depth=2", "model.pyramid.dropout=0"),
     *("bands=8", "batch_size=16"),
 ]
+POLICY = [
+    *("environment=CartPole-v1", "episodes=20", "model.architecture=transformer", "model.history=4"),
+    *(f"model.transformer.{setting}" for setting in STACK),
+]
 SETTINGS: dict[str, list[str]] = {
     "node_classification": ["batch_size=8", *("model.gat.dropout=0.1", "model.gat.attention_dropout=0.1")],
     "graph_classification": [*GRAPH, "batch_size=16"],
     "graph_regression": [*GRAPH, "batch_size=16"],
+    "behaviour_cloning": [*POLICY, "batch_size=64"],
+    "adversarial_imitation": [*POLICY, "environments=16", "rollout_steps=64", "batch_size=128", "max_steps=200"],
     "visual_question_answering": [*CNN, *(f"model.question.{setting}" for setting in STACK)],
     "image_classification": [
         "model.architecture=vit",
@@ -85,7 +92,10 @@ SETTINGS: dict[str, list[str]] = {
     "reading": [*DECODER, *LINES, "model.encoder.widths=[8,16]", "height=16", "batch_size=16", "search.beam=2"],
 }
 PAIR = {"first": "the blue cat", "second": "the dog"}
+STATES = [[0.01, 0.2, -0.03, -0.3], [0.014, 0.0, -0.036, 0.0], [0.014, 0.2, -0.036, -0.3]]
 INPUTS: dict[str, dict[str, Any]] = {
+    "behaviour_cloning": {"observations": STATES},
+    "adversarial_imitation": {"observations": STATES},
     "language_model": {"prompt": "the cat"},
     "translation": {"source": "the blue cat"},
     "summarisation": {"document": "the blue cat"},
@@ -150,6 +160,8 @@ class Trial:
             return data
         if self.name in WRITERS:
             return WRITERS[self.name](folder)
+        if "environment=CartPole-v1" in self.settings:
+            return write_cartpole(folder, episodes=12).train
         draw = random.Random(3)
         words = ["red", "blue", "cat", "dog", "sat", "ran", "the", "a"]
         lines = [" ".join(draw.choices(words, k=8)) + "." for _ in range(300)]

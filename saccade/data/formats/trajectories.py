@@ -114,23 +114,25 @@ def _read_aligned(folder: Path, encoding: str | None) -> Episodes:
         missing = "actions" if actions is None else "observations"
         what, expected = f"no file {missing}.csv", "observations.csv and actions.csv beside each other"
         raise BadRows([Problem(folder, None, None, what, expected, "add it, or name one table with both")])
-    tables = {path: list(_number_rows(path, encoding)) for path in (observations, actions, paths["rewards"], ends) if path}
+    tables = {
+        path: list(_number_rows(path, encoding)) for path in (observations, actions, paths["rewards"], ends) if path
+    }
     count = len(tables[observations])
     for path, table in tables.items():
         if len(table) != count:
             expected = f"{count:,} as in {observations.name}"
-            raise BadRows([Problem(path, len(table), None, f"{len(table):,} rows", expected, "write a row for each step")])
+            raise BadRows(
+                [Problem(path, len(table), None, f"{len(table):,} rows", expected, "write a row for each step")]
+            )
     for (line, seen), (action_line, acted) in zip(tables[observations], tables[actions], strict=True):
         values = [steps.number(observations, line, value, f"number {n + 1}") for n, value in enumerate(seen)]
         steps.add(observations, line, values, tuple(acted))
         if any(not value for value in acted):
             steps.refuse(actions, action_line, "an empty action", "a number or a label")
-    for path, take in ((paths["rewards"], "reward"), (ends, "end")):
-        for line, cells in tables.get(path, []) if path else []:
-            if take == "reward":
-                steps.rewards.append(steps.number(path, line, cells[0], "reward"))
-            else:
-                steps.ends.append(steps.flag(path, line, cells[0], "end"))
+    if (rewards := paths["rewards"]) is not None:
+        steps.rewards = [steps.number(rewards, line, cells[0], "reward") for line, cells in tables[rewards]]
+    if ends is not None:
+        steps.ends = [steps.flag(ends, line, cells[0], "end") for line, cells in tables[ends]]
     return steps.join(folder)
 
 
@@ -145,10 +147,16 @@ def _number_rows(path: Path, encoding: str | None) -> Iterator[tuple[int, list[s
         cells = [cell.strip().strip('"') for cell in SPLIT.split(line.strip())] if line.strip() else []
         if not cells:
             continue
-        if lines.number == 1 and len(cells[0]) and cells[0][0].isalpha() and cells[0].lower() not in ("nan", "inf"):
-            if path.name.split(".")[0] != "actions" or cells[0].lower() in ACTION or NUMBERED.fullmatch(cells[0].lower()):
-                continue  # a header
+        if lines.number == 1 and _is_header(path, cells[0].lower()):
+            continue
         yield lines.number, cells
+
+
+def _is_header(path: Path, cell: str) -> bool:
+    """Whether the first cell of a table is a name; in a table of actions it may be a label."""
+    if not cell[:1].isalpha() or cell in ("nan", "inf"):
+        return False
+    return not path.name.startswith("actions") or cell in ACTION or NUMBERED.fullmatch(cell) is not None
 
 
 def _read_table(file: DataFile, steps: Steps) -> None:
@@ -163,7 +171,9 @@ def _read_table(file: DataFile, steps: Steps) -> None:
     if not acted or not seen:
         missing = "action" if not acted else "observation"
         what = f"no column of the {missing} (columns: {', '.join(file.columns) or 'none'})"
-        step = "name the columns episode, action (or action_0, action_1, ...) and one for each number of the observation"
+        step = (
+            "name the columns episode, action (or action_0, action_1, ...) and one for each number of the observation"
+        )
         raise BadRows([Problem(file.path, 1, None, what, "columns of observations and actions", step)])
     for row in rows(file, problems=steps.problems):
         cells = [value.strip() for value in row.values]

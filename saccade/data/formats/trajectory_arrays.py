@@ -73,17 +73,17 @@ def read_hdf5(path: Path) -> Episodes:
         h5py = importlib.import_module("h5py")
     except ModuleNotFoundError as error:
         raise UsageError(f"{path.name} needs h5py; install it with: pip install h5py") from error
-    parts: list[dict[str, NDArray[Any]]] = []
     try:
         with h5py.File(path, "r") as file:
             groups = sorted((name for name in file if name.startswith("episode_")), key=lambda name: int(name[8:]))
             if not groups:
                 listed = ", ".join(list(file)[:8]) or "none"
                 raise _refuse(path, f"no group episode_0 (groups: {listed})", "the groups of a Minari dataset", SAVE)
-            for name in groups:
-                parts.append(_read_group(path, name, file[name], h5py))
+            parts = [_read_group(path, name, file[name], h5py) for name in groups]
     except DAMAGE as error:
-        raise _refuse(path, f"an HDF5 file that cannot be read ({error})", "a Minari dataset", "copy it again") from error
+        raise _refuse(
+            path, f"an HDF5 file that cannot be read ({error})", "a Minari dataset", "copy it again"
+        ) from error
     joined = {role: np.concatenate([part[role] for part in parts]) for role in parts[0]}
     return _join(path, joined)
 
@@ -120,9 +120,9 @@ def _join(path: Path, arrays: Mapping[str, NDArray[Any]]) -> Episodes:
             rows = len(array) if array.ndim else 1
             raise _refuse(path, f"{rows:,} {role} and {count:,} observations", "a row for each step", SAVE)
     for role in ("observations", "actions", "rewards"):
-        array = arrays.get(role)
-        if array is None or (role == "actions" and array.dtype.kind in "US"):
+        if role not in arrays or (role == "actions" and actions.dtype.kind in "US"):
             continue
+        array = arrays[role]
         if array.dtype.kind not in "biuf":
             raise _refuse(path, f"{role} of type {array.dtype}", "numbers", SAVE)
         bad = np.argwhere(~np.isfinite(array))

@@ -57,7 +57,10 @@ class Steps:
     def add(self, path: Path, line: int, observation: Sequence[float], action: tuple[Any, ...]) -> None:
         """Add a step; it must be as long as the first one."""
         if self.observations and len(observation) != len(self.observations[0]):
-            lengths = f"an observation of {len(observation)} numbers", f"{len(self.observations[0])} as in the first step"
+            lengths = (
+                f"an observation of {len(observation)} numbers",
+                f"{len(self.observations[0])} as in the first step",
+            )
             self.refuse(path, line, *lengths)
             return
         if not observation:

@@ -23,7 +23,9 @@ from saccade.nn.trust_region import Parameters, TrustRegionConfig, trust_region_
 class Discriminator(nn.Module):
     """The probability D that an observation and an action are those of the policy, not of the expert."""
 
-    def __init__(self, config: MLPConfig, observations: Scale, *, labels: int = 0, actions: Scale | None = None):
+    def __init__(
+        self, config: MLPConfig, observations: Scale, *, labels: int = 0, actions: Scale | None = None
+    ) -> None:
         super().__init__()
         self.labels = labels
         self.normalize = Normalize(observations)
@@ -49,16 +51,19 @@ class Discriminator(nn.Module):
         """Return log D (B,), which the policy minimises."""
         return F.logsigmoid(self.logits(observations, actions))
 
-    def forward(self, policy: tuple[Tensor, Tensor], expert: tuple[Tensor, Tensor], penalty: float) -> Tensor:
+    def forward(
+        self, policy: tuple[Tensor, Tensor], expert: tuple[Tensor, Tensor], between: Tensor, penalty: float
+    ) -> Tensor:
         """Return -E_policy[log D] - E_expert[log(1 - D)] (equation 17), with a gradient penalty.
 
-        The penalty is the squared slope of the logit between the two (https://arxiv.org/abs/1801.04406).
+        The penalty is the squared slope of the logit (https://arxiv.org/abs/1801.04406) at points `between` (B, 1),
+        0 to 1, on lines from steps of the policy to steps of the expert.
         """
         with twice_differentiable():
             fake, real = self.features(*policy), self.features(*expert)
             both = self.head(self.body(torch.cat((fake, real))))[:, 0]
             loss = F.softplus(-both[: len(fake)]).mean() + F.softplus(both[len(fake) :]).mean()
-            mixed = torch.lerp(fake, real, torch.rand(len(fake), 1, device=fake.device)).detach().requires_grad_()
+            mixed = torch.lerp(fake, real, between).detach().requires_grad_()
             (grad,) = torch.autograd.grad(self.head(self.body(mixed)).sum(), mixed, create_graph=True)
             return loss + penalty * grad.square().sum(1).mean()
 
@@ -82,41 +87,43 @@ class Value(nn.Module):
         return F.mse_loss(self.values(observations), returns)
 
 
-class TrustRegionPolicy(nn.Module):
+class TrustRegionPolicy(Policy):
     """A policy whose loss has the negative of a TRPO step as its gradient.
 
     The training loop applies gradients with an optimizer; plain SGD with learning rate 1 then takes exactly that
     step. So the trust region needs no loop of its own, and resuming, DDP and checkpoints work as for any network.
+    Set `trust_region` after construction.
     """
 
-    def __init__(self, policy: Policy, config: TrustRegionConfig) -> None:
-        super().__init__()
-        self.policy, self.config = policy, config
+    trust_region = TrustRegionConfig()
 
-    def forward(self, histories: Tensor, lengths: Tensor, actions: Tensor, advantages: Tensor, entropy: float) -> Tensor:
+    def forward(  # type: ignore[override]  # a policy that is trained in another way
+        self, histories: Tensor, lengths: Tensor, actions: Tensor, advantages: Tensor, entropy: float
+    ) -> Tensor:
         """Return -E[ratio advantage] - `entropy` E[H], where ratio compares the new policy with the present one."""
-        targets = self.policy.to_targets(actions)
+        targets = self.to_targets(actions)
         with torch.no_grad():
-            before = self.policy.act(histories, lengths).detach()
+            before = self.act(histories, lengths).detach()
             log_before = before.log_prob(targets)
-        parameters = dict(self.policy.named_parameters())
-        caller = _Act(self.policy)
+        parameters, acting = dict(self.named_parameters()), _Acting(self)
 
         def surrogate(values: Parameters) -> Tensor:
-            now = caller.at(values, histories, lengths)
+            now = acting.at(values, histories, lengths)
             ratio = (now.log_prob(targets) - log_before).exp()
-            return -(ratio * advantages).mean() - entropy * now.entropy().mean()
+            loss: Tensor = -(ratio * advantages).mean() - entropy * now.entropy().mean()
+            return loss
 
         def kl(values: Parameters) -> Tensor:
-            return before.kl(caller.at(values, histories, lengths)).mean()
+            divergence: Tensor = before.kl(acting.at(values, histories, lengths)).mean()
+            return divergence
 
-        step = trust_region_step(surrogate, kl, parameters, self.config)
+        step = trust_region_step(surrogate, kl, parameters, self.trust_region)
         with torch.no_grad():
             loss = surrogate(parameters)
         return with_gradient(loss, parameters, {name: -change for name, change in step.items()})
 
 
-class _Act(nn.Module):
+class _Acting(nn.Module):
     """`Policy.act` as a forward call, for `functional_call` with other parameters."""
 
     def __init__(self, policy: Policy) -> None:

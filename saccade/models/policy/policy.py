@@ -100,7 +100,9 @@ class Normalize(nn.Module):
 class Policy(nn.Module):
     """Policy network; with `labels` of discrete actions, else of continuous ones on the scale of `actions`."""
 
-    def __init__(self, config: PolicyConfig, observations: Scale, *, labels: int = 0, actions: Scale | None = None):
+    def __init__(
+        self, config: PolicyConfig, observations: Scale, *, labels: int = 0, actions: Scale | None = None
+    ) -> None:
         super().__init__()
         inputs = len(observations.mean)
         self.normalize = Normalize(observations)

@@ -88,9 +88,7 @@ class PolicyTask(Task):
     def __init__(self, config: Any, description: Description) -> None:
         self.config, self.description = config, description
         self.space = description.space
-        self.policy = Policy(
-            config.model, description.observations, labels=len(self.space.labels), actions=description.actions
-        )
+        self.policy = self.build_policy()
         size = len(description.observations.mean)
         help = f"observations of the last steps, {size} numbers each, the newest last"
         self.inputs = (Vector("observations", sequence=True, help=help),)
@@ -99,6 +97,11 @@ class PolicyTask(Task):
         self.actions: dict[Split, Tensor] = {}
         self._environments: dict[int, Environments] = {}
         self._random: dict[int, np.ndarray[Any, Any]] = {}
+
+    def build_policy(self) -> Policy:
+        """Return a new policy."""
+        scale, actions = self.description.observations, self.description.actions
+        return Policy(self.config.model, scale, labels=len(self.space.labels), actions=actions)
 
     # Data
 
@@ -122,7 +125,9 @@ class PolicyTask(Task):
             space = _environment_space(config.environment, episodes, space)
         actions = None if space.discrete else _scale(encode_actions(train, space))
         returns = episodes.returns()
-        expert = {} if returns is None else {"mean": returns.mean(), "deviation": returns.std(), "episodes": len(returns)}
+        expert = (
+            {} if returns is None else {"mean": returns.mean(), "deviation": returns.std(), "episodes": len(returns)}
+        )
         described = {
             "space": vars(space),
             "observations": vars(_scale(train.observations)),
@@ -137,7 +142,7 @@ class PolicyTask(Task):
     @classmethod
     def open(cls, config: Any, assets: Path) -> PolicyTask:
         described = read_json(assets / ASSETS)
-        space = {name: tuple(v) if isinstance(v, list) else v for name, v in described["space"].items()}
+        space: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in described["space"].items()}
         actions = described["actions"]
         return cls(
             config,
@@ -291,8 +296,8 @@ class PolicyTask(Task):
             return ForwardTrace(outputs, chosen, position, (axis,), self.space.labels.__getitem__, tuple(by_layer))
         numbers = [(name, self.policy.to_actions(value).t()) for name, value in [("", outputs), *by_layer]]  # (A, 1)
         names = StepAxis(Role.LABEL, tuple(f"action {n}" for n in range(self.space.dim)))
-        chosen = (0,) * self.space.dim
-        return ForwardTrace(numbers[0][1], chosen, names, (axis,), lambda _: "value", tuple(numbers[1:]))
+        first = (0,) * self.space.dim
+        return ForwardTrace(numbers[0][1], first, names, (axis,), lambda _: "value", tuple(numbers[1:]))
 
     def attention_snapshot(self) -> list[Prediction]:
         episodes, window = self.splits[Split.VALID], self.config.model.window

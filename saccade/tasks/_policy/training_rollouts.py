@@ -22,7 +22,7 @@ PER_EPOCH = 100  # steps of training that count as an epoch
 
 @dataclass(frozen=True)
 class RolloutBatch:
-    """S steps of N copies: the history before each (S, N, T, D) of some lengths (S, N), the action, and what follows."""
+    """S steps of N copies: the histories (S, N, T, D) of some lengths (S, N), the actions, and what follows."""
 
     histories: Tensor
     lengths: Tensor
@@ -80,8 +80,8 @@ class Rollouts(Source):
             moved = self._environments.step(actions.numpy())
             taken.append((histories, lengths, actions))
             self._histories.append(observed(self._environments), torch.from_numpy(moved.ended))
-        parts = (torch.stack(part) for part in zip(*taken, strict=True))
-        return [RolloutBatch(*parts, observed(self._environments), step)]
+        seen, counts, acted = (torch.stack(part) for part in zip(*taken, strict=True))
+        return [RolloutBatch(seen, counts, acted, observed(self._environments), step)]
 
     def state(self) -> dict[str, Tensor]:
         own = {"next": torch.tensor(self._next), "generator": self._generator.get_state(), **self._histories.state()}
