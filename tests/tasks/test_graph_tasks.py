@@ -45,7 +45,9 @@ def test_molecules_are_inputs_as_smiles(molecules):
     (map, *_) = answer.attention.values()
     assert isinstance(map.keys, NodeAxis) and map.keys.nodes == ("C1", "C2", "C3", "O4")
     assert map.keys.edges == ((0, 1), (1, 2), (2, 3)) and len(map.keys.positions) == 4
-    with pytest.raises(UsageError, match="smiles must be a molecule, but 'C1C' is not: character 2: ring 1 is not closed"):
+    with pytest.raises(
+        UsageError, match="smiles must be a molecule, but 'C1C' is not: character 2: ring 1 is not closed"
+    ):
         model("C1C")
 
 

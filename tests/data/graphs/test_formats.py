@@ -120,7 +120,11 @@ def test_smiles_tables(tmp_path):
 
 
 def test_other_files_are_no_graphs(tmp_path):
-    others = {"pairs.csv": "source,target\na b,c d\ne f,g h\n", "text.txt": "1\n2 3\nno\n", "rows.jsonl": '{"text": "a"}\n'}
+    others = {
+        "pairs.csv": "source,target\na b,c d\ne f,g h\n",
+        "text.txt": "1\n2 3\nno\n",
+        "rows.jsonl": '{"text": "a"}\n',
+    }
     for name, content in others.items():
         assert find_graphs(write(tmp_path, {name: content})) is None, name
     assert find_graphs(tmp_path / "missing.csv") is None
@@ -128,7 +132,10 @@ def test_other_files_are_no_graphs(tmp_path):
 
 BROKEN = {
     "unknown node": ({"nodes.csv": NODES, "edges.csv": EDGES + "a,z,1\n"}, "edges.csv:5: an edge of node 'z'"),
-    "node twice": ({"nodes.csv": NODES + "a,x,,up,1\n", "edges.csv": EDGES}, "nodes.csv:5: a second node with the id 'a'"),
+    "node twice": (
+        {"nodes.csv": NODES + "a,x,,up,1\n", "edges.csv": EDGES},
+        "nodes.csv:5: a second node with the id 'a'",
+    ),
     "no id": ({"nodes.csv": NODES + ",x,,up,1\n", "edges.csv": EDGES}, "nodes.csv:5: a node without an id"),
     "split": ({"nodes.csv": NODES + "d,x,maybe,up,1\n", "edges.csv": EDGES}, "nodes.csv:5: split 'maybe'"),
     "columns": ({"nodes.csv": NODES + "d,x\n", "edges.csv": EDGES}, "nodes.csv:5: 2 columns, expected 5"),
