@@ -122,10 +122,11 @@ class Task(GraphTask):
 
     @classmethod
     def train_defaults(cls, config: Any) -> list[str]:
-        gat = {"kind": "adamw", "lr": "0.005", "schedule": "constant", "warmup": "1", "beta2": "0.999"}
+        gat = {"kind": "adamw", "lr": "0.01", "schedule": "constant", "warmup": "1", "beta2": "0.999"}
         small = {"kind": "adamw", "lr": "0.003"}
         chosen = gat if config.model.architecture == "gat" else small
-        return ["train.steps=400", "train.evaluate_every=10", *(f"train.optim.{k}={v}" for k, v in chosen.items())]
+        loop = ["train.steps=300", "train.evaluate_every=10", "train.average=0.99"]
+        return [*loop, *(f"train.optim.{k}={v}" for k, v in chosen.items())]
 
     @classmethod
     def prepare(

@@ -37,6 +37,7 @@ def test_the_list_has_every_demo_and_task():
     lines = result.stdout.splitlines()
     assert result.exit_code == 0
     assert [line for line in lines if not line.startswith(" ")] == [
+        "communities: a graph of people in groups, with noisy features",
         "dates: dates in some 40 languages",
         "digits: pictures of digits in several fonts",
         "maze: a walker in rooms with doors and objects; an arm and a target",
@@ -45,7 +46,10 @@ def test_the_list_has_every_demo_and_task():
     ]
     tasks = [line.split()[0] for line in lines if line.startswith(" ")]
     shapes = ["image_classification", "captioning", "visual_question_answering", "image_text"]
-    assert tasks == ["translation", "image_generation", "instruction_following", "image_policy", *shapes, "reading"]
+    assert tasks == [
+        *("behaviour_cloning", "adversarial_imitation", "node_classification", "translation", "image_generation"),
+        *("instruction_following", "image_policy", "speech_recognition", *shapes, "reading"),
+    ]
     assert "  captioning                     3 min  describe two objects and how they are arranged" in lines
 
 

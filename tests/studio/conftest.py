@@ -156,6 +156,20 @@ def caption_address(caption_runs):
 
 
 @pytest.fixture(scope="session")
+def graph_address(tmp_path_factory):
+    """Address of a studio with a run on a graph."""
+    folder, trial = tmp_path_factory.mktemp("graphs"), Trial.of("node_classification")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SACCADE_CACHE", str(folder / "cache"))
+        data = trial.write_data(folder)
+        overrides = [*trial.settings, *LOOP]
+        api.train(data, task=trial.name, name="communities", root=folder / "runs", overrides=overrides, progress=False)
+    options = ["studio", "--no-browser", "--runs", str(folder / "runs")]
+    with serving([sys.executable, "-m", "saccade", *options], folder / "cache") as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
 def photo(tmp_path_factory):
     """A picture with a white disc at the top right."""
     from PIL import Image, ImageDraw

@@ -48,7 +48,7 @@ def read_node_link(path: Path, settings: GraphSettings) -> Graphs:
         if not line.strip():
             continue
         try:
-            value = json.loads(line)
+            value = json.loads(line.strip())
         except (ValueError, RecursionError) as error:
             step = "correct the line"
             problems.add(Problem(path, lines.number, getattr(error, "colno", None), "invalid JSON", SHAPE, step))
