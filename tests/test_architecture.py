@@ -44,7 +44,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 }
 
 LONGEST_FILE, LONGEST_FUNCTION, MOST_PARAMETERS = 400, 60, 8
-LARGEST_CORE = 6000  # lines of nn and models together; every architecture is one small file on the same nn
+LARGEST_CORE = 6050  # lines of nn and models together; every architecture is one small file on the same nn
 
 
 def modules():

@@ -37,12 +37,13 @@ def test_the_list_has_every_demo_and_task():
     assert result.exit_code == 0
     assert [line for line in lines if not line.startswith(" ")] == [
         "dates: dates in some 40 languages",
+        "morse: Morse code as sound",
         "shapes: rendered scenes of coloured shapes",
         "text-lines: pictures of words, numbers, prices, dates and times",
     ]
     tasks = [line.split()[0] for line in lines if line.startswith(" ")]
     shapes = ["image_classification", "captioning", "visual_question_answering", "image_text"]
-    assert tasks == ["translation", *shapes, "reading"]
+    assert tasks == ["translation", "speech_recognition", *shapes, "reading"]
     assert "  captioning                     3 min  describe two objects and how they are arranged" in lines
 
 
