@@ -37,10 +37,12 @@ def test_the_list_has_every_demo_and_task():
     lines = result.stdout.splitlines()
     assert result.exit_code == 0
     assert [line for line in lines if not line.startswith(" ")] == [
+        "cartpole: balance a pole on a cart, from episodes of a scripted expert",
         "communities: a graph of people in groups, with noisy features",
         "dates: dates in some 40 languages",
         "digits: pictures of digits in several fonts",
         "maze: a walker in rooms with doors and objects; an arm and a target",
+        "morse: Morse code as sound",
         "shapes: rendered scenes of coloured shapes",
         "text-lines: pictures of words, numbers, prices, dates and times",
     ]

@@ -47,7 +47,8 @@ class LineEncoder(VisionEncoder, ColumnLayers):
         return self.encode_columns(standardize(pixels.to(self.columns.weight.dtype), real), keep, states)
 
     def read(self, source: Tensor, keep: Tensor) -> Tensor:
-        return self(source, keep=keep)
+        vectors: Tensor = self(source, keep=keep)
+        return vectors
 
     def grid(self, height: int, width: int) -> tuple[int, int]:
         return 1, width // STRIDE

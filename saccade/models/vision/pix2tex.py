@@ -163,6 +163,8 @@ def gated_layer(config: TransformerConfig) -> Layer:
 class Pix2Tex(ToText, TransformerDecoder):
     """Encoder of a formula and decoder of its LaTeX."""
 
+    encoder: FormulaEncoder
+
     def __init__(self, config: Pix2TexConfig) -> None:
         super().__init__(config.decoder, Vocabularies(0, config.vocabulary))
         self.encoder = FormulaEncoder(config)
