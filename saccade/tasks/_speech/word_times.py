@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import string
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -61,11 +61,9 @@ def warp(costs: NDArray[np.float64]) -> NDArray[np.int64]:
     for diagonal in range(2, rows + columns + 1):  # whose cells do not depend on each other
         i = np.arange(max(1, diagonal - columns), min(rows, diagonal - 1) + 1)
         j = diagonal - i
-        both, token, position = total[i - 1, j - 1], total[i - 1, j], total[i, j - 1]
-        step[i, j] = np.where(
-            (both < token) & (both < position), 0, np.where((token < both) & (token < position), 1, 2)
-        )
-        total[i, j] = costs[i - 1, j - 1] + np.minimum(np.minimum(both, token), position)
+        before = np.stack((total[i - 1, j - 1], total[i - 1, j], total[i, j - 1]))
+        step[i, j] = before.argmin(0)
+        total[i, j] = costs[i - 1, j - 1] + before.min(0)
     step[0, :], step[:, 0] = 2, 1
     first = np.zeros(rows, dtype=np.int64)
     i, j = rows, columns
@@ -75,16 +73,27 @@ def warp(costs: NDArray[np.float64]) -> NDArray[np.int64]:
     return first
 
 
-def split_words(tokenizer: Tokenizer, ids: Sequence[int], language: str = "en") -> list[tuple[str, int]]:
-    """Return the words of a text with the number of tokens of each; marks are part of the word beside them."""
-    texts: list[tuple[str, int]] = []
+@dataclass(frozen=True)
+class Word:
+    """A word of a text, and which of its tokens are spoken: punctuation beside them is not."""
+
+    text: str
+    first: int
+    end: int
+
+
+def split_words(tokenizer: Tokenizer, ids: Sequence[int], language: str = "en") -> list[Word]:
+    """Return the words of a text; marks are part of the word beside them."""
+    words: list[Word] = []
+    at = 0
     for piece, count in _characters(tokenizer, ids):
         starts = piece.startswith(" ") or piece.strip() in string.punctuation or language in WITHOUT_SPACES
-        if starts or not texts:
-            texts.append((piece, count))
+        if starts or not words:
+            words.append(Word(piece, at, at + count))
         else:
-            texts[-1] = (texts[-1][0] + piece, texts[-1][1] + count)
-    return _join_marks(texts)
+            words[-1] = Word(words[-1].text + piece, words[-1].first, at + count)
+        at += count
+    return _join_marks(words)
 
 
 def _characters(tokenizer: Tokenizer, ids: Sequence[int]) -> list[tuple[str, int]]:
@@ -101,29 +110,26 @@ def _characters(tokenizer: Tokenizer, ids: Sequence[int]) -> list[tuple[str, int
     return [*groups, (pending.decode("utf-8", "replace"), count)] if count else groups
 
 
-def _join_marks(words: list[tuple[str, int]]) -> list[tuple[str, int]]:
+def _join_marks(words: Sequence[Word]) -> list[Word]:
     """Join opening marks with the word after them and closing marks with the one before them."""
-    joined: list[tuple[str, int]] = []
-    opening: tuple[str, int] = ("", 0)
-    for text, count in words:
-        text, count = opening[0] + text, opening[1] + count
-        opening = ("", 0)
-        if text.startswith(" ") and text.strip() and text.strip() in OPENING:
-            opening = (text, count)
-        elif joined and not text.startswith(" ") and text in CLOSING and not joined[-1][0].endswith(" "):
-            joined[-1] = (joined[-1][0] + text, joined[-1][1] + count)
+    joined: list[Word] = []
+    opening = ""
+    for word in words:
+        text = word.text
+        if text.startswith(" ") and text.strip() and text.strip() in OPENING and word is not words[-1]:
+            opening += text
+        elif joined and not opening and not text.startswith(" ") and text in CLOSING:
+            joined[-1] = replace(joined[-1], text=joined[-1].text + text)
         else:
-            joined.append((text, count))
-    return [*joined, opening] if opening[1] else joined
+            joined.append(replace(word, text=opening + text))
+            opening = ""
+    return joined
 
 
 def time_words(
     tokenizer: Tokenizer, ids: Sequence[int], first: Sequence[float], language: str, offset: float
 ) -> list[TimedText]:
     """Return the words of a text; `first` are the seconds at which each of its tokens and its end start."""
-    times: list[TimedText] = []
-    at = 0
-    for text, count in split_words(tokenizer, ids, language):
-        times.append(TimedText(text.strip(), offset + first[at], offset + first[at + count]))
-        at += count
+    words = split_words(tokenizer, ids, language)
+    times = [TimedText(word.text.strip(), offset + first[word.first], offset + first[word.end]) for word in words]
     return [word for word in times if word.text]
