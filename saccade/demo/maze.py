@@ -48,7 +48,7 @@ def _map(episode: dict[str, object]) -> dict[str, object]:
     return {key: episode[key] for key in ("map", "legend", "start", "goal")}
 
 
-def write_frames(folder: Path, *, seed: int = 1, train_rows: int = 900, valid_rows: int = 60) -> DemoFiles:
+def write_frames(folder: Path, *, seed: int = 1, train_rows: int = 1_500, valid_rows: int = 60) -> DemoFiles:
     """Write episodes of an expert with an arm: a picture for each step, and a table of pictures, episodes and actions.
 
     A part of the actions is random, so that the expert also shows how to recover; the table has what it would do.
