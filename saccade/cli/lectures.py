@@ -16,7 +16,9 @@ from saccade.cli.group import echo, log, main
 @click.argument("name", default="")
 @click.option("--out", type=click.Path(path_type=Path), help="Write the maps side by side to a .html file.")
 def lectures(name: str, out: Path | None) -> None:
-    """Show a statement of the lectures by running it; without a NAME, list them.
+    """Show a statement of the lectures by running it.
+
+    Without a NAME the statements are listed.
 
     \b
     Examples:

@@ -260,7 +260,8 @@ class Task(ImageTask):
 
     def _reference(self, examples: ImageExamples, count: int) -> Reference:
         """Return the statistics of `count` held-out images, of as many others, and of an untrained generator."""
-        first, second = (list(range(offset, 2 * count, 2)) for offset in (0, 1))
+        spread = [number * len(examples) // (2 * count) for number in range(2 * count)]  # data may be in an order
+        first, second = spread[::2], spread[1::2]
         real, other = (self._gaussian(normalized(self._pixels(examples, rows))) for rows in (first, second))
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(SEED)

@@ -96,7 +96,9 @@ def _entrance(rng: random.Random, known: Known, name: str) -> Request:
 
 
 def _page(rng: random.Random, known: Known, name: str) -> Request:
-    page = rng.choice(["/", "/runs", "/look", "/try", "/steps", "/lessons", f"/watch/{quote(name)}", "/static/look.js"])
+    page = rng.choice(
+        ["/", "/runs", "/look", "/try", "/samples", "/steps", "/lessons", f"/watch/{quote(name)}", "/static/look.js"]
+    )
     twin = ".json" if rng.random() < 0.5 and not page.startswith(("/static", "/?")) and page != "/" else ""
     return Request("GET", page + twin, [("model", quote(name))] if rng.random() < 0.5 else [])
 

@@ -109,7 +109,7 @@ def test_samples_are_generated_interpolated_and_clicked(visit, shoot):
     tab.locator("#position").dispatch_event("change")
     until(tab, "document.getElementById('chosen').textContent.includes('50% from seed 1 to seed 2')")
     tab.click("#look")
-    until(tab, "document.body.dataset.shown")
+    tab.wait_for_selector("#output img")
     assert tab.evaluate("document.querySelector('#output img').naturalWidth") == 16
     assert tab.input_value("[name=position]") == "0.5"
 
