@@ -124,6 +124,7 @@ class InstructionFollower(nn.Module):
                 nn.init.zeros_(self.head.bias)
             else:
                 initialize_zero_residual(module)
+        assert isinstance(self.words.out, Linear)
         nn.init.normal_(self.words.out.weight, std=1 / math.sqrt(dim))  # the only way of the words to the actions
         places = torch.cat(
             [torch.eye(config.view).repeat_interleave(config.view, 0), torch.eye(config.view).repeat(config.view, 1)], 1
