@@ -22,7 +22,7 @@ from tests.tasks.battery import SETTINGS
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
-    return world_data.write_frames(tmp_path_factory.mktemp("frames"))
+    return world_data.write_frames(tmp_path_factory.mktemp("frames")) / "frames.csv"
 
 
 @pytest.fixture

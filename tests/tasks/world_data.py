@@ -1,5 +1,7 @@
 """Tiny data of the tasks in worlds: episodes of a walker, and frames of an arm."""
 
+import shutil
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +19,19 @@ MAP = {
 
 
 def write_instructions(folder: Path) -> Path:
-    """Write episodes, of which a part is held out."""
-    return maze.write_instructions(folder, train_rows=80, valid_rows=4).train
+    """Write episodes, of which a part is held out, as the only file of a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as other:
+        train = maze.write_instructions(Path(other), train_rows=80, valid_rows=4).train
+        return Path(shutil.copy(train, folder / "walks.jsonl"))
 
 
 def write_frames(folder: Path) -> Path:
-    """Write a table of frames with episodes and actions."""
-    return maze.write_frames(folder, train_rows=6, valid_rows=2).train
+    """Write a table of frames with episodes and actions, and the frames, in a folder within a folder."""
+    reach = folder / "reach"
+    maze.write_frames(reach, train_rows=6, valid_rows=2)
+    shutil.rmtree(reach / "examples")
+    return reach
 
 
 def frame() -> NDArray[np.uint8]:
