@@ -46,7 +46,7 @@ def read_npz(path: Path) -> Episodes:
     """Return the episodes of an .npz file."""
     arrays: dict[str, NDArray[Any]] = {}
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
             for role, names in NAMES.items():
                 name = next((name for name in archive.files if name.lower() in names), None)
                 if name is not None:
