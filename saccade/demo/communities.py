@@ -80,8 +80,8 @@ DEMO = Demo(
             "tell the group of each person from whom they know",
             write_communities,
             "attention of each person to those they know in",
-            minutes=1,
-            settings={"l2": 0.002},
+            minutes=0.5,
+            settings={"l2": 0.002, "train": {"evaluate_every": 50}},
         )
     },
 )
