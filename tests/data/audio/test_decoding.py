@@ -73,6 +73,7 @@ def test_a_streamed_wave_file_of_unknown_size_is_complete():
         (b"fLaC" + bytes(range(200)), "a damaged FLAC file"),
         (encode(np.array([0.1, np.nan], np.float32), subtype="FLOAT"), "samples that are not finite"),
     ],
+    ids=lambda value: value if isinstance(value, str) else "sound",
 )
 def test_what_cannot_be_decoded_is_named_with_the_reason(content, expected):
     with pytest.raises(BadRows) as error:
