@@ -85,7 +85,8 @@ def test_a_film_is_written_by_its_suffix(tmp_path):
     pytest.importorskip("PIL.Image", reason="Pillow is not installed: pip install 'saccade[images]'")
     AttentionFigure.of(caption()).write(tmp_path / "film.gif")
     assert (tmp_path / "film.gif").read_bytes().startswith(b"GIF89a")
-    with pytest.raises(UsageError, match=r"--out must end on .html, .svg, .png, .gif or .json, but ends on '.bmp'"):
+    endings = r"--out must end on .html, .svg, .png, .gif, .json, .TextGrid or .srt, but ends on '.bmp'"
+    with pytest.raises(UsageError, match=endings):
         AttentionFigure.of(caption()).write(tmp_path / "film.bmp")
 
 

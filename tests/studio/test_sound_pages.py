@@ -11,6 +11,7 @@ from tests.studio.test_pages import until
 from tests.tasks.battery import Trial
 
 pytestmark = pytest.mark.slow
+PLAYED = "document.querySelector('#inputs audio').dataset.played?.split(' ').map(Number)"
 
 
 @pytest.fixture(scope="module")
@@ -59,12 +60,14 @@ def test_a_letter_shows_and_plays_when_it_was_said(visit, shoot, recording):
     for number in (0, 5):
         tab.click(f"#view .strip .token:nth-child({number + 1})")
         until(tab, f"document.querySelector('#view .token.on') === document.querySelectorAll('#view .token')[{number}]")
-        start, end = map(float, tab.evaluate("document.querySelector('#inputs audio').dataset.played").split())
-        said = tab.locator("#view .said").bounding_box()
-        whole = tab.locator("#view .sound").bounding_box()
-        assert 0 <= start < end and said["width"] > 0
-        seconds = tab.evaluate("document.querySelectorAll('#inputs audio')[0].duration")
-        assert (said["x"] - whole["x"]) / whole["width"] == pytest.approx(start / seconds, abs=0.06)
+        until(tab, f"({PLAYED})?.length === 2 && ({PLAYED})[0] >= {marks[-1] if marks else 0}")
+        start, end = tab.evaluate(PLAYED)
+        seconds = tab.evaluate("document.querySelector('#inputs audio').duration")
+        assert 0 <= start < end <= seconds + 0.1
+        # The page draws the letter after it has fetched its weights.
+        until(
+            tab, f"Math.abs(parseFloat(document.querySelector('#view .said').style.left) - {100 * start / seconds}) < 6"
+        )
         marks.append(start)
     assert marks[0] <= marks[1], "letters are said in order"
     until(tab, "document.querySelector('#inputs audio').paused")
