@@ -43,7 +43,6 @@ def demo(name: str, task: str, minutes: float | None, steps: int | None, listing
     Examples:
       saccade demo
       saccade demo --list
-      saccade demo --minutes 5
       saccade demo shapes
       saccade demo shapes --task captioning
       saccade demo maze

@@ -25,7 +25,8 @@ OUTPUTS = [
 
 
 def test_every_output_class_is_here():
-    assert {type(output) for output in OUTPUTS} == set(Output.__subclasses__())
+    own = {output for output in Output.__subclasses__() if output.__module__ == Output.__module__}
+    assert {type(output) for output in OUTPUTS} == own
 
 
 @pytest.mark.parametrize("output", OUTPUTS, ids=lambda output: output.kind)

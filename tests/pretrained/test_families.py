@@ -258,7 +258,7 @@ def test_tensors_without_a_parameter_are_reported(tmp_path):
 def test_the_families_are_registered_by_model_type():
     assert sorted(FAMILIES) == [
         *("bert", "clip", "deit", "distilbert", "efficientnet_lite", "gemma3_text", "gpt2", "llama", "marian"),
-        *("mistral", "nanochat", "pix2tex", "qwen2", "qwen3", "roberta", "siglip", "smollm3", "vit"),
+        *("mistral", "nanochat", "pix2tex", "qwen2", "qwen3", "roberta", "siglip", "smollm3", "vit", "whisper"),
     ]
     assert all(name == family.name for name, family in FAMILIES.items())
 

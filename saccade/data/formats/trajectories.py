@@ -29,6 +29,7 @@ REWARD = {"reward", "rewards"}
 END = {"done", "dones", "terminal", "terminals", "terminated", "truncated", "episode_end", "last", "timeout"}
 OBSERVATION = {"observation", "observations", "obs", "state", "states"}
 IGNORED = {"step", "steps", "time", "timestep", "t", "index", "info", "infos", ""}
+PICTURE = {"image", "image_path", "file_name", "filename", "frame", "picture", "path"}
 NUMBERED = re.compile(r"(action|act|a|u)[_.\[ -]?\d+\]?")
 NUMBERED_OBSERVATION = re.compile(r"(observation|obs|state|s|x|o)[_.\[ -]?\d+\]?")
 SPLIT = re.compile(r"[,;\t ]+")
@@ -63,6 +64,8 @@ def is_trajectories(path: Path, encoding: str | None = None) -> bool:
     except DataError:
         return False
     columns = {column.strip().lower() for column in file.columns}
+    if columns & PICTURE:  # frames with actions
+        return False
     acts = bool(columns & ACTION) or any(NUMBERED.fullmatch(column) for column in columns)
     observed = bool(columns & OBSERVATION) or any(NUMBERED_OBSERVATION.fullmatch(column) for column in columns)
     return acts and (bool(columns & (EPISODE | END)) or observed)

@@ -26,11 +26,10 @@ def is_tu_file(path: Path) -> bool:
     if not path.is_file() or not path.name.lower().removesuffix(".gz").endswith(".txt"):
         return False
     try:
-        file = sniff(path)
+        lines = iter(Lines(sniff(path)))
+        first, second, third = (next(lines, "").split() for _ in range(3))
     except BadRows:
         return False
-    lines = iter(Lines(file))
-    first, second, third = (next(lines, "").split() for _ in range(3))
     shaped = len(first) == 1 and len(second) == 2 and len(third) >= 2
     if not shaped or not all(part.lstrip("-").isdecimal() for part in (*first, *second, *third)):
         return False

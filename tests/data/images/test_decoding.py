@@ -228,7 +228,10 @@ for path in sys.argv[1:]:
         decode(open(path, "rb").read(), path)
     except DataError as error:
         print(error)
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+if sys.platform == "linux":  # getrusage would count the process that started this one
+    print(int(open("/proc/self/status").read().split("VmHWM:")[1].split()[0]) // 1024)
+else:
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
 """
 
 
