@@ -1,6 +1,6 @@
 """Behaviour cloning and GAIL on CartPole from recorded steps, with the control of random demonstrations.
 
-python bench/imitation.py FOLDER [--seeds 1 2 3] [--steps 200]
+python bench/imitation.py FOLDER [--seeds 1 2 3] [--steps 100]
 
 FOLDER has observations.csv and actions.csv of an expert. Prints a row for each run: the return over 100 episodes with
 its standard deviation and 95% bootstrap interval, and the CPU seconds. GAIL imitates only if the control stays low:
@@ -21,11 +21,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
-    parser.add_argument("--steps", type=int, default=200, help="of GAIL; behaviour cloning takes twice as many")
-    parser.add_argument("--max-steps", type=int, default=200, help="time limit of GAIL's training episodes")
+    parser.add_argument("--steps", type=int, default=100, help="of GAIL; behaviour cloning takes three times as many")
     chosen = parser.parse_args()
-    cloning = {"task": "behaviour_cloning", "steps": 2 * chosen.steps}
-    gail = {"task": "adversarial_imitation", "steps": chosen.steps, "max_steps": chosen.max_steps}
+    cloning = {"task": "behaviour_cloning", "steps": 3 * chosen.steps}
+    gail = {"task": "adversarial_imitation", "steps": chosen.steps}
     methods = {
         "GAIL": gail,
         "GAIL, random demonstrations": {**gail, "control": "random"},

@@ -48,11 +48,14 @@ def ours(folder, size, first=False):
     from saccade.data.images.decoded import decode_pictures
     from saccade.data.images.pictures import PictureFiles
     from saccade.data.images.resizing import Resize
+    from saccade.models.vision.encoder import normalize_pixels
     from saccade.tasks._vision.task import to_array, to_tensor
+    from saccade.training.device import keep_freed_memory
 
+    keep_freed_memory()  # as the training loop does
     names = sorted(str(path.relative_to(folder)) for path in folder.rglob("*.jpg"))
     config = Augment(flip=True, shift=size // 8)
-    mean, std = (torch.tensor(values).view(1, 3, 1, 1) * 255 for values in (MEAN, STD))
+    mean, std = torch.tensor(MEAN), torch.tensor(STD)
     epochs = iter(range(1_000_000))
 
     def open_pictures():
@@ -70,7 +73,7 @@ def ours(folder, size, first=False):
         for step in range(0, len(order), BATCH):
             images = to_array(pictures.batch(order[step : step + BATCH]))
             pixels = to_tensor(augment(images, size, config, epoch * len(order) + step))
-            batch = pixels.to(torch.float32).sub_(mean).div_(std)
+            batch = normalize_pixels(pixels, mean, std)
         assert batch.shape[1:] == (3, size, size)
 
     return work

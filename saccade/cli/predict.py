@@ -20,7 +20,7 @@ from saccade.cli.group import (
     runs_option,
     task_option,
 )
-from saccade.cli.printing import show_evaluation, show_figure, show_prediction, show_text
+from saccade.cli.printing import show_episode, show_evaluation, show_figure, show_prediction, show_text
 from saccade.errors import UsageError
 
 if TYPE_CHECKING:
@@ -121,6 +121,7 @@ def predict(
     "default: the word alignment, else the last layer.",
 )
 @click.option("--head", type=click.IntRange(0), help="Head to show; default: the mean over heads.")
+@click.option("--seed", default=0, help="Of a policy, without INPUT: the seed of the episode that it plays.")
 @click.option("--pieces", is_flag=True, help="Show the subword tokens of the model instead of words.")
 @click.option("--at", metavar="ROW,COLUMN", default="", help="Over an image: the cell that attends; default: the mean.")
 @click.option("--opacity", default=0.7, show_default=True, help="Over an image: opacity of the largest weight.")
@@ -132,7 +133,8 @@ def predict(
 def look(ref: str, inputs: tuple[str, ...], options: tuple[str, ...], out: Path | None, **others: Any) -> None:
     """Show the attention of a model for one example.
 
-    REF is a run or a pretrained model. Several INPUTs are given as for `saccade predict`.
+    REF is a run or a pretrained model. Several INPUTs are given as for `saccade predict`. A policy with an environment
+    plays an episode if there is no INPUT (--json and --out FILE.json: every step).
 
     \b
     Examples:
@@ -147,13 +149,17 @@ def look(ref: str, inputs: tuple[str, ...], options: tuple[str, ...], out: Path 
     """
     from saccade import api
     from saccade.cli.inputs import parse_arguments
+    from saccade.core import Task
     from saccade.look.overlay import OverlayStyle
 
     shown = {name: others.pop(name) for name in ("layer", "head", "pieces")}
     style = OverlayStyle(others.pop("opacity"), not others.pop("blocks"), _cell(others.pop("at")))
-    as_json = others.pop("as_json")
+    as_json, seed = others.pop("as_json"), others.pop("seed")
     model = api.load(ref, log=log, **others)
     given = model.parse_options(options)
+    if not inputs and type(model.task).replay is not Task.replay:
+        show_episode(model.replay(seed), as_json, out)
+        return
     figure = model.attention(**parse_arguments(model.inputs, inputs), style=style, **shown, **given)
     for note in figure.prediction.notes:
         log(note)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -49,6 +51,20 @@ def show_images(prediction: Prediction) -> None:
 
     colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
     click.echo(terminal(images_of(prediction), shutil.get_terminal_size((100, 24)).columns, colour=colour))
+
+
+def show_episode(episode: Mapping[str, Any], as_json: bool, out: Path | None) -> None:
+    """Print an episode of a policy; every step of it to a .json file."""
+    from saccade.look.episode import episode_text, write_episode
+
+    if out is not None:
+        write_episode(episode, out)
+        log(f"wrote {out}")
+    if as_json:
+        print_json(episode)
+        return
+    for line in episode_text(episode, shutil.get_terminal_size((100, 24)).columns):
+        echo(line)
 
 
 def show_run(run: Run, as_json: bool) -> None:

@@ -120,6 +120,8 @@ class NodeAxis(Axis):
     edges: tuple[tuple[int, int], ...] = ()
     positions: tuple[tuple[float, float], ...] = ()
     """coordinates of each node; empty: the view computes a layout"""
+    tags: tuple[str, ...] = ()
+    """predicted label of each node; empty: none"""
 
     kind: ClassVar[str] = "nodes"
 
@@ -131,8 +133,8 @@ class NodeAxis(Axis):
         return self.nodes
 
     def to_json(self) -> dict[str, Any]:
-        positions = [list(position) for position in self.positions]
-        return {**super().to_json(), "edges": [list(edge) for edge in self.edges], "positions": positions}
+        edges, positions = ([list(pair) for pair in pairs] for pairs in (self.edges, self.positions))
+        return {**super().to_json(), "edges": edges, "positions": positions, "tags": list(self.tags)}
 
 
 @dataclass(frozen=True)

@@ -197,6 +197,22 @@ def bind(fields: Sequence[Field], values: Sequence[Any] = (), named: Mapping[str
     return {field.name: field.read(inputs[field.name]) for field in fields if inputs.get(field.name) is not None}
 
 
+class FileBytes(bytes):
+    """The content of a file, which messages call by its name."""
+
+    name: str
+
+    def __new__(cls, path: Path) -> FileBytes:
+        content = super().__new__(cls, path.read_bytes())
+        content.name = str(path)
+        return content
+
+
+def name_of(value: object, name: str) -> str:
+    """Return how messages call an input: the file it was read from, else its name among the inputs."""
+    return value.name if isinstance(value, FileBytes) else name
+
+
 def _json_object(owner: Field, value: Any, rule: str) -> Mapping[str, Any]:
     """Return a JSON object that is given as a mapping, as JSON text, or by the path of a file."""
     if isinstance(value, str | bytes | os.PathLike):
@@ -224,7 +240,7 @@ def _file_bytes(field: Field, value: str | bytes | os.PathLike[str]) -> bytes:
             raise UsageError(f"{field.name} must be a valid data URL, but its base64 is damaged: {error}") from error
     path = Path(value)
     try:
-        return path.read_bytes()
+        return FileBytes(path)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise UsageError(f"{field.name}: cannot read {str(path)[:200]!r} ({reason}); name a file") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -121,6 +122,11 @@ class Buckets:
         noise = mix(np.arange(len(self._keys[0]), dtype=np.uint64), epoch_key)
         batches = shuffle(np.arange(self.per_epoch, dtype=np.uint64), self.per_epoch, epoch_key).astype(np.int64)
         return epoch, np.lexsort((noise, *self._keys)), batches
+
+
+def padded_budget(lengths: NDArray[np.int64], rows: int) -> int:
+    """Return the positions of a batch of about this many rows, padding included."""
+    return math.ceil(rows * float(((lengths // Buckets.GRAIN + 1) * Buckets.GRAIN).mean()))
 
 
 class BucketedBatches(Source):

@@ -80,11 +80,11 @@ class Environments:
     The time limit of the environment is counted here, in `steps` (N,), so that it is part of the state.
     """
 
-    def __init__(self, name: str, seeds: Sequence[int], *, max_steps: int = 0) -> None:
-        """`max_steps`: time limit of an episode; 0: that of the environment."""
+    def __init__(self, name: str, seeds: Sequence[int], *, max_steps: int = 0, render: bool = False) -> None:
+        """`max_steps`: time limit of an episode; 0: that of the environment. `render`: its frames can be asked for."""
         self.name = name
         self.limit = max_steps or time_limit(name)
-        self._copies = [make(name) for _ in seeds]
+        self._copies = [make(name, render=render) for _ in seeds]
         self.steps = np.zeros(len(seeds), dtype=np.int64)
         self.observations: Array = np.stack(
             [_observed(copy.reset(seed=seed)[0]) for copy, seed in zip(self._copies, seeds, strict=True)]
@@ -119,6 +119,20 @@ class Environments:
             [_observed(copy.reset(seed=seed)[0]) for copy, seed in zip(self._copies, seeds, strict=True)]
         )
 
+    def frame(self) -> Array:
+        """Return the picture (H, W, 3) that the environment renders of its first copy, uint8."""
+        try:
+            return np.asarray(self._copies[0].render(), dtype=np.uint8)
+        except Exception as error:  # whatever the graphics library of an environment raises
+            reason = f"{type(error).__name__}: {error}".splitlines()[0]
+            hint = "; without a display, set MUJOCO_GL=egl" if _is_mujoco(self._copies[0]) else ""
+            raise UsageError(f"'{self.name}' cannot be rendered: {reason}{hint}") from error
+
+    def close(self) -> None:
+        """Free what rendering holds."""
+        for copy in self._copies:
+            copy.close()
+
     def state(self) -> dict[str, Tensor]:
         """Return everything the next step depends on besides the action: physics, step counts, random generators."""
         state = {"observations": torch.from_numpy(self.observations.copy()), "steps": torch.from_numpy(self.steps)}
@@ -138,11 +152,14 @@ class Environments:
             _restore_generator(copy, state["generators"][number].numpy())
 
 
-def make(name: str) -> Any:
-    """Return one copy of an environment, without wrappers."""
+def make(name: str, *, render: bool = False) -> Any:
+    """Return one copy of an environment, without wrappers; `render`: one that can draw itself, where it knows how."""
     gymnasium = require_gymnasium()
     try:
-        copy = gymnasium.make(name, disable_env_checker=True, max_episode_steps=-1).unwrapped
+        spec = {"disable_env_checker": True, "max_episode_steps": -1}
+        copy = gymnasium.make(name, **spec).unwrapped
+        if render and "rgb_array" in copy.metadata.get("render_modes", ()):
+            copy = gymnasium.make(name, render_mode="rgb_array", **spec).unwrapped
     except gymnasium.error.DependencyNotInstalled as error:
         raise UsageError(f"environment '{name}' needs another package: {error}") from error
     except ModuleNotFoundError as error:

@@ -60,7 +60,21 @@ class TextSettings(ValidationSplit):
 
 
 @dataclass(frozen=True)
-class ImageSettings(ValidationSplit):
+class TableSettings(ValidationSplit):
+    """Which columns of a table are read, and how; a subclass names the columns."""
+
+    encoding: str = ""
+    """encoding of the table, if not UTF-8"""
+    header: Header = "auto"
+    """whether the first row of a table names its columns; auto: decided by the rows"""
+
+    def column(self, role: str) -> str:
+        """Return the given column for a role such as label, text or speaker; empty if none was given."""
+        return str(getattr(self, f"{role}_column"))
+
+
+@dataclass(frozen=True)
+class ImageSettings(TableSettings):
     """Which pictures and texts are read."""
 
     image_column: str = ""
@@ -79,18 +93,10 @@ class ImageSettings(ValidationSplit):
     """column of the action that was taken when a picture was seen"""
     episode_column: str = ""
     """column of the name or number of the episode that a picture is part of"""
-    encoding: str = ""
-    """encoding of the table, if not UTF-8"""
-    header: Header = "auto"
-    """whether the first row of a table names its columns; auto: decided by the rows"""
-
-    def column(self, role: str) -> str:
-        """Return the given column for a role such as label, caption or action; empty if none was given."""
-        return str(getattr(self, f"{role}_column"))
 
 
 @dataclass(frozen=True)
-class AudioSettings(ValidationSplit):
+class AudioSettings(TableSettings):
     """Which recordings and texts are read."""
 
     split: Literal["recordings", "speakers"] = "recordings"
@@ -103,14 +109,6 @@ class AudioSettings(ValidationSplit):
     """column of the class of a recording"""
     speaker_column: str = ""
     """column of the speaker of a recording"""
-    encoding: str = ""
-    """encoding of the table, if not UTF-8"""
-    header: Header = "auto"
-    """whether the first row of a table names its columns; auto: decided by the rows"""
-
-    def column(self, role: str) -> str:
-        """Return the given column for a role (text, label or speaker); empty if none was given."""
-        return str(getattr(self, f"{role}_column"))
 
 
 @dataclass(frozen=True)

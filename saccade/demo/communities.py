@@ -11,7 +11,7 @@ from pathlib import Path
 from saccade.demo._demo import Demo, DemoFiles, DemoTask
 from saccade.demo._files import table, write_files
 
-GROUPS = ("red", "green", "blue", "yellow", "violet")
+GROUPS = ("chess", "choir", "garden", "rowing", "theatre")
 MEMBERS = 80  # of each group
 LABELLED = 12  # members of each group whose label is trained on
 FRIENDS, STRANGERS = 0.07, 0.006  # probability of an edge within a group, and between two groups

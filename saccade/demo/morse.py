@@ -33,6 +33,7 @@ DEMO = Demo(
                 "hop": 0.02,
                 "augment": {"speed": 0.0, "time_masks": 0, "frequency_masks": 1, "frequency_mask": 2},
                 "model": {
+                    "decoder": "transformer",
                     "convolutional": {
                         "transformer": {"dim": 96, "depth": 2, "hidden": 192, "dropout": 0.0, "position": "rotary"},
                     },

@@ -20,6 +20,7 @@ from saccade.errors import UsageError, suggest
 from saccade.nn.ablation import Ablation, ablated, patched_embeddings
 from saccade.nn.attention import Attention
 from saccade.nn.calculation import Calculation, calculate, record_inputs
+from saccade.nn.location import LocationAttention
 from saccade.nn.shared_attention import SharedAttention
 
 __all__ = ["Ablation", "Calculation", "Effect", "Explanation", "LayerPrediction", "PositionScores", "mean_token"]
@@ -140,7 +141,9 @@ class Explanation:
     def calculation(self, name: str, head: int, query: int) -> Calculation:
         """Return every intermediate value of one head for one query of the answer."""
         attention = self._modules().get(name)
-        if type(attention) not in (Attention, SharedAttention) or not isinstance(attention, Attention):
+        if type(attention) not in (Attention, SharedAttention, LocationAttention) or not isinstance(
+            attention, Attention
+        ):
             raise UsageError(f"no attention '{name}' whose steps can be shown{suggest(name, self._names())}")
         if not 0 <= head < attention.heads:
             raise UsageError(f"head must be 0 to {attention.heads - 1} in '{name}', but is {head}")

@@ -1,7 +1,7 @@
 """Attention along the edges of a graph: the graph drawn with its edges as strong as their weights, as SVG or PNG.
 
 An edge between two nodes is two curves, one for each direction: that of the weight of node a for node b runs from b to
-a and bends to the left. The weight of a node for itself is the colour of the node.
+a and bends to the left. The weight of a node for itself is the colour of the node, its predicted label that of its rim.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ LABEL = 12  # cells of the longest name
 BEND = 0.08  # of an edge, as a fraction of its length
 SMALLEST = 0.02  # of the largest weight; a smaller one is drawn as an edge without weight
 PAPER, INK, PLAIN, SHADE = (255, 255, 255), (27, 31, 36), (205, 209, 214), (26, 86, 196)
+RIMS = ((179, 89, 0), (0, 121, 107), (142, 36, 170), (93, 109, 0), (173, 20, 87))  # of predicted labels
+RIM = 3  # pixels
 SCALE = 2  # pixels of a PNG for each pixel of an SVG
 STYLE = """
 svg{color:#1b1f24;background:#fff;font:11px system-ui,"Noto Sans","Noto Sans CJK SC",sans-serif}
@@ -58,6 +60,13 @@ class Drawing:
     own: list[float]
     """weight of each node for itself"""
     largest: float
+    rims: dict[str, tuple[int, int, int]]
+    """colour of each predicted label; empty: there are none, or more than colours"""
+
+    def name(self, node: int) -> str:
+        """Return what is written beside a node: its name, and its predicted label where that has no colour."""
+        label, tags = self.axis.labels[node], self.axis.tags
+        return truncate(visible(f"{label} {tags[node]}" if tags and not self.rims else label), LABEL)
 
     def curve(self, arc: Arc) -> tuple[Point, Point, Point]:
         """Return start, control point and end of the curve of an arc."""
@@ -87,7 +96,9 @@ def drawing(attention: AttentionMap) -> Drawing:
     own = weights.diagonal().tolist()
     largest = max([arc.weight for arc in arcs] + own, default=0.0)
     radius = max(3.0, min(13.0, 150 / math.sqrt(len(points))))
-    return Drawing(axis, points, radius, sorted(arcs, key=lambda arc: arc.weight), own, largest)
+    tags = sorted(set(axis.tags))
+    rims = dict(zip(tags, RIMS, strict=False)) if len(tags) <= len(RIMS) else {}
+    return Drawing(axis, points, radius, sorted(arcs, key=lambda arc: arc.weight), own, largest, rims)
 
 
 def svg(attention: AttentionMap, title: str = "") -> str:
@@ -114,17 +125,22 @@ def svg(attention: AttentionMap, title: str = "") -> str:
             f'<path class="a" d="M{x0:.1f} {y0:.1f}Q{cx:.1f} {cy:.1f} {x1:.1f} {y1:.1f}" '
             f'stroke-opacity="{strength:.3g}" stroke-width="{1 + 3 * strength:.2f}"><title>{tip}</title></path>'
         )
-    for (x, y), weight, label in zip(figure.points, figure.own, names, strict=True):
+    for node, ((x, y), weight, label) in enumerate(zip(figure.points, figure.own, names, strict=True)):
         circle = f'cx="{x:.1f}" cy="{y:.1f}" r="{figure.radius:.1f}"'
-        tip = escape(f"{label} <- itself: {weight:.3f}")
-        parts.append(f'<circle class="n" {circle}/>')
+        tag = f", predicted {visible(figure.axis.tags[node])}" if figure.axis.tags else ""
+        tip = escape(f"{label} <- itself: {weight:.3f}{tag}")
+        rim = f' style="stroke:{_hex(figure.rims[figure.axis.tags[node]])}" stroke-width="{RIM}"' if figure.rims else ""
+        parts.append(f'<circle class="n" {circle}{rim}/>')
         parts.append(
             f'<circle class="w" {circle} fill-opacity="{figure.strength(weight):.3g}"><title>{tip}</title></circle>'
         )
         if len(names) <= LABELLED:
-            text = escape(truncate(label, LABEL))
-            parts.append(f'<text x="{x + figure.radius + 2:.1f}" y="{y - figure.radius:.1f}">{text}</text>')
+            text = escape(figure.name(node))
+            parts.append(f'<text x="{x + figure.radius + 3:.1f}" y="{y - figure.radius:.1f}">{text}</text>')
     parts.append(_scale(figure.largest, height - 14))
+    for x, tag, colour in _legend(figure):
+        parts.append(f'<rect x="{x}" y="{height - 23}" width="12" height="10" fill="{_hex(colour)}"/>')
+        parts.append(f'<text x="{x + 17}" y="{height - 14}">{escape(tag)}</text>')
     return "".join([*parts, "</svg>"])
 
 
@@ -135,6 +151,18 @@ def _scale(largest: float, y: int) -> str:
         for step in range(10)
     )
     return f'<text x="12" y="{y}">0</text>{steps}<text x="112" y="{y}">{largest:.2f}</text>'
+
+
+def _legend(figure: Drawing) -> list[tuple[int, str, tuple[int, int, int]]]:
+    """Return where each predicted label is written below the drawing, with its colour."""
+    return [
+        (170 + 105 * number, truncate(visible(tag), LABEL), colour)
+        for number, (tag, colour) in enumerate(figure.rims.items())
+    ]
+
+
+def _hex(colour: tuple[int, int, int]) -> str:
+    return "#{:02x}{:02x}{:02x}".format(*colour)
 
 
 def image(attention: AttentionMap, title: str = "") -> Image.Image:
@@ -151,14 +179,20 @@ def image(attention: AttentionMap, title: str = "") -> Image.Image:
         if strength >= SMALLEST:
             pen.line(_samples(figure.curve(arc)), fill=_mix(strength), width=round((1 + 3 * strength) * SCALE))
     radius = figure.radius * SCALE
-    for point, weight in zip(figure.points, figure.own, strict=True):
+    for node, (point, weight) in enumerate(zip(figure.points, figure.own, strict=True)):
         x, y = _scaled(point)
         box = (x - radius, y - radius, x + radius, y + radius)
-        pen.ellipse(box, fill=_mix(figure.strength(weight), PAPER), outline=INK, width=SCALE)
+        rim = figure.rims[figure.axis.tags[node]] if figure.rims else INK
+        width = (RIM if figure.rims else 1) * SCALE
+        pen.ellipse(box, fill=_mix(figure.strength(weight), PAPER), outline=rim, width=width)
     if len(figure.points) <= LABELLED:
-        for (x, y), label in zip(figure.points, figure.axis.labels, strict=True):
-            mask = text_mask(truncate(visible(label), LABEL), 11 * SCALE)
+        for node, (x, y) in enumerate(figure.points):
+            mask = text_mask(figure.name(node), 11 * SCALE)
             canvas.paste(INK, (round((x + figure.radius + 2) * SCALE), round((y - figure.radius - 12) * SCALE)), mask)
+    bottom = (SIDE + HEAD - 24) * SCALE
+    for left, tag, colour in _legend(figure):
+        pen.rectangle((left * SCALE, bottom, (left + 12) * SCALE, bottom + 10 * SCALE), fill=colour)
+        canvas.paste(INK, ((left + 17) * SCALE, bottom - SCALE), text_mask(tag, 11 * SCALE))
     if title:
         canvas.paste(INK, (12 * SCALE, 6 * SCALE), text_mask(truncate(visible(title), SIDE // 8), 13 * SCALE))
     return canvas

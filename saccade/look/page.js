@@ -10,6 +10,7 @@
   if (!data.maps.length) return;
   for (const axis of data.maps.flatMap((map) => [map.tokens, map.words]).filter(Boolean).flatMap((part) => [part.queries, part.keys])) {
     if (typeof axis.image === "number") axis.image = data.images[axis.image]; // all layers share it
+    if (axis.kind === "time" && axis.image) Object.assign(axis, { kind: "grid", extra: [], rows: 1, columns: axis.labels.length }); // over the spectrogram
   }
 
   // What is shown: a map, a head ("mean" or its number), words or tokens, and the selected query and key (-1: none).
@@ -378,7 +379,7 @@
         paintHeat(grids[id], all);
       }
     }
-    if (grids.columns && !grids.rows) drawPath(grids.columns, row);
+    if (grids.columns?.axis.rows > 1 && !grids.rows) drawPath(grids.columns, row);
     at("status").replaceChildren(description(row, column, weight));
   };
   const description = (row, column, weight) => {

@@ -12,7 +12,7 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from saccade.core import AttentionMap, GridAxis, Prediction, TimeAxis, TokenAxis, TokenScores
+from saccade.core import AttentionMap, Axis, GridAxis, Prediction, TimeAxis, TokenAxis, TokenScores
 from saccade.core.serialize import Images, map_to_json
 from saccade.errors import UsageError
 from saccade.look.labels import visible
@@ -37,7 +37,7 @@ def page(prediction: Prediction, attention: Iterable[AttentionMap], *, title: st
             f"a page must hold at most {MOST:,} weights, but these maps have {count:,}; choose fewer layers"
         )
     style, script = _part("page.css"), _part("page.js")
-    pictured = any(isinstance(weights.keys, GridAxis) and weights.keys.image is not None for weights in maps)
+    pictured = any(_is_pictured(weights.keys) for weights in maps)
     inputs = {name: value for name, value in prediction.inputs.items() if isinstance(value, str) or not pictured}
     return Template(_part("page.html")).substitute(
         title=_html(title),
@@ -53,6 +53,13 @@ def page(prediction: Prediction, attention: Iterable[AttentionMap], *, title: st
         no_maps=_no_maps(maps),
         data=_data(maps),
     )
+
+
+def _is_pictured(axis: Axis) -> bool:
+    """Whether the page shows an axis over its image or its spectrogram."""
+    if isinstance(axis, TimeAxis):
+        return axis.spectrogram is not None
+    return isinstance(axis, GridAxis) and axis.image is not None
 
 
 def _part(name: str) -> str:

@@ -41,6 +41,7 @@ def make_app(sessions: Sessions, key: str, port: int) -> Guard:
         *_page_routes("/look", studio.look),
         *_page_routes("/try", studio.try_page),
         *_page_routes("/samples", studio.samples),
+        *_page_routes("/replay", studio.replay_page),
         *_page_routes("/steps", studio.steps),
         *_page_routes("/lessons", studio.lessons),
         Route("/api/runs/{name}", studio.curves),
@@ -48,6 +49,7 @@ def make_app(sessions: Sessions, key: str, port: int) -> Guard:
         Route("/api/runs/{name}/{action}", studio.act, methods=["POST"]),
         Route("/api/models/{name:path}/form", studio.form),
         Route("/api/uploads/{name}", studio.upload),
+        Route("/api/replay", studio.replay),
         Route("/api/look", studio.predict, methods=["POST"]),
         Route("/api/generate", studio.generate, methods=["POST"]),
         Route("/api/look/{id}", studio.describe),
@@ -125,6 +127,16 @@ class Studio:
     async def samples(self, request: Request) -> Page:
         names = await run_in_threadpool(self.sessions.generators)
         return Page("samples", "Samples", {"models": names, "parameters": dict(request.query_params)})
+
+    async def replay_page(self, request: Request) -> Page:
+        names = await run_in_threadpool(self.sessions.policies)
+        return Page("replay", "Replay", {"models": names, "parameters": dict(request.query_params)})
+
+    async def replay(self, request: Request) -> Response:
+        """Return an episode of a policy in its environment."""
+        params = request.query_params
+        name, seed = params.get("model", ""), _number(params, "seed", 0)
+        return JsonResponse(await self.computations.run(lambda: self.sessions.model(name).replay(seed)))
 
     async def steps(self, request: Request) -> Page:
         return Page("steps", "Step by step", await self._models(request))

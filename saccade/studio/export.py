@@ -6,21 +6,23 @@ import math
 
 from saccade.core import Prediction
 from saccade.errors import UsageError
-from saccade.look.figure import AttentionFigure
+from saccade.look.figure import TIMES, AttentionFigure
 from saccade.look.overlay import OverlayStyle
 
 MEDIA_TYPES = {
     **{"svg": "image/svg+xml", "png": "image/png", "gif": "image/gif"},
     **{"html": "text/html", "json": "application/json"},
+    **dict.fromkeys(TIMES, "text/plain; charset=utf-8"),
 }
-MOST = {"svg": 1 << 18, "png": 1 << 22, "gif": 1 << 22, "html": 1 << 25, "json": 1 << 22}
+MOST = {**dict.fromkeys(MEDIA_TYPES, 1 << 22), "svg": 1 << 18, "html": 1 << 25}
 """weights in a file of each kind: more take minutes to write, and nothing opens them"""
 
 
 def export(
     prediction: Prediction, kind: str, name: str, head: int | None, *, pieces: bool, style: OverlayStyle
 ) -> tuple[bytes, str]:
-    """Return a map as svg, png or gif, or the prediction with all maps as html or json, with its media type."""
+    """Return a map as svg, png, gif, textgrid or srt, or all maps of the prediction as html or json; and its type."""
+    kind = kind.lower()
     if kind not in MEDIA_TYPES:
         raise UsageError(f"a file must be {', '.join(MEDIA_TYPES)}, but is '{kind}'")
     layer, count = "" if name == "alignment" else name, 0

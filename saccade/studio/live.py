@@ -20,12 +20,19 @@ from saccade.runs.snapshots import read_snapshot, snapshot_steps
 
 POINTS = 600  # of a curve
 NOT_PLOTTED = {"step", "elapsed", "best", "pairs", "rows", "tokens", "questions", "sentences", "masked_tokens"}
-NOT_PLOTTED |= {"images", "episodes", "documents"}  # counts, not scores
+NOT_PLOTTED |= {"images", "episodes", "documents", "nodes", "graphs"}  # counts, not scores
+
+POLICIES = ("behaviour_cloning", "adversarial_imitation")
 
 
 def list_runs(root: Path) -> list[dict[str, Any]]:
     """Return all runs, the newest first."""
     return list(reversed(api.list_runs(root)))
+
+
+def replays(described: dict[str, Any]) -> bool:
+    """Whether the model of a run can play episodes in an environment."""
+    return described["task"] in POLICIES and bool(described["config"].get("environment"))
 
 
 def curves(root: Path, name: str) -> dict[str, Any]:
@@ -53,6 +60,7 @@ def curves(root: Path, name: str) -> dict[str, Any]:
         "evaluations": evaluations,
         "samples": read_journal(run.folder / "samples.jsonl")[-20:],
         "snapshots": snapshot_steps(run.folder),
+        "replays": replays(described),
     }
 
 

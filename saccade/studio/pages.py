@@ -15,7 +15,14 @@ from saccade.core.serialize import dump_json
 
 HERE = Path(__file__).parent
 STATIC = HERE / "static"
-NAVIGATION = {"runs": "Runs", "look": "Look", "try": "Try", "samples": "Samples", "lessons": "Lessons"}
+NAVIGATION = {
+    "runs": "Runs",
+    "look": "Look",
+    "try": "Try",
+    "samples": "Samples",
+    "replay": "Replay",
+    "lessons": "Lessons",
+}
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from saccade.look.rollout import rollout, rollout_layers
 from saccade.look.view import MapView
 from saccade.model import Model
 from saccade.runs import folder as runs
+from saccade.studio import live
 
 MODELS, INSPECTIONS, UPLOADS = 3, 12, 8  # that stay open
 UPLOAD = "upload:"  # begins the name of an uploaded file, which a link can hold
@@ -124,6 +125,11 @@ class Sessions:
         """Return the names of the runs that generate images, the newest first."""
         readable = [run for run in runs.list_runs(self.root) if _is_readable(run)]
         return [run.name for run in reversed(readable) if run.describe()["task"] == "image_generation"]
+
+    def policies(self) -> list[str]:
+        """Return the names of the runs that can play episodes, the newest first."""
+        readable = [run for run in runs.list_runs(self.root) if _is_readable(run)]
+        return [run.name for run in reversed(readable) if live.replays(run.describe())]
 
     def model(self, name: str) -> Model:
         """Return a model by one of the names; a page can open nothing else. Only requests for the same model wait."""

@@ -23,7 +23,7 @@ from saccade.data.environments import Environments, check_resumable, make, rando
 from saccade.data.episodes import Episodes
 from saccade.data.origins import RowOrigins
 from saccade.errors import UsageError
-from saccade.models.policy.imitation import Discriminator, TrustRegionPolicy, Value, advantages
+from saccade.models.policy.imitation import Discriminator, TrustRegionPolicy, Value, absorbing_reward, advantages
 from saccade.models.policy.policy import MLPConfig, PolicyConfig
 from saccade.nn.trust_region import TrustRegionConfig
 from saccade.tasks._policy.rollouts import observed
@@ -41,6 +41,8 @@ class ImitationConfig(PolicyTaskConfig):
     control: Literal["none", "random"] = "none"
     """random: train on demonstrations of random actions instead of the data; a policy that gets a high return from
     them does not imitate, it is rewarded for surviving"""
+    expert_ends: Literal["limit", "terminal"] = "limit"
+    """how recorded episodes end: at a time limit, or in terminal states of the environment, such as a fall"""
     environments: int = 32
     """copies of the environment that are stepped together"""
     rollout_steps: int = 128
@@ -95,6 +97,8 @@ class Task(PolicyTask):
         scales: dict[str, Any] = {"labels": len(self.space.labels), "actions": description.actions}
         self.discriminator = Discriminator(config.discriminator, description.observations, **scales)
         self.value = Value(config.value, description.observations)
+        self.expert_rate = 0.0
+        """terminations per step of the demonstrations"""
 
     def build_policy(self) -> TrustRegionPolicy:
         scales: dict[str, Any] = {"labels": len(self.space.labels), "actions": self.description.actions}
@@ -124,9 +128,19 @@ class Task(PolicyTask):
 
     def load_data(self, data: Path, *, eval_only: bool = False, progress: Progress = ignore_progress) -> list[str]:
         notes = super().load_data(data, eval_only=eval_only, progress=progress)
-        if self.config.control == "random" and not eval_only:
-            name = self.config.environment
-            self.set_splits({s: random_episodes(name, len(e), n) for n, (s, e) in enumerate(self.splits.items())})
+        if eval_only:
+            return notes
+        train = self.splits[Split.TRAIN]
+        if self.config.control == "random":
+            made = {
+                s: random_episodes(self.config.environment, len(e), n) for n, (s, e) in enumerate(self.splits.items())
+            }
+            self.set_splits({split: episodes for split, (episodes, _) in made.items()})
+            self.expert_rate = made[Split.TRAIN][1] / len(train)
+        elif self.config.expert_ends == "terminal":
+            if not train.marked:
+                raise UsageError("expert_ends=terminal needs data that say where episodes end; these do not")
+            self.expert_rate = train.count / len(train)
         return notes
 
     def source(self, split: Split, seed: int) -> Rollouts:
@@ -160,9 +174,12 @@ class Task(PolicyTask):
             yield "discriminator", loss
         with torch.no_grad():
             rewards = -self.discriminator.cost(seen, acted).view_as(batch.lengths)
-            rewards = rewards - rewards.mean()  # of a return without an end a constant changes nothing
+            absorbing = absorbing_reward(float(batch.terminated.float().mean()), self.expert_rate) - float(
+                rewards.mean()
+            )
+            rewards = rewards - rewards.mean()  # of a return that never ends a constant changes nothing
             values = self.value.values(torch.cat((observations, batch.following[None])))
-            gains = advantages(rewards, values, config.discount, config.gae_decay)
+            gains = advantages(rewards, values, batch.terminated, absorbing, config.discount, config.gae_decay)
             returns = (gains + values[:-1]).flatten()
         for _ in range(config.value_steps):
             chosen = torch.randint(len(seen), (size,), generator=draw)
@@ -190,20 +207,21 @@ class Task(PolicyTask):
         return 50 * float(own.float().mean() + other.float().mean())
 
 
-def random_episodes(name: str, count: int, seed: int) -> Episodes:
-    """Return `count` steps of random actions in an environment, in the form of recorded ones."""
+def random_episodes(name: str, count: int, seed: int) -> tuple[Episodes, int]:
+    """Return `count` steps of random actions in an environment, as recorded ones, and how many end an episode."""
     draw, space = np.random.default_rng(seed), make(name).action_space
     copies = min(COPIES, count)
     environments = Environments(name, range(seed * COPIES, seed * COPIES + copies))
-    seen, acted = [], []
+    seen, acted, terminated = [], [], []
     for _ in range(-(-count // copies)):
         actions = np.stack([random_action(space, draw) for _ in range(copies)])
         seen.append(observed(environments).numpy())
         acted.append(actions)
-        environments.step(actions)
+        terminated.append(environments.step(actions).terminated)
     actions = np.concatenate(acted)[:count]
     origins = RowOrigins((Path("random actions"),), np.zeros(count, np.int32), np.arange(count, dtype=np.int64))
     discrete = spaces(name)[1].discrete
     recorded = np.array([str(int(space.start) + int(action)) for action in actions]) if discrete else actions
     # Steps of different copies are beside each other: each is an episode of its own.
-    return Episodes(np.concatenate(seen)[:count], recorded, np.arange(count), None, origins, marked=False)
+    episodes = Episodes(np.concatenate(seen)[:count], recorded, np.arange(count), None, origins, marked=False)
+    return episodes, int(np.concatenate(terminated)[:count].sum())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -33,7 +33,7 @@ from saccade.core import (
     ignore_progress,
 )
 from saccade.core import Task as CoreTask
-from saccade.data.batching import BucketedBatches, Buckets, length_groups
+from saccade.data.batching import BucketedBatches, length_groups, padded_budget
 from saccade.data.formats.audio_layouts import SPEAKER
 from saccade.data.formats.audio_rows import AudioRows
 from saccade.data.formats.labelled import sort_labels
@@ -49,7 +49,7 @@ from saccade.nn.probe import RecordedRow, watch
 from saccade.nn.transformer import TransformerConfig
 from saccade.tasks._labels import confusion_table
 from saccade.tasks._pretrained import cannot_run
-from saccade.tasks._speech.task import AudioConfig, AudioExamples, AudioFormat, AudioTask
+from saccade.tasks._speech.task import AudioBatch, AudioConfig, AudioExamples, AudioFormat, AudioTask
 
 LABELS = "labels.json"
 LISTED = 8  # labels of a message
@@ -97,26 +97,14 @@ class SoundConfig(AudioConfig):
 
 
 @dataclass(frozen=True)
-class SoundBatch:
+class SoundBatch(AudioBatch):
     """Sounds with their classes, padded."""
 
-    source: Tensor  # (B, T, F)
-    frames: Tensor  # (B,), real frames
-    keep: Tensor  # (B, N)
     targets: Tensor  # (B,)
-    rows: tuple[str, ...]
 
     @property
     def count(self) -> int:
         return len(self.targets)
-
-    @property
-    def units(self) -> int:
-        return int(self.frames.sum())
-
-    def to(self, device: Any) -> SoundBatch:
-        tensors = {name: getattr(self, name).to(device) for name in ("source", "keep", "targets")}
-        return replace(self, **tensors)
 
 
 class Task(AudioTask):
@@ -173,11 +161,10 @@ class Task(AudioTask):
 
     def source(self, split: Split, seed: int) -> Source:
         examples, config = self.splits[split], self.config
-        padded = (examples.lengths // Buckets.GRAIN + 1) * Buckets.GRAIN
         return BucketedBatches(
             examples,
             lambda indices: self.collate(examples, indices),
-            budget=int(np.ceil(config.batch_size * float(padded.mean()))),
+            budget=padded_budget(examples.lengths, config.batch_size),
             seed=seed,
             micro_batches=config.micro_batches,
             augment=self.augmented if split == Split.TRAIN else None,
@@ -189,7 +176,7 @@ class Task(AudioTask):
         source, keep = self.stack([examples.source(row) for row in indices])
         frames = torch.from_numpy(examples.frames[np.asarray(indices)])
         targets = torch.tensor([self.label_ids[labels[row]] for row in indices])
-        return SoundBatch(source, frames, keep, targets, tuple(map(examples.rows.origins.describe, indices)))
+        return SoundBatch(source, frames, keep, tuple(map(examples.rows.origins.describe, indices)), targets)
 
     # Training and inference
 

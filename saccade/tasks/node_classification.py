@@ -37,6 +37,7 @@ from saccade.data.graphs.schema import Schema
 from saccade.data.splitting import SplitSettings, hold_out
 from saccade.errors import DataError, UsageError
 from saccade.metrics import classification
+from saccade.models.graph.gat import GATConfig
 from saccade.models.graph.inputs import GraphInputs
 from saccade.models.graph.predictor import GraphModelConfig
 from saccade.tasks._graphs.examples import EncodedGraph, join_graphs
@@ -48,7 +49,9 @@ from saccade.tasks._labels import confusion_table
 class NodeConfig(GraphConfig):
     """All settings of a node classifier except those of the training loop."""
 
-    model: GraphModelConfig = field(default_factory=lambda: GraphModelConfig(architecture="gat"))
+    model: GraphModelConfig = field(
+        default_factory=lambda: GraphModelConfig(architecture="gat", gat=GATConfig(output_heads=8))
+    )
     batch_size: int = 0
     """nodes whose loss is computed in a step, always with the whole graph around them; 0: all training nodes"""
     l2: float = 5e-4
@@ -122,10 +125,10 @@ class Task(GraphTask):
 
     @classmethod
     def train_defaults(cls, config: Any) -> list[str]:
-        gat = {"kind": "adamw", "lr": "0.01", "schedule": "constant", "warmup": "1", "beta2": "0.999"}
+        gat = {"kind": "adamw", "lr": "0.005", "schedule": "constant", "warmup": "1", "beta2": "0.999"}
         small = {"kind": "adamw", "lr": "0.003"}
         chosen = gat if config.model.architecture == "gat" else small
-        loop = ["train.steps=300", "train.evaluate_every=10", "train.average=0.99"]
+        loop = ["train.steps=600", "train.evaluate_every=5"]
         return [*loop, *(f"train.optim.{k}={v}" for k, v in chosen.items())]
 
     @classmethod
@@ -221,7 +224,7 @@ class Task(GraphTask):
         best, labels = rows.max(-1)
         tags = tuple(self.labels[label] for label in labels.tolist())
         output = TagOutput(encoded.graph.nodes, tags, tuple(best.tolist()))
-        attention = self.attention(encoded) if options.attention else AttentionMaps()
+        attention = self.attention(encoded, tags) if options.attention else AttentionMaps()
         scores = {"mean probability": float(best.mean())}
         return Prediction(example, output, scores, attention, trace=encoded)
 

@@ -25,6 +25,7 @@ from saccade.decode.search import Search
 from saccade.errors import UsageError
 from saccade.metrics.speech import error_rates
 from saccade.models.seq2seq.interface import Seq2SeqLoss
+from saccade.models.seq2seq.recurrent import RecurrentDecoderConfig
 from saccade.models.seq2seq.to_text import DecoderConfig, TextDecoderConfig, ToText, build_to_text
 from saccade.models.speech.encoders import SpeechEncoderConfig, build_speech_encoder
 from saccade.models.speech.whisper import Whisper
@@ -34,7 +35,7 @@ from saccade.tasks._seq2seq.searching import POSITIONS, ROWS, pack_for, search_m
 from saccade.tasks._seq2seq.settings import TranslationOptions
 from saccade.tasks._seq2seq.to_text import TOKENIZER, ToTextTask
 from saccade.tasks._seq2seq.tokenizers import TargetTokenizer
-from saccade.tasks._speech.task import AudioConfig, AudioExamples, AudioFormat, AudioTask
+from saccade.tasks._speech.task import AudioBatch, AudioConfig, AudioExamples, AudioFormat, AudioTask
 from saccade.tasks._speech.whisper import WhisperTask
 
 FRAMES_OF_LABEL = 4  # at most, for the CTC head: an encoder of coarser positions predicts several labels for each
@@ -60,7 +61,13 @@ METRICS = {
 class SpeechModel(SpeechEncoderConfig, DecoderConfig):
     """Encoder and decoder, and their shapes."""
 
+    decoder: Literal["transformer", "lstm"] = "lstm"
+    """lstm: one attention, which also depends on where the letters before attended (model.lstm.score); transformer:
+    cross-attention in every layer"""
     transformer: TextDecoderConfig = field(default_factory=lambda: TextDecoderConfig(dim=144, hidden=288, dropout=0.1))
+    lstm: RecurrentDecoderConfig = field(
+        default_factory=lambda: RecurrentDecoderConfig(dim=128, hidden=256, cell="lstm", score="location", dropout=0.1)
+    )
 
 
 @dataclass(frozen=True)
@@ -88,24 +95,12 @@ class SpeechConfig(AudioConfig):
 
 
 @dataclass(frozen=True)
-class SpeechBatch:
+class SpeechBatch(AudioBatch):
     """Sounds with their texts, padded; `labels` are the inputs shifted by one, -1 where there is nothing to predict."""
 
-    source: Tensor  # (B, T, F)
-    frames: Tensor  # (B,), real frames
-    keep: Tensor  # (B, N)
     inputs: Tensor  # (B, L)
     labels: Tensor  # (B, L)
-    rows: tuple[str, ...]
     count: int
-
-    @property
-    def units(self) -> int:
-        return int(self.frames.sum())
-
-    def to(self, device: Any) -> SpeechBatch:
-        tensors = {name: getattr(self, name).to(device) for name in ("source", "keep", "inputs", "labels")}
-        return replace(self, **tensors)
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,7 +177,7 @@ class Task(AudioTask, ToTextTask):
         source, keep = self.stack([examples.source(row) for row in indices])
         frames = torch.from_numpy(examples.frames[np.asarray(indices)])
         origins = tuple(examples.rows.origins.describe(row) for row in indices)
-        return SpeechBatch(source, frames, keep, inputs, labels, origins, int((labels >= 0).sum()))
+        return SpeechBatch(source, frames, keep, origins, inputs, labels, int((labels >= 0).sum()))
 
     def example_source(self, examples: Any, index: int) -> Tensor:
         source: Tensor = examples.source(index)

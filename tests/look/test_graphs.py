@@ -2,6 +2,7 @@
 
 import io
 import re
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import numpy as np
@@ -13,6 +14,7 @@ from saccade.data.graphs.layout import layout
 from saccade.look import draw
 from saccade.look.picture import png
 
+TITLE = "{http://www.w3.org/2000/svg}title"
 EDGES = ((0, 1), (1, 2), (2, 0), (2, 3))
 
 
@@ -26,12 +28,28 @@ def attention(labels=("a", "b", "c", "<d>")):
 def test_an_svg_names_every_edge_and_its_weight():
     text = draw.svg(attention(), "title")
     root = ElementTree.fromstring(text)
-    tips = [title.text for title in root.iter("{http://www.w3.org/2000/svg}title")]
+    tips = [title.text for title in root.iter(TITLE)]
     assert {"a <- b: 0.300", "b <- a: 0.100", "<d> <- c: 0.900", "c <- <d>: 0.400", "a <- itself: 0.500"} <= set(tips)
     assert text.count('class="a"') == 8 and text.count('class="e"') == 4 and text.count('class="n"') == 4
     strongest = max(re.findall(r'stroke-opacity="([\d.]+)"', text), key=float)
     assert strongest == "1" and "the largest weight is 0.90" in text
     assert text == draw.svg(attention(), "title")
+
+
+def test_the_rim_of_a_node_is_its_predicted_label():
+    plain = attention()
+    tags = ("x", "y", "x", "<z>")
+    axis = replace(plain.keys, tags=tags)
+    text = draw.svg(replace(plain, queries=axis, keys=axis))
+    rims = re.findall(r'class="n" [^>]*stroke:(#\w+)', text)
+    assert rims[0] == rims[2] and len(set(rims)) == 3, "one colour for each label"
+    assert f'fill="{rims[1]}"/><text' in text.replace("\n", "") and ">&lt;z&gt;</text>" in text, "and a legend"
+    assert "<d> <- itself: 0.100, predicted <z>" in {title.text for title in ElementTree.fromstring(text).iter(TITLE)}
+    with_names = replace(
+        plain.keys, nodes=("1", "2", "3", "4", "5", "6"), tags=tuple("abcdef"), edges=(), positions=((0, 0),) * 6
+    )
+    weights = AttentionMap("encoder.0", torch.eye(6)[None], with_names, with_names)
+    assert ">6 f</text>" in draw.svg(weights), "more labels than colours are written"
 
 
 def test_a_png_is_drawn():

@@ -1,4 +1,4 @@
-"""Image to text: attention over the grid, pixels and vectors computed before, caches, beams and both decoders."""
+"""Image to text: attention over the grid, pixels and vectors computed before, caches, beams and every decoder."""
 
 import pytest
 import torch
@@ -17,6 +17,9 @@ CELLS = 9  # 3 x 3
 CONFIGS = {
     "transformer": DecoderConfig(transformer=TextDecoderConfig(dim=8, depth=2, heads=2, hidden=12)),
     "lstm": DecoderConfig(decoder="lstm", lstm=RecurrentDecoderConfig(dim=8, hidden=6, cell="lstm")),
+    "location": DecoderConfig(
+        decoder="lstm", lstm=RecurrentDecoderConfig(dim=8, hidden=6, cell="lstm", score="location")
+    ),
 }
 every = pytest.mark.parametrize("name", CONFIGS)
 

@@ -35,16 +35,33 @@ def test_a_clicked_node_shows_its_incoming_attention(visit, shoot):
     tab.click("#heads [data-map='encoder.0'][data-head='3']")
     until(tab, "document.getElementById('selection').textContent === 'encoder.0, head 3'")
     tab.focus("#view .graph-view")
-    tab.keyboard.press("ArrowRight")
-    until(tab, "document.querySelector('#view .graph-view').dataset.selected === '3'")
+    for selected in (3, 4, 0):
+        tab.keyboard.press("ArrowRight")
+        until(tab, f"document.querySelector('#view .graph-view').dataset.selected === '{selected}'")
     tab.click("[data-view=matrix]")
     tab.wait_for_selector(".matrix canvas")
+
+
+def test_the_predicted_label_of_a_node_is_the_colour_of_its_rim(visit):
+    tab = look(visit)
+    tags = [entry.split("/")[1] for entry in tab.text_content("#output").split()]
+    rims = [circle.get_attribute("stroke") for circle in tab.locator("#view .node .weight").all()]
+    assert tab.locator("#view .key").all_text_contents() == sorted(set(tags))
+    assert len(set(zip(tags, rims, strict=True))) == len(set(rims)) == len(set(tags))
+    assert tab.text_content("#view .node[data-node='1'] title").startswith(f"a1, {tags[1]}, 0.")
+    assert tab.locator("#explanation th").all_text_contents() == ["", "entropy", "same node", "importance"]
+    assert tab.text_content("#hint").startswith("Click a node")
 
 
 def test_attributions_are_shown_on_the_graph(visit, shoot):
     tab = look(visit)
     tab.click("[data-explanation=attribution]")
     tab.wait_for_selector("#explanation .graph-view")
+    tips = [tip.text_content() for tip in tab.locator("#explanation .node title").all()]
+    negative = [
+        tab.get_attribute(f"#explanation .node[data-node='{i}'] .weight", "fill") == "var(--b)" for i in range(5)
+    ]
+    assert negative == [tip.split(", ")[-1].startswith(("-", "\u2212")) for tip in tips]
     shoot(tab, "look-graph-attribution")
 
 

@@ -1,5 +1,6 @@
 """Sound in the studio, in a real browser: choose a file, and click a letter to see and hear when it was said."""
 
+import json
 import sys
 
 import pytest
@@ -8,7 +9,7 @@ from saccade import api
 from tests.data.audio import sounds
 from tests.studio.conftest import SERVE, serving
 from tests.studio.test_pages import until
-from tests.tasks.battery import Trial
+from tests.tasks.battery import CONVOLUTIONAL, Trial
 
 pytestmark = pytest.mark.slow
 PLAYED = "document.querySelector('#inputs audio').dataset.played?.split(' ').map(Number)"
@@ -28,7 +29,7 @@ def speech_address(tmp_path_factory):
             task=trial.name,
             name="speech",
             root=folder / "runs",
-            overrides=[*trial.settings, *loop],
+            overrides=[*CONVOLUTIONAL, *loop],
             progress=False,
         )
     with serving([sys.executable, "-c", SERVE, str(folder / "runs"), ""], folder / "cache") as found:
@@ -53,7 +54,7 @@ def test_a_letter_shows_and_plays_when_it_was_said(visit, shoot, recording):
     until(tab, "document.body.dataset.shown")
     tab.wait_for_selector("#view .sound img")
     assert tab.text_content("[data-view=query]") == "Sound" and tab.text_content("#selection") == "alignment"
-    assert tab.evaluate("document.querySelector('#view .sound img').naturalHeight") == 8, "a row for each mel band"
+    assert tab.evaluate("document.querySelector('#view .sound img').naturalHeight") == 16, "a row for each mel band"
     letters = tab.locator("#view .strip .token span").all_text_contents()
     assert letters == list("badbad")
     marks = []
@@ -77,11 +78,39 @@ def test_a_letter_shows_and_plays_when_it_was_said(visit, shoot, recording):
     assert "columns" in tab.text_content("#status")
 
 
-def test_times_are_downloaded(visit, recording):
+def test_times_and_the_page_are_downloaded(visit, shoot, recording, tmp_path):
     tab = visit("/look?model=speech", studio="speech_address")
     until(tab, "document.body.dataset.ready")
     tab.set_input_files("#input-audio", recording)
     until(tab, "document.querySelector('#inputs audio.preview').duration > 1")
+    tab.evaluate("document.getElementById('options').closest('details').open = true")
+    tab.fill("#options [name=target]", "baddab")
     tab.click("#submit")
     until(tab, "document.body.dataset.shown")
-    assert tab.locator("#export a >> text=SVG").count() == 1
+    files = {}
+    for kind in ("TextGrid", "srt", "json", "html"):
+        with tab.expect_download() as download:
+            tab.click(f"#export a[download='attention.{kind}']")
+        assert download.value.suggested_filename == f"attention.{kind}"
+        files[kind] = tmp_path / download.value.suggested_filename
+        download.value.save_as(files[kind])
+    grid, subtitles, times = (files[kind].read_text() for kind in ("TextGrid", "srt", "json"))
+    times = json.loads(times)
+    assert grid.startswith('File type = "ooTextFile"') and grid.count('text = "baddab"') == 1
+    assert [cue.splitlines()[2] for cue in subtitles.strip().split("\n\n")] == ["baddab"]
+    assert [word["text"] for word in times["times"]["words"]] == ["baddab"]
+    assert [letter["text"] for letter in times["times"]["letters"]] == list("baddab")
+    tab.click("[data-map='encoder.encoder.0.self']")
+    until(tab, "document.getElementById('selection').textContent.startsWith('encoder')")
+    assert tab.locator("#export a >> text=SRT").count() == 0, "self-attention of the sound says nothing about letters"
+    page = tab.context.new_page()
+    page.goto(files["html"].as_uri())
+    page.wait_for_selector("#columns .picture img")
+    assert page.evaluate("document.querySelector('#columns .picture img').naturalHeight") == 16, (
+        "a row for each mel band"
+    )
+    page.click("#rows .token:nth-child(3)")
+    cells = page.locator("#columns .cell").count()
+    assert cells == len(times["maps"][-1]["keys"]["labels"])
+    assert page.evaluate("document.querySelector('#columns .heat').width") >= cells
+    shoot(page, "page-speech")

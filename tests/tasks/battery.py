@@ -32,6 +32,7 @@ CNN = [
     *("vocabulary_size=90", "batch_size=32"),
 ]
 DECODER = [f"model.transformer.{setting}" for setting in ("dim=32", "depth=1", "heads=2", "hidden=64")]
+SPELLER = [f"model.lstm.{setting}" for setting in ("dim=32", "hidden=32", "dropout=0")]
 VIT = [f"model.encoder.vit.{setting}" for setting in ("dim=32", "depth=1", "heads=2", "hidden=64", "patch=4")]
 LINES = [f"model.encoder.transformer.{setting}" for setting in ("dim=32", "depth=1", "heads=2", "hidden=64")]
 # without batch norm, under which two processes compute other gradients than one
@@ -39,6 +40,11 @@ GRAPH = [f"model.transformer.{setting}" for setting in (*STACK, "norm=layer", "p
 SOUND = [
     *("model.encoder=pyramid", "model.pyramid.hidden=16", "model.pyramid.depth=2", "model.pyramid.dropout=0"),
     *("bands=8", "batch_size=16"),
+]
+CONVOLUTIONAL = [
+    *SPELLER,
+    *(f"model.convolutional.transformer.{one}" for one in ("dim=32", "depth=1", "heads=2", "hidden=64", "dropout=0")),
+    *("model.convolutional.widths=[8,16]", "bands=16", "batch_size=16", "search.beam=2"),
 ]
 POLICY = [
     *("environment=CartPole-v1", "episodes=20", "model.architecture=transformer", "model.history=4"),
@@ -85,7 +91,7 @@ SETTINGS: dict[str, list[str]] = {
     ],
     # without batch norm
     "speech_recognition": [
-        *(*DECODER, *SOUND, "search.beam=2", "model.transformer.dropout=0"),
+        *(*SPELLER, *SOUND, "search.beam=2"),
         *("augment.time_masks=1", "augment.frequency_masks=1", "augment.frequency_mask=1"),
     ],
     "audio_classification": SOUND,

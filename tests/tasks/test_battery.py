@@ -278,11 +278,15 @@ def test_a_prediction_is_recomputed_exactly(trained: TrainedRun) -> None:
     assert len(trace.chosen) == len(trace.logits) == len(trace.positions)
     for name, logits in trace.layers:
         assert logits.shape == trace.logits.shape, name
-    torch.testing.assert_close(trace.layers[-1][1], trace.logits)
     explained = model.explain(answer)
     nothing = explained.ablate()
     assert nothing.before == nothing.after and nothing.lost == 0
-    assert [layer.name for layer in explained.logit_lens()] == [name for name, _ in trace.layers]
+    if trained.name == "speech_recognition":  # its decoder is recurrent
+        with pytest.raises(UsageError, match="no residual stream"):
+            explained.logit_lens()
+    else:
+        torch.testing.assert_close(trace.layers[-1][1], trace.logits)
+        assert [layer.name for layer in explained.logit_lens()] == [name for name, _ in trace.layers]
 
 
 def test_ablating_heads_changes_the_prediction_only_temporarily(trained: TrainedRun) -> None:

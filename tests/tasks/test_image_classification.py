@@ -174,6 +174,11 @@ def test_unknown_labels_and_a_single_class_are_refused(run: saccade.Run, data: P
         (single.parent / "table.csv").unlink(missing_ok=True)
 
 
+def test_a_shift_as_large_as_the_images_is_refused(data: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"augment\.shift must be below the size of the images, 16, but is 16"):
+        saccade.train(data, root=tmp_path, steps=1, size=16, augment={"shift": 16})
+
+
 def test_a_run_is_the_base_of_another_one(data: Path, tmp_path: Path) -> None:
     base = train(data, tmp_path / "base", "vit", steps=2)
     source = saccade.load(base, device="cpu").task.model.encoder.state_dict()

@@ -11,14 +11,10 @@ from saccade.errors import DataError, UsageError
 from saccade.tasks import load_task
 from saccade.tasks.speech_recognition import SpeechConfig, Task
 from tests.data.audio import sounds
-from tests.tasks.battery import DECODER, SETTINGS
+from tests.tasks.battery import CONVOLUTIONAL, DECODER, SETTINGS
 from tests.tasks.untrained import open_untrained
 
-CONVOLUTIONAL = [
-    *DECODER,
-    *(f"model.convolutional.transformer.{one}" for one in ("dim=32", "depth=1", "heads=2", "hidden=64", "dropout=0")),
-    *("model.convolutional.widths=[8,16]", "bands=16", "batch_size=16", "search.beam=2", "model.transformer.dropout=0"),
-]
+TRANSFORMER = [*CONVOLUTIONAL, *DECODER, "model.decoder=transformer", "model.transformer.dropout=0"]
 
 
 @pytest.fixture(autouse=True)
@@ -65,12 +61,16 @@ def test_training_batches_are_changed_by_seed_and_step_and_validation_is_not(tmp
     assert torch.equal(valid.source, task.source(Split.VALID, 9).at(0)[0].source)
 
 
-@pytest.mark.parametrize("settings", [CONVOLUTIONAL, SETTINGS["speech_recognition"]], ids=["convolutional", "pyramid"])
-def test_attention_is_over_time(tmp_path, settings):
+@pytest.mark.parametrize(
+    ("settings", "name"),
+    [(TRANSFORMER, "decoder.0.cross"), (CONVOLUTIONAL, "attention"), (SETTINGS["speech_recognition"], "attention")],
+    ids=["transformer", "location", "pyramid"],
+)
+def test_attention_is_over_time(tmp_path, settings, name):
     task = opened(tmp_path, settings)
     example = bind(task.inputs, [(torch.from_numpy(sounds.tone("abc")), sounds.RATE)])
     (prediction,) = task.predict([example], task.Options(beam=1, target="abc"))
-    cross = prediction.attention["decoder.0.cross"]
+    cross = prediction.attention[name]
     assert cross.keys.kind == "time" and cross.queries.labels[:3] == ("a", "b", "c")
     seconds = cross.keys.seconds_per_frame * len(cross.keys)
     assert abs(seconds - 0.48) < 0.05 and cross.keys.spectrogram is not None

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from saccade.core.fields import name_of
 from saccade.data.audio.kinds import CONVERT, audio_format, unsupported
 from saccade.data.tables.problems import BadRows, Problem
 from saccade.data.tables.sniffing import format_size
@@ -58,7 +59,7 @@ def to_samples(value: bytes | tuple[Tensor, int], name: str) -> tuple[Tensor, in
     """Return the samples (T,) and the rate of an input of a model: an encoded sound, or samples with their rate."""
     if isinstance(value, bytes):
         try:
-            return decode(value, name)
+            return decode(value, name_of(value, name))
         except DataError as error:
             raise UsageError(str(error)) from error
     samples, rate = value

@@ -25,7 +25,7 @@ class Augment:
     flip: bool = True
     """mirror every second image"""
     shift: int = 0
-    """largest shift in pixels, in both directions; the border is reflected"""
+    """largest shift in pixels, in both directions, below the size; the border is reflected"""
     zoom: float = 0.0
     """crop a random part, of at least 1 - zoom of the area, and enlarge it"""
     colour: float = 0.0
@@ -78,24 +78,37 @@ def centre(images: Images, size: int) -> Images:
 
 
 def _crop(images: Images, size: int, config: Augment, draw: np.random.Generator) -> Images:
-    """Return a random crop, shifted beyond the border where `shift` says so, and mirrored."""
+    """Return a random crop, shifted beyond the reflected border where `shift` says so, and mirrored."""
+    (count, height, width, _), shift = images.shape, config.shift
+    tops = draw.integers(0, height - size + 2 * shift, count, endpoint=True)
+    lefts = draw.integers(0, width - size + 2 * shift, count, endpoint=True)
+    mirrored = np.flatnonzero(draw.random(count) < 0.5) if config.flip else np.zeros(0, np.int64)
+    if shift:
+        images = _reflect_border(images, shift)
+    whole, images = images, np.empty((count, size, size, 3), np.uint8)
+    for row, (top, left) in enumerate(zip(tops.tolist(), lefts.tolist(), strict=True)):
+        images[row] = whole[row, top : top + size, left : left + size]
+    images[mirrored] = _mirror(images[mirrored])
+    return images
+
+
+def _reflect_border(images: Images, border: int) -> Images:
+    """Return images with a border on all sides, in which they are reflected: (B, H + 2 border, W + 2 border, 3)."""
     count, height, width, _ = images.shape
-    rows = _offsets(draw, count, height, size, config.shift)
-    columns = _offsets(draw, count, width, size, config.shift)
-    if config.flip:
-        mirrored = draw.random(count) < 0.5
-        columns[mirrored] = columns[mirrored, ::-1]
-    if not (config.flip or config.shift or height > size or width > size):
-        return images
-    return images[np.arange(count)[:, None, None], rows[:, :, None], columns[:, None, :]]  # (B, S, S, 3)
+    out = np.empty((count, height + 2 * border, width + 2 * border, 3), np.uint8)
+    middle = out[:, border:-border]
+    middle[:, :, border:-border] = images
+    middle[:, :, :border] = _mirror(images[:, :, 1 : border + 1])
+    middle[:, :, -border:] = _mirror(images[:, :, -border - 1 : -1])
+    out[:, :border] = middle[:, border:0:-1]
+    out[:, -border:] = middle[:, -2 : -border - 2 : -1]
+    return out
 
 
-def _offsets(draw: np.random.Generator, count: int, length: int, size: int, shift: int) -> NDArray[np.int64]:
-    """Return the rows or columns (B, S) of random crops; those beyond the border are reflected."""
-    first = draw.integers(-shift, length - size + shift, count, endpoint=True)
-    at = np.abs(first[:, None] + np.arange(size))
-    reflected: NDArray[np.int64] = np.where(at >= length, 2 * length - 2 - at, at)
-    return reflected
+def _mirror(images: Images) -> Images:
+    """Return images with their columns in reverse order: (B, H, W, 3); torch does this ten times as fast as NumPy."""
+    pixels = torch.from_numpy(np.ascontiguousarray(images)).permute(0, 3, 1, 2)
+    return pixels.flip(3).permute(0, 2, 3, 1).numpy()
 
 
 def _erase(images: Images, fraction: float, draw: np.random.Generator) -> Images:

@@ -23,7 +23,7 @@ from torch import Tensor
 from saccade.core.callback import Progress, ignore_progress
 from saccade.data.cache import Entry, EntryWriter, Record, cached
 from saccade.data.fingerprints import hash_lines
-from saccade.data.images.decoding import Pixels, decode
+from saccade.data.images.decoding import Pixels, decode_image
 from saccade.data.images.pictures import Pictures
 from saccade.data.images.resizing import Resize
 from saccade.data.tables.problems import BadRows, Problems
@@ -96,10 +96,10 @@ def decode_pictures(pictures: Pictures, resize: Resize, progress: Progress = ign
     def decode_number(number: int) -> _Decoded | BadRows:
         try:
             content = pictures.read(number)
-            pixels = decode(content, pictures.name(number)) if isinstance(content, bytes) else content
+            picture = decode_image(content, pictures.name(number)) if isinstance(content, bytes) else content
         except BadRows as problem:
             return problem
-        return _Decoded(resize.apply(pixels), hash_picture(content))
+        return _Decoded(resize.apply(picture), hash_picture(content))
 
     def build(writer: EntryWriter) -> Record:
         pictures.wait_until_settled()

@@ -17,11 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from saccade.core.fields import name_of
 from saccade.data.images.kinds import SUPPORTED, picture_format, unsupported
 from saccade.data.tables.problems import BadRows, Problem
 from saccade.errors import DataError, UsageError
 
 if TYPE_CHECKING:
+    from PIL.Image import Image
     from PIL.ImageFile import ImageFile
 
 MAX_PIXELS = 64_000_000  # of one picture; decoding needs up to 14 bytes for each
@@ -45,6 +47,11 @@ def decode(data: bytes, name: str) -> Pixels:
 
     `name` is that of the file, for messages.
     """
+    return np.asarray(decode_image(data, name))
+
+
+def decode_image(data: bytes, name: str) -> Image:
+    """Return an encoded picture as an upright RGB picture of Pillow."""
     format = picture_format(data)
     if format is None:
         raise _refuse(name, *unsupported(data))
@@ -77,7 +84,7 @@ def to_pixels(value: bytes | Tensor, name: str) -> Pixels:
     """Return the pixels (H, W, 3) of an input of a model: an encoded picture, or a uint8 tensor (C, H, W)."""
     if isinstance(value, bytes):
         try:
-            return decode(value, name)
+            return decode(value, name_of(value, name))
         except DataError as error:
             raise UsageError(str(error)) from error
     channels = value.shape[0] if value.dim() == 3 else 0
@@ -110,15 +117,15 @@ def _open(data: bytes, plugin: str) -> ImageFile:
     return image
 
 
-def _to_rgb(image: ImageFile) -> Pixels:
-    """Decode a picture and return its pixels (H, W, 3), upright."""
+def _to_rgb(image: ImageFile) -> Image:
+    """Decode a picture and return it upright, in RGB."""
     from PIL import Image
 
     image.load()
     exif = image.info.get("exif")  # after decoding: in a PNG it may follow the pixels
-    pixels: Any = image
+    pixels: Image.Image = image
     if image.mode.startswith("I;16") or image.mode == "I":
-        pixels = _from_16_bits(np.asarray(image))
+        pixels = Image.fromarray(_from_16_bits(np.asarray(image)))
     elif image.mode in ("F", "LAB"):
         kind = "floating-point numbers" if image.mode == "F" else "LAB colours"
         raise _UnsupportedPixels(f"pixels of {kind}")
@@ -135,8 +142,8 @@ def _to_rgb(image: ImageFile) -> Pixels:
             *(transpose.FLIP_LEFT_RIGHT, transpose.ROTATE_180, transpose.FLIP_TOP_BOTTOM, transpose.TRANSPOSE),
             *(transpose.ROTATE_270, transpose.TRANSVERSE, transpose.ROTATE_90),
         )
-        pixels = (Image.fromarray(pixels) if isinstance(pixels, np.ndarray) else pixels).transpose(steps[turned - 2])
-    return np.asarray(pixels)
+        pixels = pixels.transpose(steps[turned - 2])
+    return pixels
 
 
 def _on_white(image: Any) -> Any:

@@ -6,10 +6,13 @@ H rows, W columns.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 Mode = Literal["none", "short", "exact", "height", "crop"]
 Interpolation = Literal["bilinear", "bicubic", "lanczos"]
@@ -43,14 +46,16 @@ class Resize:
         """Return the height and width of a resized picture."""
         return (self.size, self.size) if self.mode == "crop" else self._scaled(height, width)
 
-    def apply(self, pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """Return a resized picture: (H, W, 3) -> (H', W', 3)."""
+    def apply(self, picture: NDArray[np.uint8] | Image) -> NDArray[np.uint8]:
+        """Return the pixels (H', W', 3) of a picture (H, W, 3), resized."""
         from PIL import Image
 
-        height, width = self._scaled(*pixels.shape[:2])
-        if (height, width) != pixels.shape[:2]:
-            method = Image.Resampling[self.interpolation.upper()]
-            pixels = np.asarray(Image.fromarray(pixels).resize((width, height), method))
+        before = picture.shape[:2] if isinstance(picture, np.ndarray) else picture.size[::-1]
+        height, width = self._scaled(*before)
+        if (height, width) != before:
+            image = Image.fromarray(picture) if isinstance(picture, np.ndarray) else picture
+            picture = image.resize((width, height), Image.Resampling[self.interpolation.upper()])
+        pixels = np.asarray(picture)
         if self.mode == "crop":
             top, left = (height - self.size) // 2, (width - self.size) // 2
             pixels = pixels[top : top + self.size, left : left + self.size]

@@ -7,6 +7,7 @@ Shapes: B steps, T steps of a history, D numbers of an observation, F numbers th
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -139,16 +140,29 @@ class _Acting(nn.Module):
         return self.policy.act(histories, lengths)
 
 
-def advantages(rewards: Tensor, values: Tensor, discount: float, decay: float) -> Tensor:
+def absorbing_reward(policy_rate: float, expert_rate: float) -> float:
+    """Return -log D of the absorbing state that an episode enters when the environment terminates it.
+
+    https://arxiv.org/abs/1809.02925. That state has no observation: D is in closed form the optimum of equation 17, the
+    share of the policy in all terminations, from the terminations per step of the policy and of the expert.
+    """
+    return -math.log(policy_rate / (policy_rate + expert_rate)) if policy_rate else 0.0
+
+
+def advantages(
+    rewards: Tensor, values: Tensor, terminated: Tensor, absorbing: float, discount: float, decay: float
+) -> Tensor:
     """Return generalised advantage estimates (T, N), https://arxiv.org/abs/1506.02438.
 
-    `values` (T + 1, N) are those of the observations before each step and after the last one. The end of an episode
-    does not end the return: the observation after it is the first of the next episode. So an end carries no reward,
-    where a return that stops there would reward surviving with any positive reward, whatever is imitated.
+    `values` (T + 1, N) are those of the observations before each step and after the last one. After a step that
+    `terminated` (T, N) an episode the reward is `absorbing` for ever. A return that stops there would reward surviving
+    with any positive reward, whatever is imitated. A time limit does not end the return: the observation after it is
+    the first of the next episode.
     """
-    errors = rewards + discount * values[1:] - values[:-1]  # (T, N)
+    following = torch.where(terminated, absorbing / (1 - discount), values[1:])
+    errors = rewards + discount * following - values[:-1]  # (T, N)
     estimates, later = [], torch.zeros_like(errors[0])
-    for error in errors.flip(0):
-        later = error + discount * decay * later
+    for error, ended in zip(errors.flip(0), terminated.flip(0), strict=True):
+        later = error + discount * decay * later * ~ended
         estimates.append(later)
     return torch.stack(estimates[::-1])

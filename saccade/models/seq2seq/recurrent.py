@@ -17,6 +17,7 @@ from saccade.nn.cache import KVCache
 from saccade.nn.kernels import dropout
 from saccade.nn.layers import RMSNorm
 from saccade.nn.linear import Linear
+from saccade.nn.location import LocationAttention
 from saccade.nn.masks import Padding
 from saccade.nn.recurrent import Cell, Recurrent, State
 
@@ -33,8 +34,9 @@ class RecurrentDecoderConfig:
     """layers"""
     cell: Cell = "gru"
     """rnn, gru or lstm"""
-    score: Literal["additive", "dot", "bilinear"] = "additive"
-    """score function of the attention, where there is one"""
+    score: Literal["additive", "dot", "bilinear", "location"] = "additive"
+    """score function of the attention, where there is one; location: additive, and it depends on where the tokens
+    before attended, for sounds"""
     dropout: float = 0.2
     """dropout probability, of embeddings and before the output layer"""
 
@@ -73,7 +75,9 @@ class RecurrentDecoder(Seq2Seq):
         config = self.config
         self.bridge = Linear(width, config.depth * config.hidden)
         self.attention: Attention | None = None
-        if attention:
+        if attention and config.score == "location":
+            self.attention = LocationAttention(config.hidden, width)
+        elif attention:
             self.attention = Attention(config.hidden, 1, memory_dim=width, score=SCORES[config.score](config.hidden))
         context = config.hidden if attention else width
         self.decoder = Recurrent(config.cell, config.dim + context, config.hidden, depth=config.depth)

@@ -14,6 +14,13 @@ const ticks = (low, high, count) => {
 };
 const label = (value) => (Math.abs(value) >= 10000 ? `${value / 1000}k` : String(Number(value.toPrecision(6))));
 
+// Draw a vertical line in a chart, at a fraction of its width.
+export const mark = (figure, fraction) => {
+  const x = LEFT + fraction * (WIDTH - LEFT - 12);
+  figure.querySelector(".now")?.remove();
+  figure.querySelector("svg").append(shape("line", { class: "now", x1: x, x2: x, y1: ABOVE, y2: HEIGHT - BELOW }));
+};
+
 // series: [{name, points: [[x, y], ...]}]
 export const chart = (series, { title, x = "step" }) => {
   const points = series.flatMap((entry) => entry.points).filter(([, value]) => Number.isFinite(value));

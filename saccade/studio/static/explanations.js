@@ -37,10 +37,15 @@ export const explanations = ({ state, prediction, changed, failed }) => {
       }
     };
     const selfAttention = prediction().maps.find((map) => map.name === name).keys === null; // positions of two sequences cannot be compared
-    const rows = statistics.get(key).map((row, head) => [`head ${head}`, selfAttention ? row.pattern : "", digits(row.entropy), ...(selfAttention ? [digits(row.distance, 1), digits(row.same), digits(row.previous)] : ["", "", ""]), digits(row.first), decrease ? digits(decrease[head], 3) : ""]);
+    const lost = (head) => (decrease ? digits(decrease[head], 3) : "");
+    const overNodes = selfAttention && prediction().maps.find((map) => map.name === name).queries.kind === "nodes"; // in no order
+    const head = overNodes ? ["", "entropy", "same node", "importance"] : ["", "pattern", "entropy", "distance", "same token", "previous token", "first token", "importance"];
+    const rows = statistics.get(key).map((row, i) => (overNodes
+      ? [`head ${i}`, digits(row.entropy), digits(row.same), lost(i)]
+      : [`head ${i}`, selfAttention ? row.pattern : "", digits(row.entropy), ...(selfAttention ? [digits(row.distance, 1), digits(row.same), digits(row.previous)] : ["", "", ""]), digits(row.first), lost(i)]));
     put(
       make("p", { className: "soft" }, `Means over the queries of ${name}. Entropy 0: one key, 1: uniform. Importance: decrease of the answer's log-probability without the head.`),
-      table(["", "pattern", "entropy", "distance", "same token", "previous token", "first token", "importance"], rows), decrease ? "" : compute);
+      table(head, rows), decrease ? "" : compute);
   };
 
   const ablation = async (put) => {
@@ -87,7 +92,7 @@ export const explanations = ({ state, prediction, changed, failed }) => {
     const views = scores.map(({ axis, values }) =>
       showAxis({ axis, labels: axis.labels, values, largest: Math.max(...values.map(Math.abs), 1e-9), signed: true }));
     put(make("div", { className: "row" }, make("label", {}, "Method ", methods), make("label", {}, "Position of the answer ", positions)),
-      make("p", { className: "soft" }, "Contribution of each input token to the answer; negative ones in the second colour."), ...views);
+      make("p", { className: "soft" }, "Contribution of each part of the input to the answer; negative ones in the second colour."), ...views);
   };
 
   const lens = async (put) => {

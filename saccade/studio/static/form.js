@@ -135,7 +135,11 @@ export const isEmpty = (container) => Object.values(readInputs(container)).every
 export const textInputs = (values) => Object.fromEntries(Object.entries(values)
   .map(([name, value]) => [name, typeof value === "string" ? value : JSON.stringify(value)])
   .filter(([, value]) => !value.startsWith("data:")));
-export const exampleName = (values) => Object.values(values).map((value) => (typeof value !== "string" ? JSON.stringify(value) : value.startsWith("data:") ? value.match(/^data:(\w*)/)[1] || "file" : value)).join(" | ").slice(0, 80);
+const valueName = (value) => {
+  if (typeof value === "string") return value.startsWith("data:") ? value.match(/^data:(\w*)/)[1] || "file" : value;
+  return value.nodes && value.edges ? `graph of ${value.nodes.length} nodes and ${value.edges.length} edges` : JSON.stringify(value);
+};
+export const exampleName = (values) => Object.values(values).map(valueName).join(" | ").slice(0, 80);
 // The inputs of one model for another: by name, else by position where the kinds are the same.
 export const convertInputs = (values, from, to) => Object.fromEntries(to.map((field, i) => [field.name, values[field.name] ?? (from[i]?.kind === field.kind ? values[from[i].name] : undefined)])
   .filter(([, value]) => value !== undefined));

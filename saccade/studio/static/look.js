@@ -194,6 +194,7 @@ const render = (done) => {
   at("steps").href = `/steps?${query({ model: state.model, ...textInputs(prediction.inputs), map: state.map, head: state.heads[0] ?? 0, query: tokenOf(state.row), options: optionText(at("options")) })}`;
   drawPixels(at("scale"), Array.from({ length: 64 }, (_, i) => (sqrt && view === "matrix" ? Math.sqrt(i / 63) : i / 63)), 64);
   if (view === "query" && overImage()) drawHeatScale(at("scale"));
+  at("hint").textContent = view === "query" && overGraph() ? "Click a node to see what it attends to; arrow keys go to the next one." : "Hover over a cell or a token; click to pin it; arrow keys move the selection.";
   showDownloads();
   ({ matrix: showMatrix, lines: showLines, query: showQuery })[view](rows, columns, done);
 };
@@ -283,8 +284,11 @@ const showQuery = async (rows, columns, done) => {
       axisSection(isEpisode() ? "Step" : "Query", showAxis({ axis: queries, labels: rows, selected: state.row, select })),
       axisSection("Keys, by attention weight", showAxis({ axis: keyAxis, labels: columns, values: weights, largest, mark: times[state.row], selected: weights.indexOf(Math.max(...weights)) })),
     ];
-    if (overGraph()) at("view").replaceChildren(showAxis({ axis: keyAxis, labels: columns, values: weights, largest, selected: state.row, select }));
-    else at("view").replaceChildren(...(isEpisode() ? sections.reverse() : sections)); // the frame of a step is large
+    if (overGraph()) {
+      const focus = at("view").contains(document.activeElement);
+      at("view").replaceChildren(showAxis({ axis: keyAxis, labels: columns, values: weights, largest, selected: state.row, select }));
+      if (focus) at("view").querySelector(".graph-view").focus({ preventScroll: true });
+    } else at("view").replaceChildren(...(isEpisode() ? sections.reverse() : sections)); // the frame of a step is large
     showStatus(rows[state.row], strongest(weights, columns), true);
     done?.();
   } catch (error) {
@@ -355,8 +359,9 @@ const showDownloads = () => {
   const chosen = queries.kind === "grid" && patch >= 0 ? { at: `${Math.floor(patch / queries.columns)},${patch % queries.columns}` } : {};
   const drawn = overImage() ? { opacity: style.opacity, smooth: style.smooth ? 1 : 0, ...chosen } : {};
   const address = (kind) => `/api/look/${prediction.id}/export.${kind}?${query({ map: state.map, head, words: state.words ? 1 : 0, ...drawn })}`;
-  at("export").replaceChildren("Download ", ...["svg", "png", ...(film ? ["gif"] : []), "html", "json"].map((kind) =>
-    make("a", { href: address(kind), download: `attention.${kind}` }, kind.toUpperCase())));
+  const times = overTime() && queries.kind === "tokens" ? ["TextGrid", "srt"] : [];
+  at("export").replaceChildren("Download ", ...["svg", "png", ...(film ? ["gif"] : []), "html", "json", ...times].map((kind) =>
+    make("a", { href: address(kind), download: `attention.${kind}` }, kind === "TextGrid" ? kind : kind.toUpperCase())));
 };
 
 const explanation = explanations({ state, prediction: () => prediction, changed: () => showHeads(), failed: showError });

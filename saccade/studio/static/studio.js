@@ -93,6 +93,8 @@ export const ramp = () => {
   }
   return table;
 };
+// A value from 0 to 1 as a colour of CSS.
+export const shade = (value) => `rgb(${ramp().slice(4 * Math.round(255 * value), 4 * Math.round(255 * value) + 3).join(" ")})`;
 // Draw values from 0 to 1 (or bytes, with scale 1) on a canvas, one pixel per cell.
 export const drawPixels = (canvas, values, width, scale = 255) => {
   canvas.width = Math.max(1, width);

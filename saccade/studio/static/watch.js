@@ -14,6 +14,8 @@ const name = encodeURIComponent(run.name);
 at("name").textContent = run.name;
 at("look").href = `/look?model=${name}`;
 at("try").href = `/try?model=${name}`;
+at("replay").href = `/replay?model=${name}`;
+at("replay").hidden = !run.replays;
 
 const curves = () => {
   const last = run.steps.at(-1);

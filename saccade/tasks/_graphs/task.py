@@ -106,17 +106,18 @@ class GraphTask(Task):
 
     # Attention
 
-    def axis(self, encoded: EncodedGraph) -> NodeAxis:
-        """Return the nodes of a graph as an axis, with their positions in the plane."""
+    def axis(self, encoded: EncodedGraph, tags: tuple[str, ...] = ()) -> NodeAxis:
+        """Return the nodes of a graph as an axis, with their positions in the plane and their predicted labels."""
         graph = encoded.graph
         pairs = tuple(zip(graph.source.tolist(), graph.target.tolist(), strict=True))
-        return NodeAxis(Role.GRAPH, graph.nodes, pairs, tuple(layout(graph.source, graph.target, len(graph))))
+        points = tuple(layout(graph.source, graph.target, len(graph)))
+        return NodeAxis(Role.GRAPH, graph.nodes, pairs, points, tags)
 
-    def attention(self, encoded: EncodedGraph) -> AttentionMaps:
-        """Return all attention maps of one graph."""
+    def attention(self, encoded: EncodedGraph, tags: tuple[str, ...] = ()) -> AttentionMaps:
+        """Return all attention maps of one graph, whose nodes may have predicted labels."""
         with torch.no_grad(), watch(self.model) as recorder:
             self.model(join_graphs([encoded]).to(self.device()))
-        axis: Axis = self.axis(encoded)
+        axis: Axis = self.axis(encoded, tags)
         return AttentionMaps(AttentionMap(name, RecordedRow(map, 0), axis, axis) for name, map in recorder.items())
 
     def trace(self, prediction: Prediction, layers: bool) -> tuple[Tensor, Axis, tuple[tuple[str, Tensor], ...]]:

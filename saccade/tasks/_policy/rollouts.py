@@ -57,6 +57,7 @@ def distribution(policy: Policy, histories: Tensor, lengths: Tensor) -> Distribu
 def act(policy: Policy, generator: torch.Generator | None) -> Act:
     """Return how a policy acts: at random by its probabilities, or without a generator the most probable action."""
 
+    @torch.no_grad()
     def choose(histories: Tensor, lengths: Tensor) -> Tensor:
         chosen = distribution(policy, histories, lengths)
         if generator is None:

@@ -28,6 +28,8 @@ class RolloutBatch:
     lengths: Tensor
     actions: Tensor
     """(S, N, ...)"""
+    terminated: Tensor
+    """whether the environment ended the episode with the step (S, N)"""
     following: Tensor
     """observations after the last step (N, D)"""
     step: int
@@ -51,8 +53,8 @@ class RolloutBatch:
         return [f"environment {copy} of step {self.step + 1}" for copy in range(self.lengths.shape[1])]
 
     def to(self, device: Any) -> RolloutBatch:
-        parts = {name: getattr(self, name).to(device) for name in ("histories", "lengths", "actions", "following")}
-        return replace(self, **parts)
+        names = ("histories", "lengths", "actions", "terminated", "following")
+        return replace(self, **{name: getattr(self, name).to(device) for name in names})
 
 
 class Rollouts(Source):
@@ -73,15 +75,15 @@ class Rollouts(Source):
             raise ValueError(f"an environment is stepped in order: step {self._next} comes next, not {step}")
         self._next += 1
         choose = act(self._policy, self._generator)
-        taken: list[tuple[Tensor, Tensor, Tensor]] = []
+        taken: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
         for _ in range(self._steps):
             histories, lengths = self._histories.values.clone(), self._histories.lengths
             actions = choose(histories, lengths)
             moved = self._environments.step(actions.numpy())
-            taken.append((histories, lengths, actions))
+            taken.append((histories, lengths, actions, torch.from_numpy(moved.terminated)))
             self._histories.append(observed(self._environments), torch.from_numpy(moved.ended))
-        seen, counts, acted = (torch.stack(part) for part in zip(*taken, strict=True))
-        return [RolloutBatch(seen, counts, acted, observed(self._environments), step)]
+        seen, counts, acted, terminated = (torch.stack(part) for part in zip(*taken, strict=True))
+        return [RolloutBatch(seen, counts, acted, terminated, observed(self._environments), step)]
 
     def state(self) -> dict[str, Tensor]:
         own = {"next": torch.tensor(self._next), "generator": self._generator.get_state(), **self._histories.state()}

@@ -30,7 +30,7 @@ from saccade.core import (
     TextOutput,
     ignore_progress,
 )
-from saccade.data.batching import BucketedBatches, Buckets, length_groups
+from saccade.data.batching import BucketedBatches, length_groups, padded_budget
 from saccade.data.lengths import save_max_target_length
 from saccade.data.text.alphabets import UNKNOWN
 from saccade.data.text.tokenizers import Tokenizer
@@ -89,11 +89,10 @@ class ToTextTask(Task):
 
     def source(self, split: Split, seed: int) -> BucketedBatches:
         examples, config = self.splits[split], self.config
-        padded = (examples.lengths // Buckets.GRAIN + 1) * Buckets.GRAIN
         return BucketedBatches(
             examples,
             lambda indices: self.collate(examples, indices),
-            budget=math.ceil(config.batch_size * float(padded.mean())),
+            budget=padded_budget(examples.lengths, config.batch_size),
             seed=seed,
             micro_batches=config.micro_batches,
             augment=self.augmented if split == Split.TRAIN else self.unchanged,

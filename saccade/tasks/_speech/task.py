@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from saccade.atomic_io import read_json, write_json
 from saccade.core import Audio, Axis, Batch, Field, Progress, Role, Split, Task, TimeAxis
 from saccade.core.callback import ignore_progress
+from saccade.core.fields import name_of
 from saccade.data.audio.augment import AudioAugment, augment_features
 from saccade.data.audio.decoding import to_samples
 from saccade.data.audio.features import AudioFeatures, compute_features, read_features, typical_rate
@@ -97,6 +98,7 @@ class AudioFormat:
         samples, rate = to_samples(value, name)
         seconds = len(samples) / rate
         if seconds > self.max_seconds:
+            name = name_of(value, name)
             raise UsageError(f"{name} must have at most {self.max_seconds:g} seconds, but has {seconds:,.1f}; cut it")
         return read_features(samples, rate, self.features)
 
@@ -130,6 +132,25 @@ class AudioExamples:
     def fingerprint(self) -> str:
         """Return a hash of the rows and the content of their recordings."""
         return hash_lines([self.rows.fingerprint(), self.features.fingerprint()])
+
+
+@dataclass(frozen=True)
+class AudioBatch:
+    """Sounds, padded; a subclass adds what is predicted of them."""
+
+    source: Tensor  # (B, T, F)
+    frames: Tensor  # (B,), real frames
+    keep: Tensor  # (B, N)
+    rows: tuple[str, ...]
+
+    @property
+    def units(self) -> int:
+        return int(self.frames.sum())
+
+    def to(self, device: Any) -> Self:
+        tensors = {name: value for name, value in vars(self).items() if isinstance(value, Tensor) and name != "frames"}
+        moved: dict[str, Any] = {name: value.to(device) for name, value in tensors.items()}
+        return replace(self, **moved)
 
 
 def stack_features(sounds: Sequence[Tensor], stride: int) -> tuple[Tensor, Tensor]:

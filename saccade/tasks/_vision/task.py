@@ -166,6 +166,10 @@ class ImageTask(Task):
             kind = base.task if base.family is None else base.family.name
             raise UsageError(f"base must be a model that reads images of one size, but {config.base} is a {kind}")
         size = config.size or (processor.size if processor is not None else 0) or typical_size(pictures)
+        if config.augment.shift >= size:
+            raise UsageError(
+                f"augment.shift must be below the size of the images, {size}, but is {config.augment.shift}"
+            )
         enlarged = size > typical_size(pictures) * MARGIN
         stored = size if enlarged else round(size / MARGIN)
         return ImageFormat(size, stored, "bicubic" if processor is None else processor.interpolation)

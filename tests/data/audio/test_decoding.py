@@ -7,6 +7,7 @@ import pytest
 import torch
 from scipy.signal import resample_poly
 
+from saccade.core import Audio
 from saccade.data.audio.decoding import decode, to_samples
 from saccade.data.audio.resampling import resample
 from saccade.data.tables.problems import BadRows
@@ -101,6 +102,13 @@ def test_inputs_are_samples_with_their_rate_or_a_file():
     ]:
         with pytest.raises(UsageError, match=message):
             to_samples(value, "audio")
+
+
+def test_an_input_that_was_read_from_a_file_is_refused_by_its_name(tmp_path):
+    path = tmp_path / "second.wav"
+    path.write_bytes(encode(np.zeros(400, np.float32), 8000)[:-20])
+    with pytest.raises(UsageError, match=r"second\.wav: a WAV file without the last 20 bytes of its samples, expected"):
+        to_samples(Audio("audio").read(path), "audio")
 
 
 def test_a_missing_package_is_named_with_the_command(monkeypatch):

@@ -23,13 +23,13 @@ WHOLE = Resize("none", 0)
 def decodes(monkeypatch):
     """Names of the pictures that are decoded."""
     names = []
-    original = module.decode
+    original = module.decode_image
 
     def decode(data, name):
         names.append(name)
         return original(data, name)
 
-    monkeypatch.setattr(module, "decode", decode)
+    monkeypatch.setattr(module, "decode_image", decode)
     return names
 
 

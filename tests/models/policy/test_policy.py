@@ -8,11 +8,12 @@ from torch.distributions import Categorical as TorchCategorical
 from torch.distributions import Independent, Normal, kl_divergence
 
 from saccade.models.policy.distributions import Categorical, DiagonalGaussian
-from saccade.models.policy.imitation import Discriminator, TrustRegionPolicy, Value, advantages
+from saccade.models.policy.imitation import Discriminator, TrustRegionPolicy, Value, absorbing_reward, advantages
 from saccade.models.policy.policy import MLPConfig, Policy, PolicyConfig, Scale
 from saccade.nn.probe import watch
 from saccade.nn.transformer import TransformerConfig
 from saccade.nn.trust_region import TrustRegionConfig
+from tests.nn.test_probe import HEADS, causal, eager_weights, inputs_of, randomised
 
 UNIT = Scale([0.0, 0.0], [1.0, 1.0])
 TINY = TransformerConfig(dim=16, depth=2, heads=2, hidden=32)
@@ -167,17 +168,37 @@ def test_a_gradient_penalty_lowers_the_slope_of_the_discriminator() -> None:
 def test_advantages_are_those_of_the_definition() -> None:
     torch.manual_seed(0)
     rewards, values = torch.randn(5, 2), torch.randn(6, 2)
-    ours = advantages(rewards, values, 0.9, 0.8)
+    never = torch.zeros(5, 2, dtype=torch.bool)
+    ours = advantages(rewards, values, never, 7.0, 0.9, 0.8)
     errors = [rewards[t] + 0.9 * values[t + 1] - values[t] for t in range(5)]
     for t in range(5):
         expected = sum((0.72**later) * errors[t + later] for later in range(5 - t))
         torch.testing.assert_close(ours[t], expected)
 
 
-def test_a_constant_reward_teaches_nothing_whatever_ends_an_episode() -> None:
-    """The measured trap: with a return that stops at a fall, a constant positive reward would teach to survive."""
-    values = torch.full((9, 1), 1.0 / (1 - 0.9))
-    torch.testing.assert_close(advantages(torch.ones(8, 1), values, 0.9, 0.95), torch.zeros(8, 1), atol=1e-5, rtol=0)
+def test_after_a_termination_the_reward_is_that_of_the_absorbing_state() -> None:
+    rewards, values = torch.randn(4, 1), torch.randn(5, 1)
+    terminated = torch.tensor([[False], [True], [False], [False]])
+    ours = advantages(rewards, values, terminated, 0.3, 0.9, 0.8)
+    last = rewards[1] + 0.9 * 0.3 / (1 - 0.9) - values[1]
+    torch.testing.assert_close(ours[1], last)  # nothing of the next episode
+    torch.testing.assert_close(ours[0], rewards[0] + 0.9 * values[1] - values[0] + 0.72 * last)
+
+
+def test_a_policy_that_ends_as_often_as_the_expert_is_not_rewarded_for_surviving() -> None:
+    """The measured trap: with a return that stops at a fall, a constant positive reward would teach to survive.
+
+    Where D cannot tell steps apart, the reward of each is log 2; that of ending as often as the expert is the same.
+    """
+    log2 = math.log(2)
+    assert absorbing_reward(0.05, 0.05) == pytest.approx(log2)
+    assert absorbing_reward(0.01, 0.05) > log2 > absorbing_reward(0.1, 0.05)
+    assert absorbing_reward(0.05, 0.0) == 0, "the expert never ends an episode"
+    assert absorbing_reward(0.0, 0.05) == 0, "not used: no step of the policy ends one"
+    values = torch.full((9, 1), log2 / (1 - 0.9))
+    terminated = torch.arange(8)[:, None] % 3 == 0
+    found = advantages(torch.full((8, 1), log2), values, terminated, absorbing_reward(0.05, 0.05), 0.9, 0.95)
+    torch.testing.assert_close(found, torch.zeros(8, 1), atol=1e-5, rtol=0)
 
 
 def test_the_value_network_learns_returns() -> None:
@@ -192,3 +213,17 @@ def test_the_value_network_learns_returns() -> None:
         optimizer.step()
         losses.append(float(loss.detach()))
     assert losses[-1] < losses[0] / 20
+
+
+@pytest.mark.parametrize("length", [1, 5])
+def test_the_probe_reads_the_weights_of_an_eager_computation(length: int) -> None:
+    torch.manual_seed(0)
+    shape = TransformerConfig(dim=16, depth=2, heads=HEADS, hidden=32)
+    policy = randomised(Policy(PolicyConfig(transformer=shape), UNIT, labels=3)).eval()
+    inputs = inputs_of(policy)
+    with watch(policy) as maps, torch.no_grad():
+        policy.act(torch.randn(3, length, 2), torch.full((3,), length))
+    assert list(maps) == list(inputs) == ["encoder.0.self", "encoder.1.self"]
+    for name, recorded in maps.items():
+        expected = eager_weights(policy.get_submodule(name), inputs[name][0], None, causal)
+        torch.testing.assert_close(recorded.rows(), expected, atol=1e-6, rtol=0)
