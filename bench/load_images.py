@@ -49,7 +49,7 @@ def ours(folder, size, first=False):
     from saccade.data.images.pictures import PictureFiles
     from saccade.data.images.resizing import Resize
     from saccade.models.vision.encoder import normalize_pixels
-    from saccade.tasks._vision.task import to_array, to_tensor
+    from saccade.tasks._vision.image_format import to_array, to_tensor
     from saccade.training.device import keep_freed_memory
 
     keep_freed_memory()  # as the training loop does

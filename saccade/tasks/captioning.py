@@ -32,8 +32,8 @@ from saccade.tasks._seq2seq.to_text import TOKENIZER, SourceBatch
 from saccade.tasks._seq2seq.tokenizers import TargetTokenizer
 from saccade.tasks._vision.encoders import read_encoder, write_encoder
 from saccade.tasks._vision.frozen import FrozenConfig, FrozenImageTask
+from saccade.tasks._vision.image_format import ImageFormat
 from saccade.tasks._vision.image_to_text import ImageToTextTask, TextExamples
-from saccade.tasks._vision.task import ImageFormat
 
 IMAGES = "images.json"
 QUICK_IMAGES = 500  # of a quick evaluation

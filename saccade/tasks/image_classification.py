@@ -50,8 +50,9 @@ from saccade.tasks._labels import confusion_table
 from saccade.tasks._parallel import parallel_map
 from saccade.tasks._pretrained import cannot_run
 from saccade.tasks._vision.encoders import read_encoder, write_encoder
+from saccade.tasks._vision.image_format import ImageFormat, to_array, to_tensor
 from saccade.tasks._vision.processors import format_of, processor_of
-from saccade.tasks._vision.task import ImageConfig, ImageExamples, ImageFormat, ImageTask, to_array, to_tensor
+from saccade.tasks._vision.task import ImageConfig, ImageExamples, ImageTask
 
 LABELS = "labels.json"
 BATCH = 16  # images of a batch at inference, which one core computes, at most

@@ -57,7 +57,8 @@ from saccade.tasks._vision.generation import (
     label_of,
     latent_vectors,
 )
-from saccade.tasks._vision.task import ImageExamples, ImageFormat, ImageTask, typical_size
+from saccade.tasks._vision.image_format import ImageFormat, default_size, median_side
+from saccade.tasks._vision.task import ImageExamples, ImageTask
 
 SHAPE = "images.json"
 BLOCK = 128  # images that are generated at once
@@ -138,7 +139,7 @@ class Task(ImageTask):
     ) -> list[str]:
         train, valid, notes = cls.read(config.data, data, progress)
         labels = cls._labels(config, data, train, valid)
-        size = config.size or fitting_size(max(SMALLEST, min(LARGEST, typical_size(train.pictures))))
+        size = config.size or fitting_size(max(SMALLEST, min(LARGEST, default_size(median_side(train.pictures)))))
         format = ImageFormat(size, size)
         images = decode_pictures(train.pictures, format.resize, progress)
         grey = config.colour == "grey" or (config.colour == "auto" and all_grey(images))

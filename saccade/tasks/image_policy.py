@@ -50,7 +50,8 @@ from saccade.nn.probe import RecordedRow, watch
 from saccade.tasks._encoder.inputs import EncoderBatch, check_outputs
 from saccade.tasks._parallel import parallel_map
 from saccade.tasks._vision.encoders import read_encoder, write_encoder
-from saccade.tasks._vision.task import ImageConfig, ImageExamples, ImageFormat, ImageTask
+from saccade.tasks._vision.image_format import ImageFormat
+from saccade.tasks._vision.task import ImageConfig, ImageExamples, ImageTask
 from saccade.tasks._worlds.reaching import Reach, evaluate_reach, evaluation_scenes, rollout
 from saccade.worlds.arm import ACTIONS, parse_scene
 

@@ -57,10 +57,10 @@ from saccade.tasks._encoder.inputs import EncodedText, check_outputs, pad_texts
 from saccade.tasks._parallel import parallel_map
 from saccade.tasks._pretrained import cannot_run
 from saccade.tasks._vision.frozen import FrozenConfig, FrozenImageTask
+from saccade.tasks._vision.image_format import ImageFormat
 from saccade.tasks._vision.pair_examples import ImageTextOptions, PairBatch, PairExamples, PairTrace
 from saccade.tasks._vision.pairs import Pairs, evaluate_retrieval
 from saccade.tasks._vision.processors import format_of, processor_of
-from saccade.tasks._vision.task import ImageFormat
 from saccade.tasks._vision.text_means import token_means
 from saccade.tasks._vision.texts import TextReader, may_mirror
 from saccade.tasks._vision.towers import read_towers, write_towers

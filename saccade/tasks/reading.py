@@ -34,8 +34,8 @@ from saccade.tasks._seq2seq.settings import TranslationOptions
 from saccade.tasks._seq2seq.to_text import TOKENIZER, SourceBatch
 from saccade.tasks._seq2seq.tokenizers import TargetTokenizer
 from saccade.tasks._vision.formulas import FormulaFormat, LatexTokenizer
+from saccade.tasks._vision.image_format import to_array, to_tensor
 from saccade.tasks._vision.image_to_text import ImageToTextTask, TextExamples
-from saccade.tasks._vision.task import to_array, to_tensor
 
 CTC_FRAMES = 2  # of a column: narrow letters are not wider than half of one
 QUICK_IMAGES = 200  # of a quick evaluation

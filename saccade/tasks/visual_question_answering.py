@@ -55,7 +55,8 @@ from saccade.tasks._encoder.inputs import EncodedText, EncoderBatch, Lengths, ch
 from saccade.tasks._parallel import parallel_map
 from saccade.tasks._vision.encoders import read_encoder, write_encoder
 from saccade.tasks._vision.frozen import FrozenConfig, FrozenExamples, FrozenImageTask
-from saccade.tasks._vision.task import QUICK_ROWS, ImageFormat
+from saccade.tasks._vision.image_format import ImageFormat
+from saccade.tasks._vision.task import QUICK_ROWS
 from saccade.tasks._vision.texts import TextReader, write_tokenizer
 
 ANSWERS = "answers.json"

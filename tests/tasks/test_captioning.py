@@ -1,6 +1,5 @@
 """Captioning: several captions of a picture, the blind control, frozen encoders, attention on the grid, learning."""
 
-import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from saccade.core import GridAxis, Pretrained, Role, Split, TokenAxis
 from saccade.errors import UsageError
 from saccade.metrics.captions import score_captions
 from saccade.models.vision.vit import ViT, ViTConfig
+from saccade.pretrained.image_processors import ImageProcessor
 from saccade.tasks import captioning
 from saccade.tasks._vision import features
 from saccade.tasks.captioning import CaptionConfig, CaptionOptions, Task, exact_captions
@@ -27,20 +27,12 @@ LSTM = ["model.decoder=lstm", "model.lstm.dim=16", "model.lstm.hidden=16"]
 FROZEN = ViTConfig(dim=12, depth=1, heads=2, hidden=16, image_size=16, patch=4, class_token=True)
 
 
-@dataclasses.dataclass(frozen=True)
-class Processor:
-    """How a pretrained encoder reads pictures."""
-
-    size: int = 16
-    interpolation: str = "bicubic"
-
-
 def pretrained() -> Pretrained:
     torch.manual_seed(5)
     encoder = ViT(FROZEN)
     for parameter in encoder.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
-    return Pretrained(encoder, FROZEN, Processor(), None, "image_classification")
+    return Pretrained(encoder, FROZEN, ImageProcessor((16,), (16, 16)), None, "image_classification")
 
 
 def make(folder: Path, *overrides: str) -> Task:

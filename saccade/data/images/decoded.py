@@ -11,7 +11,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
 
@@ -118,9 +118,9 @@ def decode_pictures(pictures: Pictures, resize: Resize, progress: Progress = ign
         pictures.check_unchanged()
         shapes.flush()
         hashes.flush()
-        return {"resize": asdict(resize)}
+        return {"resize": resize.describe()}
 
-    return DecodedPictures(cached("pixels", [pictures.key, asdict(resize)], build, pictures.files))
+    return DecodedPictures(cached("pixels", [pictures.key, resize.describe()], build, pictures.files))
 
 
 def picture_hashes(pictures: Pictures, progress: Progress = ignore_progress) -> NDArray[np.uint64]:

@@ -80,6 +80,16 @@ def decode_image(data: bytes, name: str) -> Image:
         raise _damaged(name, format.name, error) from error
 
 
+def stored_size(data: bytes) -> tuple[int, int] | None:
+    """Return the height and width in the header of an encoded picture; None: it has none that can be read."""
+    format = picture_format(data)
+    try:
+        width, height = (0, 0) if format is None else _open(data, format.plugin).size
+    except DAMAGE:  # which decoding reports
+        return None
+    return (height, width) if height and width else None
+
+
 def to_pixels(value: bytes | Tensor, name: str) -> Pixels:
     """Return the pixels (H, W, 3) of an input of a model: an encoded picture, or a uint8 tensor (C, H, W)."""
     if isinstance(value, bytes):

@@ -5,7 +5,7 @@ H rows, W columns.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
@@ -29,6 +29,8 @@ class Resize:
     max_width: int = 0
     """for height: wider pictures are compressed to this width; 0: any width"""
     interpolation: Interpolation = "bicubic"
+    crop: int = 0
+    """for crop: side of the square, at most `size`; 0: `size`"""
 
     def __post_init__(self) -> None:
         for name, value, choices in (
@@ -39,12 +41,19 @@ class Resize:
                 raise ValueError(f"{name} must be one of {', '.join(choices)}, but is {value!r}")
         if self.mode != "none" and self.size < 1:
             raise ValueError(f"size must be at least 1, but is {self.size}")
+        if self.crop and (self.mode != "crop" or not 0 < self.crop <= self.size):
+            raise ValueError(f"crop must be 0, or from 1 to size with mode crop, but is {self.crop}")
         if self.max_width < 0:
             raise ValueError(f"max_width must be at least 0, but is {self.max_width}")
 
     def shape(self, height: int, width: int) -> tuple[int, int]:
         """Return the height and width of a resized picture."""
-        return (self.size, self.size) if self.mode == "crop" else self._scaled(height, width)
+        side = self.crop or self.size
+        return (side, side) if self.mode == "crop" else self._scaled(height, width)
+
+    def describe(self) -> dict[str, str | int]:
+        """Return the settings as JSON; a square of the whole size has none of its own."""
+        return {name: value for name, value in asdict(self).items() if name != "crop" or value}
 
     def apply(self, picture: NDArray[np.uint8] | Image) -> NDArray[np.uint8]:
         """Return the pixels (H', W', 3) of a picture (H, W, 3), resized."""
@@ -57,8 +66,9 @@ class Resize:
             picture = image.resize((width, height), Image.Resampling[self.interpolation.upper()])
         pixels = np.asarray(picture)
         if self.mode == "crop":
-            top, left = (height - self.size) // 2, (width - self.size) // 2
-            pixels = pixels[top : top + self.size, left : left + self.size]
+            side = self.crop or self.size
+            top, left = (height - side) // 2, (width - side) // 2
+            pixels = pixels[top : top + side, left : left + side]
         return pixels
 
     def _scaled(self, height: int, width: int) -> tuple[int, int]:

@@ -20,7 +20,7 @@ from saccade.data.images.augment import centre
 from saccade.data.images.decoded import DecodedPictures
 from saccade.models.vision.encoder import VisionEncoder
 from saccade.tasks._parallel import parallel_map
-from saccade.tasks._vision.task import ImageFormat, to_array, to_tensor
+from saccade.tasks._vision.image_format import ImageFormat, to_array, to_tensor
 
 BLOCK = 16  # pictures encoded at once
 

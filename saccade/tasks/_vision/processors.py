@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+from saccade.core import Base
 from saccade.errors import UsageError
 from saccade.models.vision.encoder import VisionEncoder
-from saccade.pretrained.image_processors import ImageProcessor
-from saccade.tasks._vision.task import ImageFormat
+from saccade.pretrained.image_processors import ImageProcessor, ImageTextProcessor
+from saccade.tasks._vision.image_format import ImageFormat
+
+
+def base_processor(base: Base, ref: str) -> ImageProcessor | None:
+    """Return the image processor of a pretrained model, if any; a model that reads something else is refused."""
+    if base is None or base.processor is None:
+        return None
+    processor = base.processor.image if isinstance(base.processor, ImageTextProcessor) else base.processor
+    if not isinstance(processor, ImageProcessor):
+        kind = base.task if base.family is None else base.family.name
+        raise UsageError(f"base must be a model that reads images of one size, but {ref} is a {kind}")
+    return processor
 
 
 def format_of(processor: ImageProcessor) -> ImageFormat:
@@ -16,7 +28,7 @@ def format_of(processor: ImageProcessor) -> ImageFormat:
         sizes = f"{list(resize) or 'none'} and {list(crop) or 'none'}"
         raise UsageError(
             f"the image processor must resize to a square, or crop one, but its size and crop_size are {sizes}; "
-            "such a model is not supported"
+            "such a model cannot run as it is, but can be trained from with size=N"
         )
     size = crop[0] if crop else resize[0]
     return ImageFormat(size, resize[0], processor.interpolation, "crop" if len(resize) == 1 else "exact")

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -23,16 +22,13 @@ from saccade.data.fingerprints import hash_lines
 from saccade.data.formats.image_rows import ImageRows, ImageSettings, read_image_rows, split_image_rows
 from saccade.data.images.augment import Augment, augment, centre
 from saccade.data.images.decoded import DecodedPictures, decode_pictures
-from saccade.data.images.decoding import decode, to_pixels
 from saccade.data.images.pictures import Pictures
-from saccade.data.images.resizing import Resize
 from saccade.errors import UsageError
 from saccade.models.vision.encoder import VisionEncoder
 from saccade.nn.probe import RecordedRow, Recorder
+from saccade.tasks._vision.image_format import MARGIN, ImageFormat, default_size, median_side, to_array, to_tensor
+from saccade.tasks._vision.processors import base_processor, format_of
 
-LARGEST = 64  # pixels of a side, where the settings do not say
-MARGIN = 0.875  # of the stored image is read; the training images are cropped at random
-SAMPLED = 64  # images that decide the size
 QUICK_ROWS = 2000  # of a quick evaluation
 
 
@@ -64,39 +60,6 @@ class ImageConfig:
                 raise ValueError(f"{name} must be at least {least}, but is {getattr(self, name)}")
         if self.tune != type(self).tune and not self.base:
             raise ValueError(f"tune must be {type(self).tune} without a base, but is {self.tune}")
-
-
-@dataclass(frozen=True)
-class ImageFormat:
-    """How images become the input of a network: resized to a square, of which the centre is read."""
-
-    size: int
-    """side of the input"""
-    stored: int
-    """side of the stored images, from which training images are cropped"""
-    interpolation: Literal["bilinear", "bicubic", "lanczos"] = "bicubic"
-    mode: Literal["crop", "exact"] = "crop"
-    """crop: resized until the shorter side fits, then cropped; exact: resized in both directions to fit"""
-
-    @property
-    def resize(self) -> Resize:
-        return Resize(self.mode, self.stored, interpolation=self.interpolation)
-
-    def read(self, value: bytes | Tensor, name: str = "image") -> Tensor:
-        """Return an input as pixels (3, size, size)."""
-        pixels = np.array(self.resize.apply(to_pixels(value, name)))  # those of Pillow cannot be written
-        return to_tensor(centre(pixels[None], self.size))[0]
-
-
-def to_tensor(images: NDArray[np.uint8]) -> Tensor:
-    """Return images (B, H, W, 3) as a tensor (B, 3, H, W) in the memory order that convolutions read fastest."""
-    return torch.from_numpy(np.ascontiguousarray(images)).permute(0, 3, 1, 2)
-
-
-def to_array(pixels: Tensor) -> NDArray[np.uint8]:
-    """Return pixels (B, 3, H, W) as images (B, H, W, 3)."""
-    images: NDArray[np.uint8] = pixels.permute(0, 2, 3, 1).numpy()
-    return images
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,18 +124,19 @@ class ImageTask(Task):
     @classmethod
     def choose_format(cls, config: Any, pictures: Pictures, base: Base) -> ImageFormat:
         """Return how images are read: as a pretrained model needs them, or by the settings and the images."""
-        processor = None if base is None else base.processor
-        if base is not None and processor is not None and not hasattr(processor, "size"):
-            kind = base.task if base.family is None else base.family.name
-            raise UsageError(f"base must be a model that reads images of one size, but {config.base} is a {kind}")
-        size = config.size or (processor.size if processor is not None else 0) or typical_size(pictures)
-        if config.augment.shift >= size:
+        processor = base_processor(base, config.base)
+        if processor is not None and not config.size:
+            format = format_of(processor)
+        else:
+            side = median_side(pictures)
+            size = config.size or default_size(side)
+            stored = size if size > side * MARGIN else round(size / MARGIN)
+            format = ImageFormat(size, stored, "bicubic" if processor is None else processor.interpolation)
+        if config.augment.shift >= format.size:
             raise UsageError(
-                f"augment.shift must be below the size of the images, {size}, but is {config.augment.shift}"
+                f"augment.shift must be below the size of the images, {format.size}, but is {config.augment.shift}"
             )
-        enlarged = size > typical_size(pictures) * MARGIN
-        stored = size if enlarged else round(size / MARGIN)
-        return ImageFormat(size, stored, "bicubic" if processor is None else processor.interpolation)
+        return format
 
     def load_data(self, data: Path, *, eval_only: bool = False, progress: Progress = ignore_progress) -> list[str]:
         settings = self.config.data
@@ -250,17 +214,3 @@ class ImageTask(Task):
         for name, recorded in recorder.items():
             queries, keys = (self.image_axis(pixels, count) for count in recorded.shape[2:])
             yield AttentionMap(name, RecordedRow(recorded, row), queries, keys)
-
-
-def typical_size(pictures: Pictures) -> int:
-    """Return the median of the shorter sides of some pictures, at most 64, as a multiple of 8 if it is above 32."""
-    numbers = np.unique(np.linspace(0, len(pictures) - 1, min(SAMPLED, len(pictures))).astype(int))
-    sides = [min(pixels_of(pictures, int(number)).shape[:2]) for number in numbers]
-    side = min(LARGEST, int(np.median(sides)))
-    return side if side <= 32 else side // 8 * 8
-
-
-def pixels_of(pictures: Pictures, number: int) -> NDArray[np.uint8]:
-    """Return one decoded picture (H, W, 3)."""
-    value = pictures.read(number)
-    return value if isinstance(value, np.ndarray) else decode(value, pictures.name(number))

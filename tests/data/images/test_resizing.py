@@ -17,6 +17,7 @@ PIXELS = np.random.default_rng(0).integers(0, 256, (30, 47, 3), dtype=np.uint8)
         (Resize("short", 60), (60, 94)),
         (Resize("exact", 16), (16, 16)),
         (Resize("crop", 16), (16, 16)),
+        (Resize("crop", 16, crop=15), (15, 15)),
         (Resize("height", 10), (10, 16)),
         (Resize("height", 10, max_width=12), (10, 12)),
     ],
@@ -49,6 +50,8 @@ def test_an_unchanged_size_changes_no_pixel():
     [
         ({"mode": "square", "size": 3}, "mode must be one of none, short, exact, height, crop, but is 'square'"),
         ({"mode": "exact", "size": 0}, "size must be at least 1, but is 0"),
+        ({"mode": "crop", "size": 3, "crop": 4}, "crop must be 0, or from 1 to size with mode crop, but is 4"),
+        ({"mode": "exact", "size": 3, "crop": 2}, "crop must be 0, or from 1 to size with mode crop, but is 2"),
         ({"mode": "height", "size": 3, "max_width": -1}, "max_width must be at least 0, but is -1"),
         (
             {"mode": "exact", "size": 3, "interpolation": "cubic"},
