@@ -93,9 +93,7 @@ def _test_notes(parts: NDArray[np.int8], chosen: int) -> list[str]:
     """Return a note for the user on the test part, if there is one: it validates, or is left for an evaluation."""
     count = int((parts == TEST).sum())
     if chosen == TEST:
-        return [
-            f"no validation part: the test part ({count:,} rows) chooses the checkpoint; its score is optimistic"
-        ]
+        return [f"no validation part: the test part ({count:,} rows) chooses the checkpoint; its score is optimistic"]
     return [f"test part: {count:,} rows, left for `saccade evaluate RUN --data`"] if count else []
 
 
