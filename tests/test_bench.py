@@ -20,3 +20,12 @@ def test_a_ratio_above_1_is_better_and_none_divides_by_0(
 ) -> None:
     interleaved.report("f1", ours, peer, lower_is_better=lower_is_better, seed=1)
     assert json.loads(capsys.readouterr().out) == {"name": "f1", "ours": ours, "peer": peer, "ratio": ratio, "seed": 1}
+
+
+def test_a_peer_that_is_not_installed_is_left_out_with_a_message(capsys: pytest.CaptureFixture[str]) -> None:
+    assert interleaved.available(["ours", "nowhere"], "nowhere") == ["ours"]
+    assert capsys.readouterr().err == (
+        "nowhere is not installed and left out; pip install --no-deps --target peers nowhere torchvision, and set "
+        "PYTHONPATH=peers\n"
+    )
+    assert interleaved.available(["ours", "torch"], "torch") == ["ours", "torch"]
