@@ -78,6 +78,7 @@ def test_the_split_of_the_file_is_followed(communities):
     model = saccade.load(run)
     scored = model.evaluate(data)
     assert scored["nodes"] == 15 and scored["accuracy"] == run.metrics["test_accuracy"]
+    assert scored.notes[0] == "evaluated: the test part of the data, 15 of 60 nodes"
     task = model.task
     task.load_data(data)
     assert [len(task.splits[name]) for name in ("train", "valid", "test")] == [30, 15, 15]
