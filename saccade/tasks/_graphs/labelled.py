@@ -139,10 +139,10 @@ class LabelledGraphTask(GraphTask):
         self.data_notes = ()
         if eval_only:
             graphs = read_graphs(data, self.config.data, "graph")
-            part = evaluated_part({part_of(graph.split) for graph in graphs.graphs})
-            chosen = tuple(graph for graph in graphs.graphs if part is None or part_of(graph.split) == part)
-            if part is not None and len(chosen) < len(graphs):
-                self.data_notes = (evaluation_note(part, len(chosen), len(graphs), "graphs"),)
+            name = evaluated_part({part_of(graph.split) for graph in graphs.graphs})
+            chosen = tuple(graph for graph in graphs.graphs if name is None or part_of(graph.split) == name)
+            if name is not None and len(chosen) < len(graphs):
+                self.data_notes = (evaluation_note(name, len(chosen), len(graphs), "graphs"),)
             parts = {Split.VALID: replace(graphs, graphs=chosen)}
             self.check(parts[Split.VALID])
         else:
