@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
+from posixpath import splitext
 from typing import Generic, TypeVar
 
 SAMPLED = 10_000  # paths that decide how all are read
@@ -29,8 +30,9 @@ class PathRule:
 
     def end(self, path: str) -> str:
         """Return what is kept of a path; empty if nothing is."""
-        kept = PurePosixPath(path).parts[self.dropped :]
-        return str(PurePosixPath(*kept)) if kept else ""
+        for _ in range(self.dropped):
+            path = path[1:] if path.startswith("/") else path.partition("/")[2]
+        return path
 
     def key(self, path: str) -> str:
         """Return what is kept of a path, behind its folder; empty if nothing is kept."""
@@ -58,12 +60,12 @@ class PathIndex(Generic[Place]):
         self._stems: dict[str, Place | None] = {}
         complete: dict[str, Place] = {}
         for name, place in files:
-            path = PurePosixPath(name)
-            complete[str(path)] = place
-            for first in range(len(path.parts)):
-                end = PurePosixPath(*path.parts[first:])
-                for index, key in ((self._ends, str(end)), (self._stems, str(end.with_suffix("")))):
+            end = str(PurePosixPath(name))
+            complete[end] = place
+            while end:
+                for index, key in ((self._ends, end), (self._stems, splitext(end)[0])):
                     index[key] = place if index.get(key, place) == place else None
+                end = end.partition("/")[2]
         self._ends.update(complete)
 
     def find(self, key: str, stem: bool) -> Place | None:
@@ -107,9 +109,12 @@ def match_paths(
 
 
 def _choose_rule(paths: Sequence[str], folder: str, find: Callable[[str, PathRule], Place | None]) -> PathRule:
-    """Return the rule by which most paths mean a file of their own; of several, that which drops the fewest folders."""
+    """Return the first rule by which at least half of the paths mean a file of their own, else that by which most do.
+
+    Rules that drop fewer folders come first: a rule that finds more files by dropping more may find others.
+    """
     best, most = PathRule(folder), 0
-    for dropped in range(max((len(PurePosixPath(path).parts) for path in paths), default=0)):
+    for dropped in range(max((path.count("/") + 1 for path in paths), default=0)):
         for stem in (False, True):
             for within in dict.fromkeys((folder, "")):
                 rule = PathRule(within, dropped, stem)
@@ -117,7 +122,7 @@ def _choose_rule(paths: Sequence[str], folder: str, find: Callable[[str, PathRul
                 places = [place for key in keys if (place := find(key, rule)) is not None]
                 # A file that two paths would mean counts against the rule, since at least one of them is wrong.
                 count = len(places) - 2 * (len(places) - len(set(places))) * bool(dropped)
-                if count == len(paths):
+                if count and 2 * count >= len(paths):
                     return rule
                 if count > most:
                     best, most = rule, count

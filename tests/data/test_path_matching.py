@@ -1,4 +1,4 @@
-"""Path matching: one rule for all paths of a table, the one by which most mean a file of their own."""
+"""Path matching: one rule for all paths of a table, which drops as few folders as it can."""
 
 import pytest
 
@@ -24,6 +24,11 @@ def test_the_folder_of_the_table_comes_first_for_all_rows_or_for_none():
     assert places(["1.wav", "2.wav"], "data/sp1") == ["data/sp1/1.wav", "data/sp1/2.wav"]
     assert places(["2.wav", "1.wav"], "data/sp2") == ["data/sp2/2.wav", None]
     assert places(["sp1/1.wav", "sp2/2.wav"], "tables") == ["data/sp1/1.wav", "data/sp2/2.wav"]
+
+
+def test_a_file_of_a_unique_name_in_another_folder_is_not_taken():
+    assert places(["sp1/1.wav", "sp1/3.flac"]) == ["data/sp1/1.wav", None]
+    assert places(["1.wav", "3.flac"], "data/sp1") == ["data/sp1/1.wav", None]
 
 
 def test_a_complete_path_is_not_ambiguous():
