@@ -34,6 +34,7 @@ from saccade.data.formats.graph_search import read_graphs
 from saccade.data.formats.labelled import sort_labels
 from saccade.data.graphs.graph import Graph, Graphs
 from saccade.data.graphs.schema import Schema
+from saccade.data.parts import evaluated_part, evaluation_note, part_of
 from saccade.data.splitting import SplitSettings, hold_out
 from saccade.errors import DataError, UsageError
 from saccade.metrics import classification
@@ -158,14 +159,17 @@ class Task(GraphTask):
     def load_data(self, data: Path, *, eval_only: bool = False, progress: Progress = ignore_progress) -> list[str]:
         graphs = read_graphs(data, self.config.data, "node")
         graph = graphs.graphs[0]
-        nodes = split_nodes(graphs, self.config.data) if not eval_only else {"valid": _to_score(graph)}
+        part, scored = _to_score(graph)
+        nodes = {"valid": scored} if eval_only else split_nodes(graphs, self.config.data)
+        self.data_notes = ()
         used = [node for part in nodes.values() for node in part.tolist()]
         check_labels([(graph.node_labels[n], f"{graph.origin}: node {graph.nodes[n]}") for n in used], self.label_ids)
         self.encoded, self.splits = self.encode(graph), nodes
         self.graph_inputs = join_graphs([self.encoded])
         if eval_only:
-            part = " of split test" if "test" in graph.splits else ""
-            return [f"nodes: {len(nodes['valid']):,}{part} are scored"]
+            if part is not None:
+                self.data_notes = (evaluation_note(part, len(scored), len(graph), "nodes"),)
+            return [f"nodes: {len(scored):,} are scored", *self.data_notes]
         self.fingerprint = hash_lines([graph.content(), *(str(part.tolist()) for part in nodes.values())])
         counts = ", ".join(f"{len(part):,} for {name}" for name, part in nodes.items())
         return [f"nodes: {len(graph):,}, edges: {len(graph.source):,}; labelled nodes: {counts}"]
@@ -265,8 +269,9 @@ def split_nodes(graphs: Graphs, settings: Any) -> dict[str, NDArray[np.int64]]:
     return {name: np.array(nodes, dtype=np.int64) for name, nodes in parts.items() if nodes}
 
 
-def _to_score(graph: Graph) -> NDArray[np.int64]:
-    """Return the nodes that an evaluation on other data scores: those of split test, or all that have a label."""
+def _to_score(graph: Graph) -> tuple[int | None, NDArray[np.int64]]:
+    """Return the part and the nodes that an evaluation on other data scores; None: all that have a label."""
     labelled = [node for node, label in enumerate(graph.node_labels) if label]
-    test = [node for node in labelled if graph.splits and graph.splits[node] == "test"]
-    return np.array(test or labelled, dtype=np.int64)
+    parts = {node: part_of(graph.splits[node]) if graph.splits else None for node in labelled}
+    part = evaluated_part(set(parts.values()))
+    return part, np.array([node for node in labelled if part in (None, parts[node])], dtype=np.int64)

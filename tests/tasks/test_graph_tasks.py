@@ -1,10 +1,14 @@
 """Tasks on graphs: the public split, molecules as input, metrics, cross-validation and refusals."""
 
+from dataclasses import replace
+
 import pytest
 
 import saccade
 from saccade.core import NodeAxis, Split
+from saccade.data.formats.graph_search import read_graphs
 from saccade.errors import DataError, UsageError
+from saccade.tasks._graphs import labelled
 from tests.tasks import graph_data
 
 TINY = [f"model.transformer.{setting}" for setting in ("dim=16", "depth=1", "heads=2", "hidden=16")]
@@ -71,6 +75,20 @@ def test_other_data_are_scored_and_unknown_labels_refused(molecules):
         model.evaluate(folder / "same.csv")
 
 
+def test_of_graphs_with_parts_the_validation_part_is_scored_where_there_is_no_test_part(molecules, monkeypatch):
+    folder, run = molecules
+
+    def read(*given):
+        graphs = read_graphs(*given)
+        parts = ("valid" if at < 2 else "train" for at in range(len(graphs)))
+        divided = tuple(replace(graph, split=part) for graph, part in zip(graphs.graphs, parts, strict=True))
+        return replace(graphs, graphs=divided)
+
+    monkeypatch.setattr(labelled, "read_graphs", read)
+    notes = saccade.load(run).task.load_data(folder / "mols.csv", eval_only=True)
+    assert notes == ["graphs: 2", "evaluated: the validation part of the data, 2 of 60 graphs"]
+
+
 def test_the_split_of_the_file_is_followed(communities):
     data, run = communities
     assert run.metrics["nodes"] == run.metrics["test_nodes"] == 15
@@ -78,6 +96,7 @@ def test_the_split_of_the_file_is_followed(communities):
     model = saccade.load(run)
     scored = model.evaluate(data)
     assert scored["nodes"] == 15 and scored["accuracy"] == run.metrics["test_accuracy"]
+    assert scored.notes[0] == "evaluated: the test part of the data, 15 of 60 nodes"
     task = model.task
     task.load_data(data)
     assert [len(task.splits[name]) for name in ("train", "valid", "test")] == [30, 15, 15]

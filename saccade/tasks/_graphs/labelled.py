@@ -22,6 +22,7 @@ from saccade.data.formats.graph_search import read_graphs
 from saccade.data.graphs.graph import Graphs
 from saccade.data.graphs.schema import Schema
 from saccade.data.graphs.splitting import split_graphs
+from saccade.data.parts import evaluated_part, evaluation_note, part_of
 from saccade.models.graph.inputs import GraphInputs
 from saccade.models.graph.predictor import GraphModelConfig
 from saccade.tasks._graphs.examples import EncodedGraph, fingerprint, join_graphs
@@ -135,10 +136,14 @@ class LabelledGraphTask(GraphTask):
         return cls(config, cls.read_assets(assets))  # type: ignore[call-arg]
 
     def load_data(self, data: Path, *, eval_only: bool = False, progress: Progress = ignore_progress) -> list[str]:
+        self.data_notes = ()
         if eval_only:
             graphs = read_graphs(data, self.config.data, "graph")
-            test = [graph for graph in graphs.graphs if graph.split == "test"]
-            parts = {Split.VALID: replace(graphs, graphs=tuple(test) or graphs.graphs)}
+            name = evaluated_part({part_of(graph.split) for graph in graphs.graphs})
+            chosen = tuple(graph for graph in graphs.graphs if name is None or part_of(graph.split) == name)
+            if name is not None and len(chosen) < len(graphs):
+                self.data_notes = (evaluation_note(name, len(chosen), len(graphs), "graphs"),)
+            parts = {Split.VALID: replace(graphs, graphs=chosen)}
             self.check(parts[Split.VALID])
         else:
             parts = dict(zip((Split.TRAIN, Split.VALID), self.read(self.config.data, data), strict=True))
@@ -154,7 +159,7 @@ class LabelledGraphTask(GraphTask):
                 progress(done / total)
             self.splits[split] = GraphExamples(tuple(encoded))
         if eval_only:
-            return [f"graphs: {total:,}"]
+            return [f"graphs: {total:,}", *self.data_notes]
         self.fingerprint = hash_lines(fingerprint(examples.graphs) for examples in self.splits.values())
         train, valid = (self.splits[split] for split in (Split.TRAIN, Split.VALID))
         return [f"graphs: {len(train):,} for training, {len(valid):,} for validation"]
