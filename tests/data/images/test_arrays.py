@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from saccade.data.formats.cifar_pickles import UnsupportedPickle, parse_pickle
+from saccade.data.formats.pickles import UnsupportedPickle, parse_pickle
 from saccade.data.formats.image_rows import ImageSettings, read_image_rows, split_image_rows
 from saccade.data.images.decoded import decode_pictures
 from saccade.data.images.resizing import Resize
