@@ -1,4 +1,4 @@
-"""Citation graphs as published: NAME.content (paper, words as 0 and 1, label) and NAME.cites (cited, citing)."""
+"""Citation graphs of LINQS: NAME.content (paper, words as 0 and 1, label) and NAME.cites (cited, citing)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from saccade.data.tables.rows import Lines
 from saccade.data.tables.sniffing import sniff
 
 
-def find_planetoid(folder: Path) -> tuple[Path, Path] | None:
+def find_linqs(folder: Path) -> tuple[Path, Path] | None:
     """Return the two files of a folder; None if it does not have them."""
     if not folder.is_dir():
         return None
@@ -21,7 +21,7 @@ def find_planetoid(folder: Path) -> tuple[Path, Path] | None:
     return (content[0], cites) if cites is not None and cites.is_file() else None
 
 
-def read_planetoid(content: Path, cites: Path, settings: GraphSettings) -> Graphs:
+def read_linqs(content: Path, cites: Path, settings: GraphSettings) -> Graphs:
     """Return the graph of the papers; citations of papers that are not among them are left out and counted."""
     problems = Problems()
     builder = GraphBuilder(problems, settings.directed)

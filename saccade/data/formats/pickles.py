@@ -1,7 +1,7 @@
-"""The pickles of CIFAR: dictionaries of byte arrays, lists, texts and numbers, parsed instruction by instruction.
+"""The pickles of published datasets: dictionaries, lists, texts, numbers and arrays, parsed instruction by instruction.
 
-A pickle is a program. This reader follows the instructions that build plain values and arrays of bytes; it imports and
-calls nothing, and refuses every other instruction by name.
+A pickle is a program. This reader follows the instructions that build plain values, arrays of the allowed types and,
+where the caller allows them, sparse matrices; it imports and calls nothing, and refuses all other instructions by name.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 MAX_VALUES = 10_000_000  # instructions of one file; the largest has 600,000
 RECONSTRUCT = ("numpy.core.multiarray _reconstruct", "numpy._core.multiarray _reconstruct")
 FROM_BUFFER = ("numpy.core.numeric _frombuffer", "numpy._core.numeric _frombuffer")
+SPARSE = ("scipy.sparse.csr csr_matrix", "scipy.sparse._csr csr_matrix")
+DEFAULT_DICT = "collections defaultdict"
 NAMES = {*RECONSTRUCT, *FROM_BUFFER, "numpy ndarray", "numpy dtype", "_codecs encode"}
 CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False, "EMPTY_TUPLE": ()}
 VALUES = {
@@ -29,7 +31,33 @@ IGNORED = {"PROTO", "FRAME", "STOP"}
 
 
 class UnsupportedPickle(Exception):
-    """A pickle has an instruction or a value that files of CIFAR do not have, or is damaged; the message says which."""
+    """A pickle has an instruction or a value that its dataset does not have, or is damaged; the message says which."""
+
+
+@dataclass(frozen=True)
+class PickleTypes:
+    """What the pickles of a dataset may hold beside plain values."""
+
+    arrays: tuple[str, ...] = ("u1",)
+    """types of the elements of arrays, as numpy abbreviates them"""
+    sparse: bool = False
+    """whether they may hold dictionaries with a default value and sparse matrices (scipy.sparse.csr_matrix)"""
+
+    @property
+    def names(self) -> set[str]:
+        """Names that a pickle may mention; nothing of them is imported."""
+        lists = ("__builtin__ list", "builtins list")
+        return NAMES | ({*SPARSE, DEFAULT_DICT, *lists} if self.sparse else set())
+
+
+@dataclass(frozen=True)
+class SparseRows:
+    """A matrix of compressed rows: those of `data` and `columns` from offsets[row] to offsets[row + 1]."""
+
+    data: NDArray[Any]
+    columns: NDArray[np.int64]
+    offsets: NDArray[np.int64]
+    shape: tuple[int, int]
 
 
 @dataclass
@@ -48,26 +76,29 @@ class _Name:
     name: str
 
 
-def parse_pickle(data: bytes) -> Any:
-    """Return the value of a pickle: dict, list, tuple, str, bytes, int, bool, None, and arrays of bytes (uint8)."""
-    machine = _Machine()
+def parse_pickle(data: bytes, types: PickleTypes = PickleTypes()) -> Any:
+    """Return the value of a pickle: dict, list, tuple, str, bytes, int, bool, None, arrays and `SparseRows`."""
+    machine = _Machine(types.names)
     try:
         for count, (opcode, argument, _) in enumerate(pickletools.genops(data)):
             if count > MAX_VALUES:
                 raise UnsupportedPickle(f"more than {MAX_VALUES:,} instructions")
             machine.run(opcode.name, argument)
         (value,) = machine.stack
+        return _Resolver(types).resolve(value)
     except UnsupportedPickle:
         raise
+    except RecursionError as error:
+        raise UnsupportedPickle("values inside values, too deep to read") from error
     except (ValueError, IndexError, KeyError, TypeError, AttributeError, EOFError, OverflowError) as error:
-        raise UnsupportedPickle(f"damaged: {error}") from error
-    return _resolve(value)
+        raise UnsupportedPickle(f"damaged data: {error}") from error
 
 
 class _Machine:
     """The stack and the memory of a pickle."""
 
-    def __init__(self) -> None:
+    def __init__(self, names: set[str]) -> None:
+        self._names = names
         self.stack: list[Any] = []
         self._marks: list[int] = []  # where the items of a list, tuple or dictionary begin
         self.memory: dict[int, Any] = {}
@@ -88,6 +119,7 @@ class _Machine:
             "MEMOIZE": lambda: self.memory.__setitem__(len(self.memory), self.stack[-1]),
             "STACK_GLOBAL": lambda: self._name(f"{self.stack.pop(-2)} {self.stack.pop()}"),
             "REDUCE": self._reduce,
+            "NEWOBJ": self._new_object,
             "BUILD": self._build,
         }
 
@@ -133,7 +165,7 @@ class _Machine:
         target.update(_pairs(items))
 
     def _name(self, name: str) -> None:
-        if name not in NAMES:
+        if name not in self._names:
             raise UnsupportedPickle(f"the code '{name.replace(' ', '.')}'")
         self.stack.append(_Name(name))
 
@@ -146,8 +178,16 @@ class _Machine:
             if encoding != "latin1":
                 raise UnsupportedPickle(f"bytes in the encoding '{encoding}'")
             self.stack.append(text.encode("latin-1"))
+        elif name.name == DEFAULT_DICT:  # the default value is that of a key that is not there
+            self.stack.append({})
         else:
             self.stack.append(_Call(name.name, arguments))
+
+    def _new_object(self) -> None:
+        arguments, name = self.stack.pop(), self.stack.pop()
+        if not isinstance(name, _Name) or name.name not in SPARSE or arguments != ():
+            raise UnsupportedPickle("an object that is no sparse matrix")
+        self.stack.append(_Call(name.name))
 
     def _build(self) -> None:
         state, call = self.stack.pop(), self.stack[-1]
@@ -160,27 +200,72 @@ def _pairs(items: list[Any]) -> dict[Any, Any]:
     return dict(zip(items[::2], items[1::2], strict=True))
 
 
-def _resolve(value: Any) -> Any:
-    """Return a value with its arrays."""
-    if isinstance(value, dict):
-        return {key: _resolve(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_resolve(item) for item in value]
-    return _array(value) if isinstance(value, _Call) else value
+class _Resolver:
+    """Builds the arrays of a value; what is there several times is built once."""
+
+    def __init__(self, types: PickleTypes) -> None:
+        self._types = types
+        self._built: dict[int, Any] = {}
+
+    def resolve(self, value: Any) -> Any:
+        """Return a value with its arrays and matrices."""
+        if not isinstance(value, dict | list | _Call):
+            return value
+        if id(value) not in self._built:
+            if isinstance(value, dict):
+                items = self._built[id(value)] = {}
+                items.update((key, self.resolve(item)) for key, item in value.items())
+            elif isinstance(value, list):
+                entries = self._built[id(value)] = []
+                entries.extend(self.resolve(item) for item in value)
+            else:
+                self._built[id(value)] = self._matrix(value) if value.name in SPARSE else self._array(value)
+        return self._built[id(value)]
+
+    def _array(self, call: _Call) -> NDArray[Any]:
+        if call.name in RECONSTRUCT:
+            _, shape, dtype, fortran, content = call.state
+        elif call.name in FROM_BUFFER:
+            content, dtype, shape, order = call.arguments
+            fortran = order == "F"
+        else:
+            raise UnsupportedPickle(f"a value of '{call.name.replace(' ', '.')}'")
+        kind = self._dtype(dtype)
+        data = content.encode("latin-1") if isinstance(content, str) else bytes(content)
+        if math.prod(shape) * kind.itemsize != len(data):
+            raise UnsupportedPickle(f"an array of {len(data):,} bytes in the shape {shape}")
+        return np.frombuffer(data, kind).reshape(shape, order="F" if fortran else "C")
+
+    def _dtype(self, call: Any) -> np.dtype[Any]:
+        code = call.arguments[0] if isinstance(call, _Call) and call.name == "numpy dtype" else None
+        code = code.decode("latin-1") if isinstance(code, bytes) else code
+        if code not in self._types.arrays:
+            bytes_alone = self._types.arrays == ("u1",)
+            rule = "one of bytes (uint8)" if bytes_alone else f"of one of the types {', '.join(self._types.arrays)}"
+            raise UnsupportedPickle(f"an array that is not {rule}")
+        order = call.state[1] if call.state else "|"
+        order = order.decode("latin-1") if isinstance(order, bytes) else order
+        return np.dtype(code).newbyteorder(order)
+
+    def _matrix(self, call: _Call) -> SparseRows:
+        """Return a sparse matrix whose parts fit together."""
+        state = {_text(key): self.resolve(value) for key, value in (call.state or {}).items()}
+        data, columns, offsets = (state.get(name) for name in ("data", "indices", "indptr"))
+        rows, width = state.get("_shape", state.get("shape"))
+        for part in (data, columns, offsets):
+            if not isinstance(part, np.ndarray) or part.ndim != 1:
+                raise UnsupportedPickle("a sparse matrix without its data, columns or rows")
+        columns, offsets = columns.astype(np.int64), offsets.astype(np.int64)
+        if (
+            len(offsets) != rows + 1
+            or offsets[0] != 0
+            or (np.diff(offsets) < 0).any()
+            or not offsets[-1] <= min(len(data), len(columns))
+            or (len(columns) and not 0 <= columns.min() <= columns.max() < width)
+        ):
+            raise UnsupportedPickle(f"a sparse matrix of {rows} x {width} whose columns or rows are not within it")
+        return SparseRows(data, columns, offsets, (rows, width))
 
 
-def _array(call: _Call) -> NDArray[np.uint8]:
-    """Return an array of bytes."""
-    if call.name in RECONSTRUCT:
-        _, shape, dtype, fortran, content = call.state
-    elif call.name in FROM_BUFFER:
-        content, dtype, shape, order = call.arguments
-        fortran = order == "F"
-    else:
-        raise UnsupportedPickle(f"a value of '{call.name.replace(' ', '.')}'")
-    if not isinstance(dtype, _Call) or dtype.name != "numpy dtype" or dtype.arguments[:1] not in (("u1",), (b"u1",)):
-        raise UnsupportedPickle("an array that is not one of bytes (uint8)")
-    data = content.encode("latin-1") if isinstance(content, str) else bytes(content)
-    if fortran or math.prod(shape) != len(data):
-        raise UnsupportedPickle(f"an array of {len(data):,} bytes in the shape {shape}")
-    return np.frombuffer(data, np.uint8).reshape(shape)
+def _text(value: Any) -> Any:
+    return value.decode("latin-1") if isinstance(value, bytes) else value
