@@ -20,7 +20,8 @@ RECONSTRUCT = ("numpy.core.multiarray _reconstruct", "numpy._core.multiarray _re
 FROM_BUFFER = ("numpy.core.numeric _frombuffer", "numpy._core.numeric _frombuffer")
 SPARSE = ("scipy.sparse.csr csr_matrix", "scipy.sparse._csr csr_matrix")
 DEFAULT_DICT = "collections defaultdict"
-NAMES = {*RECONSTRUCT, *FROM_BUFFER, "numpy ndarray", "numpy dtype", "_codecs encode"}
+BYTES = ("__builtin__ bytes", "builtins bytes")
+NAMES = {*RECONSTRUCT, *FROM_BUFFER, *BYTES, "numpy ndarray", "numpy dtype", "_codecs encode"}
 CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False, "EMPTY_TUPLE": ()}
 VALUES = {
     *("INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "STRING", "BINSTRING", "SHORT_BINSTRING", "UNICODE"),
@@ -178,6 +179,8 @@ class _Machine:
             if encoding != "latin1":
                 raise UnsupportedPickle(f"bytes in the encoding '{encoding}'")
             self.stack.append(text.encode("latin-1"))
+        elif name.name in BYTES and arguments == ():  # no bytes, as Python 3 writes them for Python 2
+            self.stack.append(b"")
         elif name.name == DEFAULT_DICT:  # the default value is that of a key that is not there
             self.stack.append({})
         else:
@@ -237,25 +240,23 @@ class _Resolver:
         return np.frombuffer(data, kind).reshape(shape, order="F" if fortran else "C")
 
     def _dtype(self, call: Any) -> np.dtype[Any]:
-        code = call.arguments[0] if isinstance(call, _Call) and call.name == "numpy dtype" else None
-        code = code.decode("latin-1") if isinstance(code, bytes) else code
+        code = _text(call.arguments[0]) if isinstance(call, _Call) and call.name == "numpy dtype" else None
         if code not in self._types.arrays:
             bytes_alone = self._types.arrays == ("u1",)
             rule = "one of bytes (uint8)" if bytes_alone else f"of one of the types {', '.join(self._types.arrays)}"
             raise UnsupportedPickle(f"an array that is not {rule}")
-        order = call.state[1] if call.state else "|"
-        order = order.decode("latin-1") if isinstance(order, bytes) else order
+        order: Any = _text(call.state[1]) if call.state else "|"
         return np.dtype(code).newbyteorder(order)
 
     def _matrix(self, call: _Call) -> SparseRows:
         """Return a sparse matrix whose parts fit together."""
         state = {_text(key): self.resolve(value) for key, value in (call.state or {}).items()}
-        data, columns, offsets = (state.get(name) for name in ("data", "indices", "indptr"))
-        rows, width = state.get("_shape", state.get("shape"))
-        for part in (data, columns, offsets):
-            if not isinstance(part, np.ndarray) or part.ndim != 1:
-                raise UnsupportedPickle("a sparse matrix without its data, columns or rows")
-        columns, offsets = columns.astype(np.int64), offsets.astype(np.int64)
+        parts: list[Any] = [state.get(name) for name in ("data", "indices", "indptr")]
+        if not all(isinstance(part, np.ndarray) and part.ndim == 1 for part in parts):
+            raise UnsupportedPickle("a sparse matrix without its data, columns or rows")
+        data, columns, offsets = parts[0], parts[1].astype(np.int64), parts[2].astype(np.int64)
+        shape: Any = state.get("_shape", state.get("shape"))
+        rows, width = shape
         if (
             len(offsets) != rows + 1
             or offsets[0] != 0

@@ -7,7 +7,7 @@ Shapes: N nodes, F features, C labels.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -23,6 +23,7 @@ from saccade.data.tables.sniffing import sniff
 
 TYPES = PickleTypes(("u1", "i1", "i2", "i4", "i8", "f4", "f8"), sparse=True)
 ENDINGS = ("x", "y", "tx", "ty", "allx", "ally", "graph", "test.index")
+MOST_FEATURES, MOST_NUMBERS = 1_000_000, 50_000_000  # of a node; of all nodes, where they are not 0 or 1
 VALIDATION = 500  # nodes after those of training, in the public split
 NEXT = "download the files of Planetoid again"
 
@@ -57,6 +58,11 @@ def read_planetoid(data: Path, names: Sequence[str], settings: GraphSettings) ->
     if train > len(labels):
         files.refuse("y", f"{train:,} rows", f"at most {len(labels):,}, the rows of ally")
     nodes = max([len(labels), *(node + 1 for node in index)])
+    are_words = all(bool(np.isin(part.data, (0, 1)).all()) for part in (rows, test_rows))
+    if not are_words and nodes * rows.shape[1] > MOST_NUMBERS:
+        what = f"{nodes:,} nodes x {rows.shape[1]:,} features that are not 0 or 1"
+        files.refuse("allx", what, f"at most {MOST_NUMBERS:,} numbers", "leave out rare features")
+    entries = [*_entries(rows, range(rows.shape[0])), *_entries(test_rows, index)]
     source, target = files.edges(nodes, settings.directed)
     valid = min(VALIDATION, len(labels) - train)
     splits = ["train"] * train + ["valid"] * valid + [""] * (nodes - train - valid)
@@ -72,7 +78,7 @@ def read_planetoid(data: Path, names: Sequence[str], settings: GraphSettings) ->
         tuple(map(str, range(nodes))),
         source,
         target,
-        _columns(rows, test_rows, index, nodes),
+        _words(entries, nodes) if are_words else _numbers(entries, nodes, rows.shape[1]),
         directed=settings.directed,
         node_labels=tuple(names_of_labels),
         splits=tuple(splits),
@@ -113,6 +119,8 @@ class _Files:
         matrix = self._content(ending)
         if not isinstance(matrix, SparseRows):
             self.refuse(ending, f"a value of type {type(matrix).__name__}", "a sparse matrix (scipy.sparse.csr_matrix)")
+        if matrix.shape[1] > MOST_FEATURES:
+            self.refuse(ending, f"{matrix.shape[1]:,} features", f"at most {MOST_FEATURES:,}")
         if not np.isfinite(matrix.data).all():
             self.refuse(ending, f"the feature {matrix.data[~np.isfinite(matrix.data)][0]}", "finite numbers")
         return matrix
@@ -166,27 +174,36 @@ class _Files:
 
 def _labels(one_hot: NDArray[Any]) -> list[str]:
     """Return the number of the label of each row; empty for a row without one."""
-    return [str(label) if some else "" for label, some in zip(one_hot.argmax(1), one_hot.any(1), strict=True)]
+    pairs = zip(one_hot.argmax(1).tolist(), (one_hot != 0).sum(1).tolist(), strict=True)
+    return [str(label) if some else "" for label, some in pairs]
 
 
-def _columns(rows: SparseRows, test_rows: SparseRows, index: Sequence[int], nodes: int) -> dict[str, list[Value]]:
-    """Return the features: words where all are 0 or 1, else a column of numbers for each."""
-    numbers = [list(range(rows.shape[0])), list(index)]
-    entries = [
-        (node, part.columns[start:stop][kept], part.data[start:stop][kept])
-        for part, of_rows in zip((rows, test_rows), numbers, strict=True)
-        for node, start, stop in zip(of_rows, part.offsets[:-1].tolist(), part.offsets[1:].tolist(), strict=True)
-        for kept in (part.data[start:stop] != 0,)
-    ]
-    names = [str(column) for column in range(rows.shape[1])]
-    if all(bool((values == 1).all()) for _, _, values in entries):
-        words: list[Value] = [()] * nodes
-        for node, columns, _ in entries:
-            words[node] = tuple(names[column] for column in sorted(columns.tolist()))
-        return {"words": words}
-    present = {node for node, _, _ in entries}
-    table: list[list[Value]] = [[0.0 if node in present else None for node in range(nodes)] for _ in names]
+Entry = tuple[int, list[int], list[float]]
+"""a node, its features that are not 0, and their values"""
+
+
+def _entries(matrix: SparseRows, nodes: Sequence[int]) -> Iterator[Entry]:
+    """Yield the features of some nodes, one row each."""
+    for node, start, stop in zip(nodes, matrix.offsets[:-1].tolist(), matrix.offsets[1:].tolist(), strict=True):
+        kept = np.flatnonzero(matrix.data[start:stop]) + start
+        yield node, matrix.columns[kept].tolist(), matrix.data[kept].tolist()
+
+
+def _words(entries: Sequence[Entry], nodes: int) -> dict[str, list[Value]]:
+    """Return features that are 0 or 1 as words: the numbers of those that are 1."""
+    words: list[Value] = [()] * nodes
+    for node, columns, _ in entries:
+        words[node] = tuple(map(str, sorted(set(columns))))
+    return {"words": words}
+
+
+def _numbers(entries: Sequence[Entry], nodes: int, width: int) -> dict[str, list[Value]]:
+    """Return features as columns of numbers; a node that is left out has none."""
+    empty: list[Value] = [None] * nodes
+    for node, _, _ in entries:
+        empty[node] = 0.0
+    table = [list(empty) for _ in range(width)]
     for node, columns, values in entries:
-        for column, value in zip(columns.tolist(), values.tolist(), strict=True):
+        for column, value in zip(columns, values, strict=True):
             table[column][node] = float(value)
-    return {f"feature{name}": cells for name, cells in zip(names, table, strict=True)}
+    return {f"feature{column}": cells for column, cells in enumerate(table)}

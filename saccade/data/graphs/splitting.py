@@ -19,10 +19,10 @@ def split_graphs(graphs: Graphs, settings: GraphSettings, *, numbers: bool) -> t
     """Return the graphs for training and those for validation; a cross-validation does not follow the file."""
     path = Path(graphs.files[0])
     if not settings.folds:
-        valid = graphs.of_split("valid")
+        marked = graphs.of_split("valid")
         graphs = training_graphs(graphs)
-        if len(valid):
-            return graphs, valid
+        if len(marked):
+            return graphs, marked
     keys = [graph.content() for graph in graphs.graphs]
     strata = _quantiles(graphs.labels()) if numbers else graphs.labels()
     if settings.folds:

@@ -134,6 +134,17 @@ BROKEN = {
         {"ally": one_hot([0, 1])},
         "ind.tiny.ally: a matrix of 2 x 3, expected 508 x 3: a row for each row of allx",
     ),
+    "features": (
+        {"allx": sparse.csr_matrix((KNOWN, 10**12))},
+        "ind.tiny.allx: 1,000,000,000,000 features, expected at most 1,000,000",
+    ),
+    "numbers": (
+        {
+            "allx": sparse.csr_matrix(([0.5], ([0], [0])), (KNOWN, 200_000)),
+            "tx": sparse.csr_matrix(([0.5], ([0], [0])), (len(TEST), 200_000)),
+        },
+        "ind.tiny.allx: 512 nodes x 200,000 features that are not 0 or 1, expected at most 50,000,000 numbers",
+    ),
     "width": (
         {"tx": sparse.csr_matrix(np.ones((3, 5)))},
         "ind.tiny.tx: a matrix of 3 x 5, expected 3 x 6: a row for each line of test.index, as wide as allx",
@@ -212,8 +223,10 @@ def nested(depth):
         (pickle.dumps(np.zeros(2, complex), 2), "an array that is not of one of the types i4, i8, f4, f8"),
         (pickle.dumps(np.array([Evil("x")]), 2), "the code"),
         (pickle.dumps(collections.OrderedDict(a=1), 2), "the code 'collections.OrderedDict'"),
-        (b"\x80\x02cscipy.sparse.csr\ncsr_matrix\n(K\x01tR.", "damaged data: "),
+        (b"\x80\x02cscipy.sparse.csr\ncsr_matrix\n(K\x01tR.", "a sparse matrix without its data, columns or rows"),
+        (damaged(_shape=None), "damaged data: "),
         (b"\x80\x02c__builtin__\nlist\n)\x81.", "an object that is no sparse matrix"),
+        (b"\x80\x02cbuiltins\nbytes\n(K\x05tR.", "a value of 'builtins.bytes'"),
         (nested(100_000), "values inside values, too deep to read"),
     ],
 )
