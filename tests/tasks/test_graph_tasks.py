@@ -11,6 +11,7 @@ from saccade.core import NodeAxis, Split
 from saccade.data.formats.graph_json import parse_graph
 from saccade.data.settings import GraphSettings
 from saccade.errors import DataError, UsageError
+from saccade.look.rollout import rollout_layers
 from saccade.models.graph.predictor import GraphModelConfig
 from saccade.tasks._graphs import attention as graph_attention
 from saccade.tasks.node_classification import NodeConfig
@@ -153,9 +154,7 @@ def test_of_a_large_graph_the_attention_around_a_node_is_shown(communities, monk
         torch.testing.assert_close(part.weights, shown)
         torch.testing.assert_close(part.rows(1, 4, step=2, head=1), shown[1:2, 1:4:2])
         assert part.rows(3, 3).shape == (8, 0, 5)
-    rule = (
-        r"an explanation needs the attention of all nodes, but 5 of 30 are shown; give a graph of at most 2,000 nodes"
-    )
+    rule = r"needs the attention of the whole graph, but that of the 5 nodes around 'a17' of 30 is shown; give a graph"
     with pytest.raises(UsageError, match=rule):
         model.explain(answer).ablate("encoder.0", head=0)
     with pytest.raises(
@@ -169,6 +168,9 @@ def test_a_node_of_a_small_graph_can_be_chosen(communities):
     model = saccade.load(communities[1])
     answer = model(chain(4), attention=True, node="a3")
     assert answer.attention["encoder.1"].keys.nodes == ("a3", "a2", "a1", "a0") and len(answer.notes) == 1
+    with pytest.raises(UsageError, match=r"but that of the 4 nodes around 'a3' of 4 is shown"):
+        model.explain(answer).importance()
+    assert rollout_layers(model(chain(4), attention=True)) and not rollout_layers(answer)
 
 
 def test_look_at_a_large_graph_needs_little_memory(communities, tmp_path, capsys):

@@ -49,13 +49,13 @@ class NodeWeights:
         return torch.cat(rows, 1) if rows else torch.zeros(heads, 0, len(self.nodes))
 
 
-def node_axis(graph: Graph, tags: tuple[str, ...] = ()) -> NodeAxis:
+def node_axis(graph: Graph, tags: tuple[str, ...] = (), part_of: int = 0) -> NodeAxis:
     """Return the nodes of a graph as an axis, with their predicted labels; a large graph has no places in the plane."""
     if len(graph) > LARGEST:
         return NodeAxis(Role.GRAPH, graph.nodes, tags=tags)
     pairs = tuple(zip(graph.source.tolist(), graph.target.tolist(), strict=True))
     points = tuple(layout(graph.source, graph.target, len(graph)))
-    return NodeAxis(Role.GRAPH, graph.nodes, pairs, points, tags)
+    return NodeAxis(Role.GRAPH, graph.nodes, pairs, points, tags, part_of)
 
 
 def check_node(graph: Graph, node: str) -> None:

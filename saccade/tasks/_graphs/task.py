@@ -17,6 +17,7 @@ from saccade.core import (
     Axis,
     Field,
     Graph,
+    NodeAxis,
     Prediction,
     Task,
     Text,
@@ -132,21 +133,22 @@ class GraphTask(Task):
         with torch.no_grad(), watch(self.model) as recorder:
             self.model(join_graphs([encoded]).to(self.device()))
         rows: dict[str, Weights] = {name: RecordedRow(map, 0) for name, map in recorder.items()}
-        notes: tuple[str, ...] = ()
         part = shown_nodes(graph, options.node)
-        if part is not None:
+        if part is None:
+            axis, notes = node_axis(graph, tags), ()
+        else:
             rows = {name: NodeWeights(weights, torch.tensor(part)) for name, weights in rows.items()}
-            notes, tags = (part_note(graph, part),), tuple(tags[node] for node in part) if tags else ()
-            graph = graph.subgraph(part)
-        axis = node_axis(graph, tags)
+            part_tags = tuple(tags[node] for node in part) if tags else ()
+            axis, notes = node_axis(graph.subgraph(part), part_tags, len(graph)), (part_note(graph, part),)
         return AttentionMaps(AttentionMap(name, weights, axis, axis) for name, weights in rows.items()), notes
 
     def trace(self, prediction: Prediction, layers: bool) -> tuple[Tensor, Axis, tuple[tuple[str, Tensor], ...]]:
         """Return the outputs of a prediction, the axis of its nodes, and the outputs by layer where asked."""
         encoded: EncodedGraph = prediction.trace
-        shown = next((len(map.queries) for map in prediction.attention.values()), len(encoded))
-        if shown != len(encoded):
-            message = f"an explanation needs the attention of all nodes, but {shown:,} of {len(encoded):,} are shown"
+        shown = next((map.queries for map in prediction.attention.values()), None)
+        if isinstance(shown, NodeAxis) and shown.part_of:
+            part = f"the {len(shown)} nodes around '{shown.nodes[0]}' of {shown.part_of:,}"
+            message = f"an explanation needs the attention of the whole graph, but that of {part} is shown"
             raise UsageError(f"{message}; give a graph of at most {LARGEST:,} nodes, without the option node")
         inputs = join_graphs([encoded]).to(self.device())
         outputs = self.model(inputs)
