@@ -246,7 +246,8 @@ class _Resolver:
             rule = "one of bytes (uint8)" if bytes_alone else f"of one of the types {', '.join(self._types.arrays)}"
             raise UnsupportedPickle(f"an array that is not {rule}")
         order: Any = _text(call.state[1]) if call.state else "|"
-        return np.dtype(code).newbyteorder(order)
+        dtype: np.dtype[Any] = np.dtype(code).newbyteorder(order)
+        return dtype
 
     def _matrix(self, call: _Call) -> SparseRows:
         """Return a sparse matrix whose parts fit together."""

@@ -134,8 +134,9 @@ class GraphTask(Task):
             self.model(join_graphs([encoded]).to(self.device()))
         rows: dict[str, Weights] = {name: RecordedRow(map, 0) for name, map in recorder.items()}
         part = shown_nodes(graph, options.node)
+        notes: tuple[str, ...] = ()
         if part is None:
-            axis, notes = node_axis(graph, tags), ()
+            axis = node_axis(graph, tags)
         else:
             rows = {name: NodeWeights(weights, torch.tensor(part)) for name, weights in rows.items()}
             part_tags = tuple(tags[node] for node in part) if tags else ()
