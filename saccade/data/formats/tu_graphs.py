@@ -37,7 +37,7 @@ def is_tu_file(path: Path) -> bool:
     except BadRows:
         return False
     shaped = len(first) == 1 and len(second) == 2 and len(third) >= 2
-    if not shaped or not all(part.lstrip("-").isdecimal() for part in (*first, *second, *third)):
+    if not shaped or not all(part.removeprefix("-").isdecimal() for part in (*first, *second, *third)):
         return False
     return len(third) >= 2 + int(third[1])
 
@@ -65,6 +65,8 @@ def read_tu_file(path: Path, settings: GraphSettings) -> Graphs:
         for node in range(nodes):
             values = reader.next(f"'tag degree neighbours' of node {node} of {at}", None)
             tag, degree, *others = values
+            if degree < 0:
+                reader.refuse(f"{degree} neighbours", "a number of 0 or more")
             if len(others) < degree:
                 reader.refuse(f"{len(others)} neighbours", f"{degree}, as the line says")
             for other in others[:degree]:

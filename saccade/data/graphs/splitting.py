@@ -42,7 +42,9 @@ def training_graphs(graphs: Graphs) -> Graphs:
     if not len(train):
         step = "correct the splits"
         raise DataError(f"{graphs.files[0]}: no graph of split train, expected some; {step}")
-    return train
+    unused = sum(not graph.split for graph in graphs.graphs)
+    note = (f"graphs without a split, which are not used: {unused:,}",) if unused else ()
+    return replace(train, notes=(*train.notes, *note))
 
 
 def folds(keys: Sequence[str], strata: Sequence[str], count: int, fold: int, path: Path) -> list[bool]:

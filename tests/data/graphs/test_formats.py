@@ -141,6 +141,7 @@ def test_other_files_are_no_graphs(tmp_path):
     others = {
         "pairs.csv": "source,target\na b,c d\ne f,g h\n",
         "text.txt": "1\n2 3\nno\n",
+        "signs.txt": "1\n2 3\n0 --1 2\n",
         "rows.jsonl": '{"text": "a"}\n',
     }
     for name, content in others.items():
@@ -199,6 +200,7 @@ BROKEN = {
     ),
     "tu neighbour": ({"t.txt": TU.replace("1 2 0 2", "1 2 0 9")}, "t.txt:7: neighbour 9, expected 0 to 2"),
     "tu degree": ({"t.txt": TU.replace("1 2 0 2", "1 3 0 2")}, "t.txt:7: 2 neighbours, expected 3, as the line says"),
+    "tu negative": ({"t.txt": TU.replace("1 2 0 2", "1 -2 0 2")}, "t.txt:7: -2 neighbours, expected a number of 0 or"),
     "tu word": ({"t.txt": TU.replace("1 2 0 2", "1 x 0 2")}, "t.txt:7: '1 x 0 2', expected whole numbers"),
     "tu short": ({"t.txt": TU.rsplit("\n", 2)[0] + "\n"}, "t.txt:8: the end of the file, expected"),
     "tu long": ({"t.txt": TU + "9 9\n"}, "t.txt:9: '9 9', expected the end of the file after 2 graphs"),
@@ -327,6 +329,7 @@ def test_a_column_split_of_molecules_is_followed(tmp_path):
     assert graphs.column == "active" and [graph.split for graph in graphs.graphs] == parts
     train, valid = split_graphs(graphs, GraphSettings(), numbers=False)
     assert [graph.split for graph in train.graphs] == ["train"] * 20
+    assert "graphs without a split, which are not used: 1" in train.notes
     assert [graph.split for graph in valid.graphs] == ["valid"] * 3
     data.write_text(data.read_text().replace("valid", "test"))
     train, valid = split_graphs(read_graphs(data, GraphSettings(), "graph"), GraphSettings(), numbers=False)
