@@ -14,14 +14,12 @@ from torch import Tensor, nn
 
 from saccade.atomic_io import write_json
 from saccade.core import (
-    AttentionMaps,
     Base,
     Batch,
     Evaluation,
     ForwardTrace,
     Metric,
     Prediction,
-    PredictOptions,
     Progress,
     Source,
     Split,
@@ -41,8 +39,9 @@ from saccade.metrics import classification
 from saccade.models.graph.gat import GATConfig
 from saccade.models.graph.inputs import GraphInputs
 from saccade.models.graph.predictor import GraphModelConfig
+from saccade.tasks._graphs.attention import GraphOptions
 from saccade.tasks._graphs.examples import EncodedGraph, join_graphs
-from saccade.tasks._graphs.task import ASSETS, SHOWN, GraphConfig, GraphTask, check_labels
+from saccade.tasks._graphs.task import ASSETS, SHOWN, GraphConfig, GraphTask, check_labels, edge_notes
 from saccade.tasks._labels import confusion_table
 
 
@@ -147,10 +146,10 @@ class Task(GraphTask):
         if len(labels) < 2:
             raise DataError(f"{data}: every label is '{labels[0]}', expected at least two labels; add other nodes")
         schema, notes = Schema.of(graphs.graphs)
-        described = {"schema": schema.to_json(), "labels": labels, "smiles": False}
+        described = {"schema": schema.to_json(), "labels": labels, "smiles": False, "directed": graph.directed}
         write_json(assets / ASSETS, described)
         width = f"{schema.node_width} features of a node, {schema.edge_width} of an edge"
-        return [*graphs.notes, *notes, f"labels: {len(labels)}; {width}"]
+        return [*graphs.notes, *notes, *edge_notes(schema, config.model), f"labels: {len(labels)}; {width}"]
 
     @classmethod
     def open(cls, config: Any, assets: Path) -> Self:
@@ -213,7 +212,7 @@ class Task(GraphTask):
         complete = "test" not in self.splits or split != Split.VALID
         return Evaluation(values, {"accuracy": score.signature}, [table], complete=complete)
 
-    def predict(self, inputs: Sequence[Mapping[str, Any]], options: PredictOptions) -> Iterator[Prediction]:
+    def predict(self, inputs: Sequence[Mapping[str, Any]], options: GraphOptions) -> Iterator[Prediction]:
         encoded = [self.read_input(example) for example in inputs]
         examples = iter(inputs)
         for batch_inputs, logits, batch in self.run(encoded):
@@ -223,14 +222,14 @@ class Task(GraphTask):
                 yield self._prediction(next(examples), graph, rows, options)
 
     def _prediction(
-        self, example: Mapping[str, Any], encoded: EncodedGraph, rows: Tensor, options: PredictOptions
+        self, example: Mapping[str, Any], encoded: EncodedGraph, rows: Tensor, options: GraphOptions
     ) -> Prediction:
         best, labels = rows.max(-1)
         tags = tuple(self.labels[label] for label in labels.tolist())
         output = TagOutput(encoded.graph.nodes, tags, tuple(best.tolist()))
-        attention = self.attention(encoded, tags) if options.attention else AttentionMaps()
+        attention, notes = self.attention(encoded, options, tags)
         scores = {"mean probability": float(best.mean())}
-        return Prediction(example, output, scores, attention, trace=encoded)
+        return Prediction(example, output, scores, attention, trace=encoded, notes=notes)
 
     def rerun(self, prediction: Prediction, *, layers: bool = False) -> ForwardTrace:
         logits, axis, by_layer = self.trace(prediction, layers)

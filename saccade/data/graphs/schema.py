@@ -42,8 +42,8 @@ class Column:
         """Return the numbers (N, width) of a column; what was not in the training data counts as absent."""
         out = np.zeros((len(values), self.width), dtype=np.float32)
         if self.kind == "number":
-            for row, value in enumerate(values):
-                out[row, 0] = 0.0 if value is None else (self._number(value, origin) - self.mean) / self.deviation
+            numbers = [self.mean if value is None else self._number(value, origin) for value in values]
+            out[:, 0] = (np.array(numbers, dtype=np.float64) - self.mean) / self.deviation
             return out
         numbers = {value: number for number, value in enumerate(self.values)}
         for row, value in enumerate(values):
