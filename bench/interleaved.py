@@ -5,6 +5,7 @@ A machine is noisy, so only a ratio within one run means something. Every benchm
 """
 
 import argparse
+import importlib.util
 import json
 import os
 import statistics
@@ -67,6 +68,43 @@ def measure(script, candidates, rounds, threads=2):
             process.stdin.close()
             process.wait()
     return [statistics.median(values) for values in times]
+
+
+def import_torchvision():
+    """Import torchvision where it is installed, also one for GPUs beside a torch for the CPU.
+
+    That one cannot load its operators and then misses the names of two of them, which are not used here. transformers
+    and timm import it themselves, and fail if this did not come first.
+    """
+    import torch
+
+    if importlib.util.find_spec("torchvision") is None:
+        return
+    try:
+        import torchvision
+    except RuntimeError:
+        for name in ("nms", "qnms"):
+            torch.library.define(f"torchvision::{name}", "(Tensor boxes, Tensor scores, float threshold) -> Tensor")
+        import torchvision  # noqa: F401
+
+
+def available(candidates, package):
+    """Return the candidates; that of a package that is not installed is left out, with a message."""
+    if package not in candidates or importlib.util.find_spec(package) is not None:
+        return list(candidates)
+    step = f"pip install --no-deps --target peers {package} torchvision, and set PYTHONPATH=peers"
+    print(f"{package} is not installed and left out; {step}", file=sys.stderr)
+    return [name for name in candidates if name != package]
+
+
+def timm_vit(*, size, patch, dim, depth, heads, labels):
+    """Return timm's ViT of a shape, with a class token and without dropout."""
+    import_torchvision()
+    from timm.models.vision_transformer import VisionTransformer
+
+    return VisionTransformer(
+        img_size=size, patch_size=patch, embed_dim=dim, depth=depth, num_heads=heads, num_classes=labels
+    )
 
 
 def report(name, ours, peer, *, lower_is_better=False, **more):

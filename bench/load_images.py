@@ -18,7 +18,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from interleaved import measure, report, serve
+from interleaved import import_torchvision, measure, report, serve
 
 BATCH, CLASSES = 128, 10
 SMALL = 64  # pixels; larger pictures are stored larger and resized
@@ -90,21 +90,6 @@ def theirs(folder, size, workers):
         assert sum(len(batch) for batch, _ in loader) == len(dataset)
 
     return work
-
-
-def import_torchvision():
-    """Import torchvision, also one for GPUs beside a torch for the CPU.
-
-    That one cannot load its operators and then misses the names of two of them, which are not used here.
-    """
-    import torch
-
-    try:
-        import torchvision
-    except RuntimeError:
-        for name in ("nms", "qnms"):
-            torch.library.define(f"torchvision::{name}", "(Tensor boxes, Tensor scores, float threshold) -> Tensor")
-        import torchvision  # noqa: F401
 
 
 def torchvision_folder(folder, size):

@@ -1,19 +1,23 @@
-"""Training step of a ViT: ours and Hugging Face's ViT in a plain loop, interleaved, in images per second.
+"""Training step of a ViT: ours, Hugging Face's and timm's ViT in a plain loop, interleaved, in images per second.
 
 Ours is the step of the real loop: images from the cache, augmentation, seeding, AdamW; `published` has the layers of
 the peer (LayerNorm, exact GELU, biases, class token), `fastest` also the precision that is faster on this machine, the
-default of image tasks. The peer is transformers' ViTForImageClassification (sdpa, no dropout) with torch's AdamW on
-one fixed batch of normalized images: it loads and augments nothing.
+default of image tasks. The peers are transformers' ViTForImageClassification (sdpa, no dropout) and timm's
+VisionTransformer with torch's AdamW on one fixed batch of normalized images: they load and augment nothing. timm is no
+dependency: it is left out unless it is installed beside, without its torch.
 
-    python bench/train_vit.py [--rounds 7] [--shape small]
+    pip install --no-deps --target peers timm torchvision
+
+    PYTHONPATH=peers python bench/train_vit.py [--rounds 7] [--shape small]
 """
 
 import argparse
+import functools
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from interleaved import measure, report, serve
+from interleaved import available, import_torchvision, measure, report, serve, timm_vit
 
 
 @dataclass(frozen=True)
@@ -91,8 +95,9 @@ def ours(shape, *overrides):
     return work
 
 
-def peer_model(shape):
-    """Return transformers' ViT of a shape."""
+def transformers_model(shape):
+    """Return a function of pixels to logits, transformers' ViT of a shape, and its weights."""
+    import_torchvision()
     from transformers import ViTConfig, ViTForImageClassification
 
     config = ViTConfig(
@@ -107,19 +112,27 @@ def peer_model(shape):
         attention_probs_dropout_prob=0.0,
         attn_implementation="sdpa",
     )
-    return ViTForImageClassification(config)
+    model = ViTForImageClassification(config).train()
+    return lambda pixels: model(pixel_values=pixels).logits, model.parameters()
 
 
-def peer(shape):
+def timm_model(shape):
+    """Return timm's ViT of a shape, and its weights."""
+    sizes = {"size": shape.size, "patch": shape.patch, "dim": shape.dim, "depth": shape.depth, "heads": shape.heads}
+    model = timm_vit(**sizes, labels=LABELS).train()
+    return model, model.parameters()
+
+
+def peer(shape, build):
     import torch
 
-    model = peer_model(shape).train()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    model, weights = build(shape)
+    optimizer = torch.optim.AdamW(weights, lr=1e-3)
     pixels, labels = torch.randn(shape.batch, 3, shape.size, shape.size), torch.arange(shape.batch) % LABELS
 
     def work():
         for _ in range(shape.steps):
-            loss = torch.nn.functional.cross_entropy(model(pixel_values=pixels).logits, labels)
+            loss = torch.nn.functional.cross_entropy(model(pixels), labels)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
@@ -131,7 +144,8 @@ def peer(shape):
 CANDIDATES = {
     "published": lambda shape: ours(shape, "train.precision=float32"),
     "fastest": ours,
-    "transformers": peer,
+    "transformers": functools.partial(peer, build=transformers_model),
+    "timm": functools.partial(peer, build=timm_model),
 }
 
 
@@ -145,14 +159,17 @@ def main():
         candidate, name = options.worker
         serve(CANDIDATES[candidate](SHAPES[name]))
         return
+    candidates = available(CANDIDATES, "timm")
     for name, shape in SHAPES.items():
         if options.shape in (None, name):
-            workers = [["--worker", candidate, name] for candidate in CANDIDATES]
-            seconds = dict(zip(CANDIDATES, measure(__file__, workers, options.rounds), strict=True))
+            workers = [["--worker", candidate, name] for candidate in candidates]
+            seconds = dict(zip(candidates, measure(__file__, workers, options.rounds), strict=True))
             images = {candidate: shape.batch * shape.steps / value for candidate, value in seconds.items()}
             for candidate in ("published", "fastest"):
                 speed = images[candidate]
                 report(f"train_vit_{name}_{candidate}", speed, images["transformers"], unit="images/s")
+                if "timm" in images:
+                    report(f"train_vit_{name}_{candidate}_timm", speed, images["timm"], unit="images/s")
 
 
 if __name__ == "__main__":

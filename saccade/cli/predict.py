@@ -25,6 +25,7 @@ from saccade.errors import UsageError
 
 if TYPE_CHECKING:
     from saccade.core import Prediction
+    from saccade.look.figure import AttentionFigure
     from saccade.model import Model
 
 BATCH = 256  # examples of a file that are predicted together
@@ -120,7 +121,7 @@ def predict(
     "--layer",
     default="",
     help="Attention to show, such as decoder.1.cross, or rollout: all layers of self-attention together; "
-    "default: the word alignment, else the last layer.",
+    "default: the word alignment, else the last layer; in a .gif the words of a question.",
 )
 @click.option("--head", type=click.IntRange(0), help="Head to show; default: the mean over heads.")
 @click.option("--seed", default=0, help="Of a policy, without INPUT: the seed of the episode that it plays.")
@@ -176,6 +177,18 @@ def look(ref: str, inputs: tuple[str, ...], options: tuple[str, ...], out: Path 
     if figure.alignment:
         show_text(f"{figure.alignment}\n")
     show_figure(figure)
+    _log_layers(figure, out)
+
+
+def _log_layers(figure: AttentionFigure, out: Path | None) -> None:
+    """Say which attention over an image is shown, in the terminal and in the file, and what others there are."""
+    from saccade.core import GridAxis
+
+    kind = "" if out is None else out.suffix.lower().removeprefix(".")
+    names = dict.fromkeys(shown.name for shown in (figure.attention, figure.shown(kind)))
+    others = [name for name in figure.prediction.attention if name not in names]
+    if others and isinstance(figure.attention.keys, GridAxis):
+        log(f"attention shown: {', '.join(names)}; others, by --layer: {', '.join(others)}")
 
 
 def _predict_one(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import base64
 import binascii
+import io
 import json
 import os
 import re
@@ -21,6 +22,10 @@ from saccade.errors import UsageError
 
 SURROGATE = re.compile("[\ud800-\udfff]")  # half of a pair, which no encoding can write
 DATA_URL = re.compile(r"data:[\w.+/-]*(?:;[\w=.-]+)*?(;base64)?,", re.ASCII)
+
+# Modes of PIL images that a format stores as they are.
+PNG_MODES = ("1", "L", "LA", "P", "RGB", "RGBA", "I;16")
+TIFF_MODES = ("CMYK", "YCbCr", "LAB", "F", "I", "I;16B")
 
 
 @dataclass(frozen=True)
@@ -80,10 +85,7 @@ class Image(Field):
 
     def read(self, value: Any) -> bytes | Tensor:
         if hasattr(value, "convert") and hasattr(value, "tobytes"):  # a PIL image
-            rgb = value.convert("RGB")
-            width, height = rgb.size
-            pixels = torch.frombuffer(bytearray(rgb.tobytes()), dtype=torch.uint8)
-            return pixels.reshape(height, width, 3).permute(2, 0, 1)
+            return _encode_image(self, value)
         if isinstance(value, str | bytes | os.PathLike):
             return _file_bytes(self, value)
         pixels = _tensor(self, value, "a path, bytes, a data URL, a PIL image or an array of pixels")
@@ -249,6 +251,21 @@ def _file_bytes(field: Field, value: str | bytes | os.PathLike[str]) -> bytes:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise UsageError(f"{field.name}: cannot read {str(path)[:200]!r} ({reason}); name a file") from error
+
+
+def _encode_image(field: Field, image: Any) -> bytes:
+    """Return a PIL image as an encoded file, without loss: it is then read as its own file is (orientation, alpha)."""
+    stream, exif = io.BytesIO(), image.info.get("exif")
+    options = {"exif": exif} if isinstance(exif, bytes) else {}
+    try:
+        if image.mode in TIFF_MODES:
+            image.save(stream, "TIFF", **options)
+        else:
+            image = image if image.mode in PNG_MODES else image.convert("RGBA")
+            image.save(stream, "PNG", compress_level=1, **options)
+    except (OSError, ValueError, SyntaxError) as error:
+        raise UsageError(f"{field.name}: the PIL image cannot be read ({error}); open or create it again") from error
+    return stream.getvalue()
 
 
 def _tensor(field: Field, value: Any, rule: str) -> Tensor:

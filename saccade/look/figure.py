@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from saccade.atomic_io import new_file
-from saccade.core import AttentionMap, GridAxis, Prediction, TimeAxis
+from saccade.core import AttentionMap, GridAxis, Prediction, StepAxis, TimeAxis, TokenAxis
 from saccade.core.serialize import dump_json
 from saccade.errors import ResourceError, UsageError, suggest
 from saccade.look import draw
@@ -35,6 +35,8 @@ class AttentionFigure:
     """(1, queries, keys)"""
     style: OverlayStyle = field(default_factory=OverlayStyle)
     """of attention over an image"""
+    words: AttentionMap | None = None
+    """what a film shows instead: the words of a question over the image, where the attention has no words as queries"""
 
     @classmethod
     def of(
@@ -55,13 +57,20 @@ class AttentionFigure:
                 f"at must name a cell of an image, but the queries of '{attention.name}' are {attention.queries.kind}"
             )
             raise UsageError(f"{message}; choose a layer of self-attention over the image")
+        words = None
         if head is not None:
             chosen = one_head(attention, head)
         elif layer or style.at or prediction.alignment is None:
             chosen = mean_heads(attention)
         else:
-            chosen = prediction.alignment
-        return cls(prediction, chosen if pieces else merge_words(chosen), style)
+            chosen, words = prediction.alignment, _words_over_image(prediction)
+        if pieces:
+            return cls(prediction, chosen, style, words)
+        return cls(prediction, merge_words(chosen), style, words and merge_words(words))
+
+    def shown(self, kind: str = "") -> AttentionMap:
+        """Return the map that a kind of file shows."""
+        return self.words if kind == "gif" and self.words is not None else self.attention
 
     @property
     def alignment(self) -> str:
@@ -113,12 +122,24 @@ class AttentionFigure:
         if kind == "png":
             return png(self.attention, self._title, self.style)
         if kind == "gif":
-            return film(self.attention, self.style)
+            return film(self.shown(kind), self.style)
         if kind == "html":
             return self.page().encode()
         if kind == "json":
             return dump_json(self.to_json()).encode()
         raise UsageError(f"--out must end on {ENDINGS}, but ends on '{kind and '.'}{kind}'")
+
+
+def _words_over_image(prediction: Prediction) -> AttentionMap | None:
+    """Return the last map of words over an image, if the alignment has no words; None: there is no such map."""
+    if prediction.alignment is None or not isinstance(prediction.alignment.queries, StepAxis):
+        return None
+    maps = [
+        attention
+        for attention in prediction.attention.values()
+        if isinstance(attention.queries, TokenAxis) and isinstance(attention.keys, GridAxis)
+    ]
+    return mean_heads(maps[-1]) if maps else None
 
 
 def _layer(prediction: Prediction, name: str, style: OverlayStyle) -> AttentionMap:

@@ -104,8 +104,8 @@ def find_family(network: nn.Module, config: Any, preferred: Family | None = None
         if _round_trips(family, network, config):
             return family
     raise UsageError(
-        "transformers has no class for this architecture; train one of the presets gpt2-..., llama-..., bert-..., "
-        "vit-... or clip-..., which are published architectures"
+        "transformers has no class for this architecture; train one of the presets gpt2-..., llama-..., bert-... or "
+        "vit-..., which are published architectures, or start from a published model with --from"
     )
 
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from saccade.atomic_io import write_json
+from saccade.data.images.resizing import check_resized
 from saccade.errors import ModelFileError, UsageError
 from saccade.models.vision.encoder import IMAGENET_MEAN, IMAGENET_STD, VisionEncoder
 from saccade.pretrained.processors import TextProcessor
@@ -64,6 +65,7 @@ class ImageProcessor:
         except ImportError as error:
             raise UsageError("pictures need Pillow, which is not installed: pip install 'saccade[images]'") from error
         height, width = self._target(*pixels.shape[:2])
+        check_resized((pixels.shape[0], pixels.shape[1]), (height, width), "picture")
         image = Image.fromarray(pixels).resize((width, height), Image.Resampling[self.interpolation.upper()])
         return np.asarray(image)
 

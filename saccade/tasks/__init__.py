@@ -13,6 +13,7 @@ from saccade.data.formats.audio_rows import find_audio
 from saccade.data.formats.chats import is_chat_log
 from saccade.data.formats.documents import text_column
 from saccade.data.formats.graph_search import guess_graph_task
+from saccade.data.formats.image_folders import PictureNames, refuse_packed
 from saccade.data.formats.image_search import find_images
 from saccade.data.formats.instructions import is_instructions
 from saccade.data.formats.labelled_files import starts_with_labels
@@ -143,6 +144,8 @@ def _guess_image_task(data: Path, settings: Mapping[str, str]) -> str:
         choices = " or ".join(f"--task {task}" for task in tasks)
         what, expected = "the texts of the pictures may be several things", "one that their names or columns tell"
         raise BadRows([Problem(data, None, None, what, expected, f"choose with {choices}")])
+    if isinstance(layout, PictureNames):
+        refuse_packed(layout.tree)
     what = "pictures without labels or texts"
     expected = "a folder for each class, or a table with a path and a label, a caption, or a question and answer"
     step = (

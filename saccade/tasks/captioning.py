@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -34,13 +33,12 @@ from saccade.tasks._vision.encoders import read_encoder, write_encoder
 from saccade.tasks._vision.frozen import FrozenConfig, FrozenImageTask
 from saccade.tasks._vision.image_format import ImageFormat
 from saccade.tasks._vision.image_to_text import ImageToTextTask, TextExamples
+from saccade.tasks._vision.texts import may_mirror
 
 IMAGES = "images.json"
 QUICK_IMAGES = 500  # of a quick evaluation
 BLIND_IMAGES = 128  # training images whose mean replaces every image in the control
 SAMPLE = 20_000  # captions that decide how to tokenize
-SIDES = re.compile(r"\b(left|right)\b", re.IGNORECASE)
-MANY_SIDES = 0.02  # fraction of the captions that say left or right, from which mirrored images would be wrong
 
 METRICS = {
     metric.name: metric
@@ -136,8 +134,7 @@ class Task(FrozenImageTask, ImageToTextTask):
         train, _, notes = cls.read(config.data, data, progress)
         captions = train.texts["caption"]
         format = cls.choose_format(config, train.pictures, base)
-        sides = sum(1 for caption in captions if SIDES.search(caption)) / len(captions)
-        mirror = config.augment.flip and sides < MANY_SIDES
+        mirror, mirror_notes = may_mirror(config.augment.flip, captions)
         write_json(assets / IMAGES, {"format": vars(format), "mirror": mirror})
         images = decode_pictures(train.pictures, format.resize, progress)
         notes += write_encoder(config, config.model.encoder, format.size, images, assets, base)
@@ -147,12 +144,8 @@ class Task(FrozenImageTask, ImageToTextTask):
         size = config.vocabulary_size or vocabulary_size([captions])
         tokenizer = train_text_tokenizer(kind, texts, size, "vocabulary_size")
         cls.write_tokenizer(tokenizer.lowercased() if config.lowercase else tokenizer, train.texts["caption"], assets)
-        notes.append(
-            f"vocabulary: {tokenizer.size:,} {describe_kind(kind)}; images of {format.size} x {format.size} pixels"
-        )
-        if config.augment.flip and not mirror:
-            notes.append(f"{sides:.0%} of the captions say left or right: images are not mirrored in training")
-        return notes
+        vocabulary = f"vocabulary: {tokenizer.size:,} {describe_kind(kind)}"
+        return [*notes, f"{vocabulary}; images of {format.size} x {format.size} pixels", *mirror_notes]
 
     @classmethod
     def open(cls, config: Any, assets: Path) -> Self:

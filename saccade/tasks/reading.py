@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from saccade.atomic_io import read_json, write_json
+from saccade.config import from_json, to_json
 from saccade.core import Base, Batch, Evaluation, Metric, Pretrained, Progress, Split, ignore_progress
 from saccade.data.formats.image_rows import ImageRows, ImageSettings
 from saccade.data.images.decoding import to_pixels
@@ -20,23 +23,30 @@ from saccade.data.images.resizing import Resize
 from saccade.data.lengths import load_max_target_length
 from saccade.data.text.tokenizer_choice import train_text_tokenizer
 from saccade.data.text.tokenizers import Tokenizer
+from saccade.data.text.unknown_words import unknown_id
+from saccade.data.texts import Texts
+from saccade.data.tokenization import tokenize
 from saccade.decode.search import Search
 from saccade.errors import DataError, UsageError
 from saccade.metrics.reading import score_reading
 from saccade.models.columns import STRIDE
 from saccade.models.seq2seq.interface import Seq2SeqLoss
-from saccade.models.seq2seq.to_text import DecoderConfig, TextDecoderConfig, build_to_text
+from saccade.models.seq2seq.to_text import DecoderConfig, TextDecoderConfig, ToText, build_to_text
 from saccade.models.vision.lines import LineConfig, LineEncoder
 from saccade.models.vision.pix2tex import Pix2Tex
+from saccade.pretrained.adapters import merge_lora
 from saccade.tasks._pretrained import cannot_run
 from saccade.tasks._seq2seq.searching import search_memory
 from saccade.tasks._seq2seq.settings import TranslationOptions
 from saccade.tasks._seq2seq.to_text import TOKENIZER, SourceBatch
 from saccade.tasks._seq2seq.tokenizers import TargetTokenizer
+from saccade.tasks._vision.encoders import WEIGHTS, tune
 from saccade.tasks._vision.formulas import FormulaFormat, LatexTokenizer
 from saccade.tasks._vision.image_format import to_array, to_tensor
 from saccade.tasks._vision.image_to_text import ImageToTextTask, TextExamples
 
+BASE = "base.json"
+OF_ALPHABET = ("target.", "head.", "ctc.")  # weights with a row for each character
 CTC_FRAMES = 2  # of a column: narrow letters are not wider than half of one
 QUICK_IMAGES = 200  # of a quick evaluation
 SIZE_TOKENS = 64  # of a formula, whose probability determines the size at which it is read
@@ -66,6 +76,12 @@ class ReadingModel(DecoderConfig):
 class ReadingConfig:
     """All settings of a reading model except those of the training loop."""
 
+    base: str = ""
+    """run of this task to start from, whose shape and height of the images are kept; empty: from scratch"""
+    tune: Literal["all", "lora", "head"] = "all"
+    """trained weights of the encoder of the base: all, low-rank adapters (LoRA), or none of them (frozen)"""
+    rank: int = 8
+    """rank of the adapters of tune=lora"""
     model: ReadingModel = field(default_factory=ReadingModel)
     data: ImageSettings = field(default_factory=ImageSettings)
     augment: LineAugment = field(default_factory=LineAugment)
@@ -86,7 +102,9 @@ class ReadingConfig:
     """weight of a CTC loss on the encoder, which then learns letters before the decoder knows where to look; 0: none"""
 
     def __post_init__(self) -> None:
-        for name, least in (("height", 8), ("max_width", STRIDE), ("batch_size", 1), ("micro_batches", 1)):
+        if self.tune != "all" and not self.base:
+            raise ValueError(f"tune must be all without a base, but is {self.tune}")
+        for name, least in (("rank", 1), ("height", 8), ("max_width", STRIDE), ("batch_size", 1), ("micro_batches", 1)):
             if getattr(self, name) < least:
                 raise ValueError(f"{name} must be at least {least}, but is {getattr(self, name)}")
         if not 0 <= self.label_smoothing < 1:
@@ -163,25 +181,37 @@ class Task(ImageToTextTask):
     @classmethod
     def train_defaults(cls, config: Any) -> list[str]:
         """Return smaller steps of Muon than other tasks have: the CTC loss learns nothing for long with larger ones."""
-        return ["train.precision=fastest", "train.optim.matrix_lr=0.015"]
+        return ["train.precision=fastest", f"train.optim.matrix_lr={0.005 if config.base else 0.015}"]
 
     @classmethod
     def prepare(
         cls, config: Any, data: Path, assets: Path, *, base: Base = None, progress: Progress = ignore_progress
     ) -> list[str]:
-        if base is not None:
-            raise UsageError("reading cannot be fine-tuned from a pretrained model yet")
+        if base is not None and not isinstance(base.config, ReadingConfig):
+            kind = base.task if base.family is None else base.family.name
+            rule = f"base must be a run of the task reading, but {config.base} is a {kind}"
+            raise UsageError(f"{rule}; train such a run first, or leave out --from")
         train, _, notes = cls.read(config.data, data, progress)
-        tokenizer = train_text_tokenizer("characters", train.texts["text"], 0, "")
-        cls.write_tokenizer(tokenizer, train.texts[cls.roles[0]], assets)
+        texts = train.texts["text"]
+        tokenizer = None if base is None else covering(base.processor, texts)
+        if base is not None:
+            notes += write_base(base, assets, new_alphabet=tokenizer is None)
+        tokenizer = tokenizer or train_text_tokenizer("characters", texts, 0, "")
+        cls.write_tokenizer(tokenizer, texts, assets)
         return [*notes, f"alphabet: {tokenizer.size - len(tokenizer.specials)} characters"]
 
     @classmethod
     def open(cls, config: Any, assets: Path) -> Self:
         tokenizer = Tokenizer.load(assets / TOKENIZER)
+        if config.base:
+            described = read_json(assets / BASE)
+            config = replace(config, model=from_json(ReadingModel, described["model"]), height=described["height"])
         encoder = LineEncoder(config.model.encoder, config.height)
         frames = CTC_FRAMES if config.ctc else 0
         model = build_to_text(config.model, encoder, tokenizer.size, ctc_frames=frames)
+        if config.base:
+            read_base(model, assets)
+            tune(encoder, config.tune, config.rank)
         format = LineFormat(config.height, config.max_width)
         return cls(config, format, TargetTokenizer.of(tokenizer), load_max_target_length(assets), model)
 
@@ -242,6 +272,35 @@ class Task(ImageToTextTask):
         target = LatexTokenizer(processor.tokenizer, processor.start, processor.end)
         return FormulaReader(ReadingConfig(), FormulaFormat(processor), target, processor.max_length - 1, network)
 
+    def to_pretrained(self) -> Pretrained:
+        """Return the network with its tokenizer, as the base of another run."""
+        return Pretrained(merge_lora(self.model), self.config, self.target.tokenizer, None, "reading")
+
+
+def covering(tokenizer: Tokenizer, texts: Texts) -> Tokenizer | None:
+    """Return the tokenizer if it has a token for each character of the texts, else None."""
+    unknown = unknown_id(tokenizer)
+    return None if unknown is not None and tokenize(texts, tokenizer).count(unknown).any() else tokenizer
+
+
+def write_base(base: Pretrained, assets: Path, *, new_alphabet: bool) -> list[str]:
+    """Write the shape and the weights of a run to start from to the assets; returns a note for the user."""
+    write_json(assets / BASE, {"model": to_json(base.config.model), "height": base.config.height})
+    weights = base.network.state_dict()
+    kept = {name: value for name, value in weights.items() if not new_alphabet or not name.startswith(OF_ALPHABET)}
+    save_file({name: value.contiguous().clone() for name, value in kept.items()}, assets / WEIGHTS)
+    count = sum(value.numel() for value in base.network.parameters())
+    which = "new embeddings and output layers, as there are new characters" if new_alphabet else "with its alphabet"
+    return [f"base: {count / 1e6:.1f} M parameters, {which}"]
+
+
+def read_base(model: ToText, assets: Path) -> None:
+    """Load the weights that `write_base` wrote, except those of layers the model does not have."""
+    if next(model.parameters()).is_meta:
+        return
+    own = model.state_dict()
+    model.load_state_dict({**own, **{k: value for k, value in load_file(assets / WEIGHTS).items() if k in own}})
+
 
 @dataclass(frozen=True)
 class FormulaOptions(ReadingOptions):
@@ -301,3 +360,6 @@ class FormulaReader(Task):
 
     def limit(self, prefix: Sequence[int], positions: int) -> int:
         return self.max_length - len(prefix)
+
+    def to_pretrained(self) -> Pretrained:
+        return ImageToTextTask.to_pretrained(self)

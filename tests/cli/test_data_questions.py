@@ -128,7 +128,8 @@ def test_plain_text_and_a_pretrained_encoder_need_a_task(folder: Path) -> None:
         "with --task what to train: captioning (images with captions), image_classification (images with labels), "
         "image_policy (images with actions and episodes), image_text (images with captions), "
         "masked_language_model (plain text), question_answering (a SQuAD file), "
-        "regression (texts with numbers), sentence_vectors (pairs of texts), tagging (a CoNLL file), "
+        "reading (images of words or lines with their text), regression (texts with numbers), "
+        "sentence_vectors (pairs of texts), tagging (a CoNLL file), "
         "text_classification (texts with labels), visual_question_answering (images with questions and answers)\n"
     )
 

@@ -46,6 +46,14 @@ def test_a_caption_has_a_panel_for_each_word(place):
     assert "0-0" not in result.stdout, "cells are not words of a source"
 
 
+def test_the_shown_layer_and_the_others_are_named(place):
+    others = "encoder.0.self, encoder.1.self"
+    assert f"attention shown: decoder.0.cross; others, by --layer: {others}\n" in look(place).stderr
+    chosen = look(place, "--layer", "encoder.0.self").stderr
+    assert "attention shown: encoder.0.self; others, by --layer: encoder.1.self, decoder.0.cross\n" in chosen
+    assert "attention shown" not in look(place, "--json").stderr
+
+
 def test_a_question_is_printed_with_its_answer_and_its_words_over_the_image(place):
     result = look(place, "question=which side is it?", "--layer", "decoder.0.cross")
     assert result.stdout.splitlines()[:2] == ["question: which side is it?", "right"]

@@ -229,8 +229,11 @@ def test_it_is_not_a_base_for_training(folder):
         captioning.Task.choose_format(captioning.CaptionConfig(base="tiny"), None, pretrained)
     with pytest.raises(UsageError, match="a pix2tex cannot run as the task image_classification; leave out --task"):
         saccade.load(str(folder), task="image_classification")
-    with pytest.raises(UsageError, match="reading cannot be fine-tuned from a pretrained model"):
-        reading.Task.prepare(reading.ReadingConfig(), folder, folder, base=pretrained)
+    rule = "base must be a run of the task reading, but tiny is a pix2tex; train such a run first, or leave out --from"
+    with pytest.raises(UsageError, match=rule):
+        reading.Task.prepare(reading.ReadingConfig(base="tiny"), folder, folder, base=pretrained)
+    with pytest.raises(UsageError, match="this task has no exchange format"):
+        saccade.load(str(folder)).task.to_pretrained()
 
 
 @pytest.mark.parametrize(

@@ -182,6 +182,7 @@ def large_and_animated() -> list[Broken]:
         picture("bomb.bmp", bmp, size),
         picture("bomb.tiff", large_tiff(), size),
         picture("bomb.ppm", b"P6\n30000 30000\n255\n" + bytes(99), size),
+        picture("thin.png", encode(Image.new("RGB", (1, 200_000))), "1 x 200,000 pixels, resized 24 x 4,800,000"),
         picture("moving.gif", frames("GIF"), "3 frames in a GIF file, expected a picture of one frame"),
         picture("moving.png", frames("PNG"), "3 frames in a PNG file"),
         picture("moving.webp", frames("WEBP"), "3 frames in a WebP file"),
@@ -394,7 +395,7 @@ def run_reader(broken: Broken, path: Path, runs: Path) -> Outcome:
 
     try:
         rows = read_image_rows(path, ROLES[broken.task], ImageSettings())
-        decoded = decode_pictures(rows.pictures, Resize("crop", 16))
+        decoded = decode_pictures(rows.pictures, Resize("crop", 24))
         split_image_rows(rows, ImageSettings(), decoded.hashes)
     except SaccadeError as error:
         return error.exit_code, f"error: {error}"

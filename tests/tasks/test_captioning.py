@@ -98,7 +98,7 @@ def test_pictures_whose_captions_name_sides_are_not_mirrored(tmp_path: Path) -> 
     data, assets = picture_data.write_captions(tmp_path, 40), tmp_path / "assets"
     assets.mkdir()
     notes = Task.prepare(override(CaptionConfig(), SMALL), data, assets)
-    assert "100% of the captions say left or right: images are not mirrored in training" in notes
+    assert "100% of the texts say left or right: images are not mirrored in training" in notes
     assert not Task.open(override(CaptionConfig(), SMALL), assets).config.augment.flip
     rows = [(picture_data.scene(colour, "left"), [f"something {colour}"]) for colour in picture_data.COLOURS] * 4
     plain = picture_data.write_rows(tmp_path / "plain", rows, "caption")

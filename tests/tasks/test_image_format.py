@@ -1,5 +1,6 @@
 """How image tasks read images: as the processor of a pretrained encoder does, or by the sizes of the images."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import torch
 from PIL import Image
 
 from saccade.config import override
+from saccade.core import Image as InputField
 from saccade.core import Pretrained, Split
 from saccade.data.images.pictures import PictureFiles, PixelPictures
 from saccade.errors import DataError, UsageError
@@ -127,6 +129,29 @@ def test_all_damaged_images_are_named_in_one_attempt(tmp_path: Path) -> None:
         Task.prepare(ClassificationConfig(), tmp_path / "data", tmp_path)
     named = [line.split(": ")[0] for line in str(error.value).splitlines() if "a damaged PNG picture" in line]
     assert sorted(named) == sorted(map(str, paths[3:13]))
+
+
+@pytest.mark.parametrize("architecture", ["cnn", "cnn+attention"])
+def test_images_too_small_for_the_convolutions_are_refused(architecture: str, tmp_path: Path) -> None:
+    write_classes(tmp_path / "data")
+    config = override(ClassificationConfig(), [f"model.architecture={architecture}", "size=7"])
+    rule = rf"size must be at least 8 for the architecture {re.escape(architecture)}, but the images are read as 7 x 7"
+    with pytest.raises(UsageError, match=f"{rule} pixels; set size=8 or more, or choose vit"):
+        Task.prepare(config, tmp_path / "data", tmp_path)
+    config = override(config, ["size=8"])
+    Task.prepare(config, tmp_path / "data", tmp_path)
+    task = Task.open(config, tmp_path)
+    task.load_data(tmp_path / "data")
+    task.model.eval()
+    assert task.classify(task.centred(task.splits[Split.VALID].pixels([0]))).shape == (1, 2)
+
+
+def test_a_long_thin_input_is_refused_by_its_name(tmp_path: Path) -> None:
+    Image.new("RGB", (1, 200_000)).save(tmp_path / "thin.png")
+    rule = r"1 x 200,000 pixels, resized 64 x 12,800,000, expected at most 64 million after resizing; cut the picture"
+    for value, name in ((tmp_path / "thin.png", tmp_path / "thin.png"), (np.zeros((200_000, 1), np.uint8), "image")):
+        with pytest.raises(UsageError, match=f"^{name}: {rule}"):
+            ImageFormat(64, 64).read(InputField("image").read(value))
 
 
 def test_a_base_without_square_images_needs_a_size() -> None:

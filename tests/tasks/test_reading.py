@@ -10,7 +10,7 @@ import torch
 
 import saccade
 from saccade.config import override
-from saccade.core import GridAxis, Role, Split
+from saccade.core import GridAxis, Pretrained, Role, Split
 from saccade.errors import UsageError
 from saccade.metrics.reading import score_reading
 from saccade.tasks import reading
@@ -149,8 +149,45 @@ def test_settings_that_cannot_be_are_refused(tmp_path: Path) -> None:
         ReadingConfig(batch_size=0)
     with pytest.raises(ValueError, match="label_smoothing must be at least 0 and below 1, but is 1"):
         ReadingConfig(label_smoothing=1)
-    with pytest.raises(UsageError, match="trained from scratch and cannot use --from minilm"):
-        saccade.train(tmp_path, task="reading", overrides=["base=minilm"], progress=False)
+    with pytest.raises(ValueError, match="tune must be all without a base, but is head"):
+        ReadingConfig(tune="head")
+    other = Pretrained(torch.nn.Linear(1, 1), None, None, None, "captioning")
+    with pytest.raises(UsageError, match="base must be a run of the task reading, but x is a captioning; train such a"):
+        Task.prepare(ReadingConfig(base="x"), tmp_path, tmp_path, base=other)
+
+
+@pytest.mark.parametrize("tune", ["all", "lora", "head"])
+@pytest.mark.parametrize("decoder", [[], LSTM])
+def test_a_run_is_the_base_of_another_one(tune: str, decoder: list[str], tmp_path: Path) -> None:
+    base = make(tmp_path, *decoder).to_pretrained()
+    config = ReadingConfig(base="x", tune=tune)  # the shape and the height are those of the base
+    source = base.network.state_dict()
+    for letters, known in (("abc", True), ("abxyz", False)):
+        (tmp_path / letters / "assets").mkdir(parents=True)
+        data = picture_data.write_lines(tmp_path / letters, 40, letters)
+        notes = Task.prepare(config, data, tmp_path / letters / "assets", base=base)
+        assert any("with its alphabet" in note for note in notes) is known
+        task = Task.open(config, tmp_path / letters / "assets")
+        own = task.model.state_dict()
+        loaded = {name for name, value in source.items() if own[name].shape == value.shape and value.equal(own[name])}
+        new = {name for name in source.keys() - loaded if not name.endswith("num_batches_tracked")}
+        assert all(name.startswith(reading.OF_ALPHABET) for name in new) and bool(new) is not known
+        trained = {name for name, value in task.model.encoder.named_parameters() if value.requires_grad}
+        assert bool(trained) is (tune != "head") and all("lora" in name for name in trained) is (tune != "all")
+        assert next(task.model.decoder.parameters()).requires_grad
+        task.load_data(data)
+        ((_, loss),) = task.losses(task.source(Split.TRAIN, 1).at(0)[0], task.networks())
+        assert bool(loss.isfinite()) and task.format.height == 16
+    assert task.to_pretrained().network.state_dict().keys() == source.keys(), "adapters are merged"
+
+
+def test_a_run_of_a_run_is_trained_and_opened(tmp_path: Path) -> None:
+    data = picture_data.write_lines(tmp_path, 40)
+    settings = [*SMALL, "train.steps=1", "train.device=cpu"]
+    base = saccade.train(data, task="reading", root=tmp_path, name="first", overrides=settings, progress=False)
+    settings = [f"base={base.path}", "tune=lora", "train.steps=1", "train.device=cpu"]
+    run = saccade.train(data, task="reading", root=tmp_path, name="second", overrides=settings, progress=False)
+    assert isinstance(saccade.load(run)(picture_data.line("ab")).text, str)
 
 
 def test_words_are_learned_and_the_gaze_moves_along_them(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import saccade
 from saccade.config import override
 from saccade.core import GridAxis, Split, StepAxis, TokenAxis
 from saccade.errors import DataError
+from saccade.look.figure import AttentionFigure
 from saccade.tasks.visual_question_answering import Task, answer_type, frequent_answers, group_by_image, type_table
 from tests.tasks import scenes
 from tests.tasks.battery import SETTINGS
@@ -170,6 +172,21 @@ def test_maps_have_the_axes_of_the_question_the_answer_and_the_image(ready: Any,
     assert answer.attention["hop2"].queries.labels == ("answer",)
     assert answer.alignment.name == "hop2"  # what a page opens with: the answer over the picture
     assert "side" in answer.attention["question.0.cross"].queries.labels
+
+
+def test_a_film_shows_the_words_of_the_question_unless_a_layer_is_chosen(ready: Any, data: Path) -> None:
+    task, picture = ready(data), torch.from_numpy(scenes.draw("red", "bar", "left")).permute(2, 0, 1)
+    (answer,) = task.predict([{"image": picture, "question": "Which side is it on?"}], task.Options(attention=True))
+    figure = AttentionFigure.of(answer)
+    words = [name for name in answer.attention if name.startswith("question.") and name.endswith(".cross")]
+    assert figure.shown("png").name == "hop2" and figure.shown("gif").name == words[-1]
+    with Image.open(io.BytesIO(figure.render("gif"))) as film:
+        shown = film.info["comment"].decode().splitlines()
+        assert film.n_frames == len(shown) and {"which", "side", "is", "it", "on"} <= set(shown)
+    chosen = AttentionFigure.of(answer, "hop1")
+    assert chosen.shown("gif").name == "hop1"
+    with Image.open(io.BytesIO(chosen.render("gif"))) as film:
+        assert film.n_frames == 1
 
 
 def test_long_questions_are_cut_with_a_note(ready: Any, data: Path) -> None:

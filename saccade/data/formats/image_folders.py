@@ -18,13 +18,15 @@ from saccade.data.formats.image_layouts import (
     text_column,
 )
 from saccade.data.images.kinds import is_picture_name, suffix_of
-from saccade.data.images.trees import Tree
+from saccade.data.images.trees import Folder, Tree
 from saccade.data.parts import TEST, part_of
 from saccade.data.settings import ImageSettings
 from saccade.data.tables.problems import BadRows, Problem, Problems
 from saccade.data.tables.sniffing import FORMATS
 from saccade.data.tables.source_files import is_source
 
+# Starts of the names of files beside pictures that do not have their texts.
+NOT_TABLES = ("readme", "license", "licence", "requirements", "changelog", "classes", "answers", "labels_map")
 SURROGATE = re.compile("[\ud800-\udfff]")
 # Names of pictures whose text has a number before it, behind it or both, as collections of words have.
 NUMBERED_TEXTS = (re.compile(r"\d+_(.+)_\d+"), re.compile(r"(.+)_\d+"), re.compile(r"\d+_(.+)"))
@@ -56,6 +58,7 @@ class ClassFolders(ImageLayout):
         if tuple(roles) == ("text",):
             return PictureNames(self.tree).read(roles, settings, progress)
         if tuple(roles) != ("label",):
+            refuse_packed(self.tree)
             raise self.refuse_roles(roles, f"pictures in {len(self.labels)} class folders")
         self._check_classes()
         problems, notes = Problems(), skipped_notes([name for name in self.tree.names if not is_picture_name(name)])
@@ -143,8 +146,10 @@ class PictureNames(ImageLayout):
     def read(self, roles: Sequence[str], settings: ImageSettings, progress: Progress) -> ImageRows:
         names = list(filter(is_picture_name, self.tree.names))
         if tuple(roles) == ("label",):
+            refuse_packed(self.tree)
             return ClassFolders(self.tree).read(roles, settings, progress)
         if tuple(roles) != ("text",):
+            refuse_packed(self.tree)
             raise self.refuse_roles(roles, f"{len(names):,} pictures without texts")
         stems = [PurePosixPath(name).stem for name in names]
         pattern = next((pattern for pattern in NUMBERED_TEXTS if all(map(pattern.fullmatch, stems))), None)
@@ -164,6 +169,19 @@ class PictureNames(ImageLayout):
             self.path,
             (f"{self.path.name}: {len(names):,} pictures", shown),
         )
+
+
+def refuse_packed(tree: Tree) -> None:
+    """Refuse an archive with a table or another file inside it that may have the texts of its pictures."""
+    packed = None if isinstance(tree, Folder) else next(filter(_may_have_texts, tree.names), None)
+    if packed is not None:
+        what, step = "a file inside an archive", "unpack the archive, or copy the file beside it and name that file"
+        raise BadRows([Problem(tree.path / packed, None, None, what, "the texts of its pictures outside of it", step)])
+
+
+def _may_have_texts(name: str) -> bool:
+    plain, file = name.lower().removesuffix(".gz"), PurePosixPath(name.lower()).name
+    return suffix_of(plain) in {*FORMATS, ".json"} - {".md"} and not file.startswith(NOT_TABLES)
 
 
 def find_folders(tree: Tree) -> ImageLayout | None:

@@ -19,7 +19,7 @@ from saccade.data.settings import ImageSettings, ValidationSplit
 from saccade.data.splitting import Overlap, SplitSettings, hold_out
 from saccade.data.tables.problems import BadRows, Problem
 
-__all__ = ["ImageRows", "ImageSettings", "read_image_rows", "read_pictures", "split_image_rows"]
+__all__ = ["ImageRows", "ImageSettings", "pair_image_rows", "read_image_rows", "read_pictures", "split_image_rows"]
 
 
 def read_image_rows(
@@ -71,7 +71,31 @@ def split_image_rows(
         return _with_notes(train, of_row[~held_out], of_row[held_out]), valid
     is_train, is_valid = rows.parts == TRAIN, rows.parts == chosen
     train, valid = rows.take(np.flatnonzero(is_train)), rows.take(np.flatnonzero(is_valid))
+    train = replace(train, read_notes=(*train.read_notes, *_test_notes(rows.parts, chosen)))
     return _with_notes(train, of_row[is_train], of_row[is_valid]), valid
+
+
+def pair_image_rows(rows: ImageRows, valid: ImageRows) -> ImageRows:
+    """Return the training rows of data whose validation rows are elsewhere, with notes on copies of pictures in both.
+
+    Of data with parts of their own, only the training part is kept.
+    """
+    is_train = np.ones(len(rows), dtype=bool) if rows.parts is None else rows.parts == TRAIN
+    train = rows
+    if is_train.any() and not is_train.all():
+        train = rows.take(np.flatnonzero(is_train))
+        note = f"{rows.path.name}: {len(train):,} of {len(rows):,} rows are its training part; the others are not used"
+        train = replace(train, read_notes=(*train.read_notes, note))
+    hashes, valid_hashes = picture_hashes(rows.pictures), picture_hashes(valid.pictures)
+    return _with_notes(train, hashes[train.picture], valid_hashes[valid.picture])
+
+
+def _test_notes(parts: NDArray[np.int8], chosen: int) -> list[str]:
+    """Return a note for the user on the test part, if there is one: it validates, or is left for an evaluation."""
+    count = int((parts == TEST).sum())
+    if chosen == TEST:
+        return [f"no validation part: the test part ({count:,} rows) chooses the checkpoint; its score is optimistic"]
+    return [f"test part: {count:,} rows, left for `saccade evaluate RUN --data`"] if count else []
 
 
 def _hold_out(rows: ImageRows, hashes: NDArray[np.uint64], settings: ValidationSplit) -> list[bool]:

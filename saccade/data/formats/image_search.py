@@ -8,7 +8,7 @@ from pathlib import Path
 from saccade.data.formats.cifar import find_cifar
 from saccade.data.formats.idx import find_idx
 from saccade.data.formats.image_arrays import find_npz
-from saccade.data.formats.image_folders import PictureNames, find_folders
+from saccade.data.formats.image_folders import NOT_TABLES, PictureNames, find_folders
 from saccade.data.formats.image_json import find_json
 from saccade.data.formats.image_layouts import ImageLayout
 from saccade.data.formats.image_lists import PictureList, is_numbered, looks_like_list
@@ -24,7 +24,6 @@ from saccade.data.tables.sniffing import FORMATS, DataFile
 from saccade.errors import DataError
 
 METADATA = {"metadata.csv", "metadata.tsv", "metadata.jsonl"}  # beside the pictures, as the Hugging Face Hub has it
-IGNORED = ("readme", "license", "licence", "requirements", "changelog", "classes", "answers", "labels_map")
 MAX_TABLES = 20  # files of a folder that are looked into
 
 
@@ -96,7 +95,7 @@ def _find_annotated(tree: Tree, settings: ImageSettings) -> ImageLayout | None:
     names = [name for name in tree.names if _format(name) is not None]
     metadata = [name for name in names if name.rpartition("/")[2] in METADATA]
     outer = metadata or [name for name in names if "/" not in name]
-    files = [tree.path / name for name in outer if not name.lower().startswith(IGNORED)]
+    files = [tree.path / name for name in outer if not name.lower().startswith(NOT_TABLES)]
     return _find_tables(tree.path, files[:MAX_TABLES], tree.path, settings) if files else None
 
 

@@ -31,7 +31,8 @@ from saccade.data.texts import NumberWriter
 
 AHEAD = 4  # blocks of pictures of each thread that wait to be written
 BLOCK_BYTES = 1 << 20
-INLINE = 32  # pictures of a block, from which on they are too small for threads
+MAX_BLOCK = 32  # pictures
+SMALL_FILE = 1 << 14  # bytes of an encoded picture, below which threads do not pay
 HASHED = 8  # pictures that a thread hashes at a time
 REPORTS = 200  # calls of `progress`
 
@@ -97,15 +98,15 @@ def decode_pictures(pictures: Pictures, resize: Resize, progress: Progress = ign
         try:
             content = pictures.read(number)
             picture = decode_image(content, pictures.name(number)) if isinstance(content, bytes) else content
+            return _Decoded(resize.apply(picture, pictures.name(number)), hash_picture(content))
         except BadRows as problem:
             return problem
-        return _Decoded(resize.apply(picture), hash_picture(content))
 
     def build(writer: EntryWriter) -> Record:
         pictures.wait_until_settled()
         pixels, shapes = writer.array("pixels", "uint8"), NumberWriter(writer, "shapes")
         hashes, problems = NumberWriter(writer, "hashes", "uint64"), Problems()
-        for picture in in_order(decode_number, len(pictures), progress, _block_size(resize)):
+        for picture in in_order(decode_number, len(pictures), progress, *_blocks(pictures, resize)):
             if isinstance(picture, BadRows):
                 for problem in picture.problems:
                     problems.add(problem)
@@ -155,13 +156,15 @@ def hash_picture(content: bytes | Pixels) -> int:
     return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little")
 
 
-def in_order(work: Callable[[int], Result], count: int, progress: Progress, block: int = 1) -> Iterator[Result]:
+def in_order(
+    work: Callable[[int], Result], count: int, progress: Progress, block: int = 1, threaded: bool = True
+) -> Iterator[Result]:
     """Yield the results for 0 to count - 1 in order, computed on threads a little ahead, `block` of them at a time.
 
-    Small pictures are computed by the caller: threads would spend more time on waiting for the interpreter's lock.
+    Cheap ones are computed by the caller instead: threads would mostly wait for the interpreter's lock.
     """
     report = max(block, count // REPORTS // block * block)
-    if block >= INLINE:
+    if not threaded:
         for number in range(count):
             if number % report == 0:
                 progress(number / count)
@@ -190,9 +193,11 @@ def in_order(work: Callable[[int], Result], count: int, progress: Progress, bloc
     progress(1.0)
 
 
-def _block_size(resize: Resize) -> int:
-    """Return how many pictures a thread decodes at a time: several small ones, which cost less than handing them over.
+def _blocks(pictures: Pictures, resize: Resize) -> tuple[int, bool]:
+    """Return how many pictures are decoded at a time, and whether on threads: not if they are small on both sides.
 
-    Together they have about a megabyte; pictures that are not resized may be large.
+    Several small results cost less than handing them over. Together they have about a megabyte; pictures that are not
+    resized may be large.
     """
-    return 1 if resize.mode == "none" else min(32, max(1, BLOCK_BYTES // (6 * resize.size**2)))
+    block = 1 if resize.mode == "none" else min(MAX_BLOCK, max(1, BLOCK_BYTES // (6 * resize.size**2)))
+    return block, block < MAX_BLOCK or pictures.encoded_bytes >= SMALL_FILE

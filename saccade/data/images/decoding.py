@@ -9,7 +9,8 @@ import importlib
 import io
 import struct
 import threading
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from PIL.ImageFile import ImageFile
 
 MAX_PIXELS = 64_000_000  # of one picture; decoding needs up to 14 bytes for each
-LARGE = 4_000_000  # pixels above which pictures are decoded one at a time, so that their memory does not add up
+LARGE = 4_000_000  # pixels above which a picture counts towards those decoded at once
 MAX_BYTES = 1 << 28  # of an encoded picture
 ORIENTATION = 0x0112  # tag of EXIF
 SHORT = 3  # type of its value
@@ -39,7 +40,28 @@ DAMAGE = (
 
 Pixels = NDArray[np.uint8]
 
-_large_pictures = threading.Lock()
+
+class _PixelBudget:
+    """Limits how many pixels of large pictures are decoded at once, so that their memory does not add up."""
+
+    def __init__(self, pixels: int) -> None:
+        self._free, self._changed = pixels, threading.Condition()
+
+    @contextmanager
+    def take(self, pixels: int) -> Iterator[None]:
+        """Wait until so many pixels are free, and take them."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._free >= pixels)
+            self._free -= pixels
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._free += pixels
+                self._changed.notify_all()
+
+
+_large_pictures = _PixelBudget(MAX_PIXELS)
 
 
 def decode(data: bytes, name: str) -> Pixels:
@@ -71,7 +93,7 @@ def decode_image(data: bytes, name: str) -> Image:
         step = "make the picture smaller, for example: magick INPUT -resize 2000x2000 OUTPUT"
         raise _refuse(name, what, f"at most {MAX_PIXELS // 10**6} million", step)
     try:
-        with _large_pictures if width * height > LARGE else nullcontext():
+        with _large_pictures.take(width * height) if width * height > LARGE else nullcontext():
             return _to_rgb(image)
     except _UnsupportedPixels as error:
         step = "save it with 8 bits per channel, for example as PNG"

@@ -48,6 +48,11 @@ class Pictures(abc.ABC):
 
     @property
     @abc.abstractmethod
+    def encoded_bytes(self) -> float:
+        """Mean size of an encoded picture; 0 where the data hold pixels."""
+
+    @property
+    @abc.abstractmethod
     def key(self) -> Key:
         """Identity of all pictures for the cache, as JSON values: it changes when a picture changes."""
 
@@ -99,6 +104,10 @@ class PictureFiles(Pictures):
             # The change time cannot be set back, and the inode tells folders with equal names and times apart.
             states[number] = state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino & (2**63 - 1)
         return states
+
+    @property
+    def encoded_bytes(self) -> float:
+        return float(self._states[:, 0].mean()) if len(self) else 0.0
 
     @property
     def key(self) -> Key:
@@ -153,6 +162,10 @@ class ZipPictures(Pictures):
             raise _refuse(self.name(number), *_zip_problem(error)) from error
 
     @property
+    def encoded_bytes(self) -> float:
+        return sum(self._archive.getinfo(name).file_size for name in self.names) / max(1, len(self))
+
+    @property
     def key(self) -> Key:
         return ["zip", hash_file(self.path), hash_lines(self.names)]
 
@@ -199,6 +212,10 @@ class MappedPictures(Pictures):
         return _limited(self._data[member.start : member.start + member.size].tobytes(), self.name(number))
 
     @property
+    def encoded_bytes(self) -> float:
+        return sum(member.size for member in self.members) / max(1, len(self))
+
+    @property
     def key(self) -> Key:
         return ["mapped", *self._key, hash_lines(f"{member.start} {member.size}" for member in self.members)]
 
@@ -226,6 +243,10 @@ class PixelPictures(Pictures):
         return np.ascontiguousarray(np.broadcast_to(pixels, (*pixels.shape[:2], 3)))
 
     @property
+    def encoded_bytes(self) -> float:
+        return 0.0
+
+    @property
     def key(self) -> Key:
         return ["pixels", *self._key]
 
@@ -251,6 +272,10 @@ class JoinedPictures(Pictures):
     def read(self, number: int) -> bytes | Pixels:
         part, within = self._locate(number)
         return part.read(within)
+
+    @property
+    def encoded_bytes(self) -> float:
+        return sum(part.encoded_bytes * len(part) for part in self.parts) / max(1, len(self))
 
     @property
     def key(self) -> Key:

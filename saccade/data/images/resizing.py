@@ -6,10 +6,14 @@ H rows, W columns.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
+
+from saccade.data.images.decoding import MAX_PIXELS
+from saccade.data.tables.problems import BadRows, Problem
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -55,13 +59,14 @@ class Resize:
         """Return the settings as JSON; a square of the whole size has none of its own."""
         return {name: value for name, value in asdict(self).items() if name != "crop" or value}
 
-    def apply(self, picture: NDArray[np.uint8] | Image) -> NDArray[np.uint8]:
-        """Return the pixels (H', W', 3) of a picture (H, W, 3), resized."""
+    def apply(self, picture: NDArray[np.uint8] | Image, name: str = "picture") -> NDArray[np.uint8]:
+        """Return the pixels (H', W', 3) of a picture (H, W, 3), resized; `name` is that of the file, for messages."""
         from PIL import Image
 
         before = picture.shape[:2] if isinstance(picture, np.ndarray) else picture.size[::-1]
         height, width = self._scaled(*before)
         if (height, width) != before:
+            check_resized(before, (height, width), name)
             image = Image.fromarray(picture) if isinstance(picture, np.ndarray) else picture
             picture = image.resize((width, height), Image.Resampling[self.interpolation.upper()])
         pixels = np.asarray(picture)
@@ -83,3 +88,14 @@ class Resize:
         # The longer side is rounded down, as torchvision and transformers do.
         longer = int(self.size * max(height, width) / min(height, width))
         return (longer, self.size) if height > width else (self.size, longer)
+
+
+def check_resized(before: tuple[int, int], after: tuple[int, int], name: str) -> None:
+    """Refuse a picture so long and thin that it has too many pixels once its shorter side is resized.
+
+    `before` and `after` are its height and width.
+    """
+    if after[0] * after[1] > MAX_PIXELS:
+        what = f"{before[1]:,} x {before[0]:,} pixels, resized {after[1]:,} x {after[0]:,}"
+        expected = f"at most {MAX_PIXELS // 10**6} million after resizing"
+        raise BadRows([Problem(Path(name), None, None, what, expected, "cut the picture into parts, or remove it")])

@@ -20,6 +20,7 @@ from saccade.models.vision.encoder import VisionEncoder
 from saccade.pretrained.adapters import add_lora
 
 ENCODER, WEIGHTS = "encoder.json", "base.safetensors"
+MAX_SIDE = 1 << 14  # pixels
 SAMPLED = 1000  # images from which weights are computed
 
 
@@ -43,6 +44,12 @@ def write_encoder(
     if base is None:
         create = ENCODERS[model.architecture][1]
         encoder, notes = create(shape(model, size), size), list[str]()
+        if not min(encoder.grid(size, size)):
+            least = next(side for side in range(size, MAX_SIDE) if min(encoder.grid(side, side)))
+            rule = (
+                f"size must be at least {least} for the architecture {model.architecture}, but the images are read as"
+            )
+            raise UsageError(f"{rule} {size} x {size} pixels; set size={least} or more, or choose vit")
         weights = {part: encoder.state_dict()[part] for part in encoder.adapt(sample_images(images))}
     else:
         encoder = base_encoder(base, config.base)

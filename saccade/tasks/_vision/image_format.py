@@ -13,11 +13,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from saccade.core.fields import name_of
 from saccade.data.images.augment import centre
 from saccade.data.images.decoding import stored_size, to_pixels
 from saccade.data.images.pictures import Pictures
 from saccade.data.images.resizing import Resize
-from saccade.errors import DataError
+from saccade.errors import DataError, UsageError
 
 LARGEST = 64  # pixels of a side, where the settings do not say
 MARGIN = 0.875  # of the stored image is read; the training images are cropped at random
@@ -44,7 +45,11 @@ class ImageFormat:
 
     def read(self, value: bytes | Tensor, name: str = "image") -> Tensor:
         """Return an input as pixels (3, size, size)."""
-        pixels = np.array(self.resize.apply(to_pixels(value, name)))  # those of Pillow cannot be written
+        try:
+            resized = self.resize.apply(to_pixels(value, name), name_of(value, name))
+        except DataError as error:
+            raise UsageError(str(error)) from error
+        pixels = np.array(resized)  # those of Pillow cannot be written
         return to_tensor(centre(pixels[None], self.size))[0]
 
 

@@ -19,7 +19,7 @@ from saccade.core import AttentionMap, Axis, Base, Batch, GridAxis, Progress, Ro
 from saccade.core.callback import ignore_progress
 from saccade.data.batching import BucketedBatches
 from saccade.data.fingerprints import hash_lines
-from saccade.data.formats.image_rows import ImageRows, ImageSettings, read_image_rows, split_image_rows
+from saccade.data.formats.image_rows import ImageRows, ImageSettings, pair_image_rows, read_image_rows, split_image_rows
 from saccade.data.images.augment import Augment, augment, centre
 from saccade.data.images.decoded import DecodedPictures, decode_pictures
 from saccade.data.images.pictures import Pictures
@@ -118,7 +118,9 @@ class ImageTask(Task):
         """Return the rows for training and for validation, and notes for the user."""
         rows = cls.read_rows(data, settings, progress)
         if settings.valid:
-            return rows, cls.read_rows(Path(settings.valid), settings, progress), rows.notes()
+            valid = cls.read_rows(Path(settings.valid), settings, progress)
+            train = pair_image_rows(rows, valid)
+            return train, valid, train.notes()
         train, valid = split_image_rows(rows, settings)
         return train, valid, train.notes()
 

@@ -2,6 +2,7 @@
 
 import os
 import tarfile
+import threading
 import zipfile
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 import torch
 
 from saccade.data.images import decoded as module
+from saccade.data.images import decoding
 from saccade.data.images.decoded import decode_pictures, hash_picture, picture_hashes
 from saccade.data.images.pictures import JoinedPictures, PictureFiles, PixelPictures
 from saccade.data.images.resizing import Resize
@@ -167,6 +169,62 @@ def test_several_sets_of_pictures_are_numbered_through(write):
     assert joined.name(2) == str(folder / "b/3.png")
     decoded = decode_pictures(joined, WHOLE)
     assert [int(decoded[number][0, 0, 0]) for number in range(3)] == [0, 1, 2]
+
+
+def test_small_files_are_decoded_by_the_caller_and_large_ones_on_threads(tmp_path, monkeypatch):
+    threads, original = set(), module.decode_image
+
+    def decode(data, name):
+        threads.add(threading.current_thread().name.split("_")[0])
+        return original(data, name)
+
+    monkeypatch.setattr(module, "decode_image", decode)
+    noise = np.random.default_rng(0).integers(0, 256, (90, 90, 3), dtype=np.uint8)
+    (tmp_path / "small.png").write_bytes(encode(colour(1, size=(90, 90))))
+    (tmp_path / "large.png").write_bytes(encode(noise))
+    with zipfile.ZipFile(tmp_path / "large.zip", "w") as archive:
+        archive.write(tmp_path / "large.png", "large.png")
+    with tarfile.open(tmp_path / "small.tar", "w") as archive:
+        archive.add(tmp_path / "small.png", "small.png")
+    small, large = (PictureFiles(tmp_path, [f"{name}.png"]) for name in ("small", "large"))
+    for pictures, size, expected in (
+        (small, 64, "MainThread"),
+        (small, 224, "decode"),  # resizing takes long
+        (large, 64, "decode"),
+        (open_tree(tmp_path / "large.zip").pictures(["large.png"]), 64, "decode"),
+        (open_tree(tmp_path / "small.tar").pictures(["small.png"]), 64, "MainThread"),
+        (JoinedPictures([large, large]), 64, "decode"),
+    ):
+        threads.clear()
+        decode_pictures(pictures, Resize("exact", size, interpolation="bilinear"))
+        assert threads == {expected}
+    assert PixelPictures("x.npz", noise[None], ["1"]).encoded_bytes == 0
+
+
+def test_large_pictures_are_decoded_together_within_the_limit():
+    budget, order = decoding._PixelBudget(100), []
+    inside, finish = threading.Event(), threading.Event()
+
+    def hold():
+        with budget.take(60):
+            inside.set()
+            finish.wait(10)
+            order.append("first")
+
+    def wait():
+        with budget.take(50):
+            order.append("second")
+
+    workers = [threading.Thread(target=work) for work in (hold, wait)]
+    workers[0].start()
+    assert inside.wait(10)
+    with budget.take(40):
+        order.append("beside it")
+    workers[1].start()
+    finish.set()
+    for worker in workers:
+        worker.join(10)
+    assert order == ["beside it", "first", "second"]
 
 
 def test_memory_stays_small(write, tmp_path, monkeypatch):

@@ -11,6 +11,7 @@ import pytest
 import torch
 from PIL import Image
 
+from saccade.core import Image as InputField
 from saccade.data.images.decoding import MAX_PIXELS, decode, to_pixels
 from saccade.errors import DataError, UsageError
 from tests.data.images.conftest import colour, encode, header_only_png
@@ -124,6 +125,51 @@ def test_cmyk():
     for format in ("JPEG", "TIFF"):
         red = decode(encode(image, format), "1")[0, 0].astype(int)
         assert red[0] > 200 and red[1] < 60 and red[2] < 60
+
+
+def palette():
+    image = Image.fromarray(np.array([[0, 1, 1], [1, 0, 1]], np.uint8), "P")
+    image.putpalette([255, 0, 0, 0, 0, 255])
+    return image
+
+
+PIL_CASES = {
+    "orientation.jpg": encode(CORNERS.repeat(8, 0).repeat(8, 1), "JPEG", exif=exif(6)),
+    "orientation.png": encode(CORNERS, exif=exif(6)),
+    "orientation.tiff": encode(CORNERS, "TIFF", exif=exif(6)),
+    "alpha.png": encode(np.random.default_rng(0).integers(0, 256, (5, 7, 4), dtype=np.uint8)),
+    "grey alpha.png": encode(Image.fromarray(np.full((3, 2, 2), 100, np.uint8), "LA")),
+    "16 bits.png": encode(Image.fromarray(np.array([[0, 256], [0x8000, 0xFFFF]], np.uint16))),
+    "16 bits.tiff": encode(Image.fromarray(np.array([[0, 256], [0x8000, 0xFFFF]], np.uint16)), "TIFF"),
+    "palette.png": encode(palette(), transparency=1),
+    "palette.gif": encode(palette(), "GIF", transparency=0),
+    "cmyk.jpg": encode(Image.new("CMYK", (4, 5), (10, 255, 200, 30)), "JPEG", exif=exif(6)),
+    "one bit.png": encode(Image.fromarray(CORNERS[..., 0] > 100)),
+}
+
+
+@pytest.mark.parametrize("name", PIL_CASES)
+def test_a_pil_image_is_read_as_its_file(name, tmp_path):
+    path, field = tmp_path / name, InputField("image")
+    path.write_bytes(PIL_CASES[name])
+    with Image.open(path) as image:
+        given = to_pixels(field.read(image), "image")
+    assert np.array_equal(given, to_pixels(field.read(path), "image"))
+
+
+def test_pil_images_of_other_modes_and_damaged_ones(tmp_path):
+    field = InputField("image")
+    for mode, value, expected in (("RGBa", (0, 0, 0, 0), 255), ("YCbCr", (255, 128, 128), 255), ("HSV", (0, 0, 9), 9)):
+        assert (to_pixels(field.read(Image.new(mode, (3, 2), value)), "image") == expected).all()
+    with pytest.raises(UsageError, match="image: pixels of floating-point numbers, expected grey, RGB or CMYK"):
+        to_pixels(field.read(Image.new("F", (2, 2))), "image")
+    pixels = np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8)
+    (tmp_path / "half.jpg").write_bytes(encode(pixels, "JPEG")[:900])
+    with (
+        Image.open(tmp_path / "half.jpg") as image,
+        pytest.raises(UsageError, match=r"image: the PIL image cannot be read \(.*\); open or create it again"),
+    ):
+        field.read(image)
 
 
 def test_floating_point_pixels_are_refused():

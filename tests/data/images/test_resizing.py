@@ -5,6 +5,8 @@ import pytest
 from PIL import Image
 
 from saccade.data.images.resizing import Resize
+from saccade.errors import DataError
+from saccade.pretrained.image_processors import ImageProcessor
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (30, 47, 3), dtype=np.uint8)
 
@@ -39,6 +41,22 @@ def test_pixels_are_those_of_pillow(interpolation):
     expected = np.asarray(Image.fromarray(PIXELS).resize((23, 15), method))
     assert np.array_equal(Resize("short", 15, interpolation=interpolation).apply(PIXELS), expected)
     assert np.array_equal(Resize("crop", 15, interpolation=interpolation).apply(PIXELS), expected[:, 4:19])
+
+
+@pytest.mark.parametrize(("height", "width"), [(200_000, 1), (1, 200_000)])
+def test_a_long_thin_picture_is_refused_before_it_is_resized(height, width):
+    pixels = np.zeros((height, width, 3), np.uint8)
+    after = (64 * height, 64 * width)
+    message = (
+        f"{width:,} x {height:,} pixels, resized {after[1]:,} x {after[0]:,}, expected at most 64 million after "
+        "resizing; cut the picture into parts, or remove it"
+    )
+    for mode in ("short", "crop"):
+        with pytest.raises(DataError, match=f"^thin.png: {message}$"):
+            Resize(mode, 64).apply(pixels, "thin.png")
+    with pytest.raises(DataError, match=f"^picture: {message}$"):
+        ImageProcessor((64,), (64, 64)).apply(pixels)
+    assert Resize("exact", 64).apply(pixels).shape == (64, 64, 3)
 
 
 def test_an_unchanged_size_changes_no_pixel():

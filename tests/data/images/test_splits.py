@@ -7,6 +7,7 @@ from saccade.data.formats.image_rows import ImageSettings, read_image_rows, spli
 from saccade.data.images.decoded import decode_pictures
 from saccade.data.images.resizing import Resize
 from saccade.errors import DataError
+from saccade.tasks.image_classification import Task
 
 
 def test_copies_of_a_picture_stay_together(write, tmp_path):
@@ -44,6 +45,33 @@ def test_copies_across_given_parts_are_reported(write, tmp_path):
         "1 of 3 training pictures are duplicates",
         "1 of 2 validation pictures are also in the training part",
     ]
+
+
+def test_a_test_part_validates_or_is_left_for_an_evaluation(write, tmp_path):
+    write("train/a/1.png", "train/b/2.png", "test/a/3.png", "test/b/4.png")
+    train, valid = split_image_rows(read_image_rows(tmp_path, ("label",), ImageSettings()), ImageSettings())
+    optimistic = "no validation part: the test part (2 rows) chooses the checkpoint; its score is optimistic"
+    assert (len(train), len(valid)) == (2, 2) and optimistic in train.notes()
+    write("val/a/5.png", "val/b/6.png", "val/b/7.png", first=10)
+    train, valid = split_image_rows(read_image_rows(tmp_path, ("label",), ImageSettings()), ImageSettings())
+    assert (len(train), len(valid)) == (2, 3) and optimistic not in train.notes()
+    assert "test part: 2 rows, left for `saccade evaluate RUN --data`" in train.notes()
+
+
+def test_validation_data_of_their_own_are_compared_with_the_training_part(write, tmp_path):
+    write("data/train/a/1.png", "data/train/a/2.png", "data/train/b/3.png", "data/val/a/4.png", "data/val/b/5.png")
+    write("other/a/6.png", "other/b/7.png", first=20)
+    (tmp_path / "other/a/6.png").write_bytes((tmp_path / "data/train/a/1.png").read_bytes())
+    (tmp_path / "other/b/7.png").write_bytes((tmp_path / "data/val/b/5.png").read_bytes())
+    settings = ImageSettings(valid=str(tmp_path / "other"))
+    train, valid, notes = Task.read(settings, tmp_path / "data")
+    assert (len(train), len(valid)) == (3, 2)
+    assert notes[1:] == [
+        "data: 3 of 5 rows are its training part; the others are not used",
+        "1 of 2 validation pictures are also in the training part",
+    ]
+    plain, _, notes = Task.read(ImageSettings(valid=str(tmp_path / "data")), tmp_path / "other")
+    assert len(plain) == 2 and notes[1:] == ["2 of 5 validation pictures are also in the training part"]
 
 
 def test_one_picture_cannot_be_divided(write, tmp_path):

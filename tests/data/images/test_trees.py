@@ -2,15 +2,18 @@
 
 import io
 import os
+import re
 import tarfile
 import zipfile
 
 import pytest
 
+from saccade.data.formats.image_rows import ImageSettings, read_image_rows
 from saccade.data.images.decoded import decode_pictures
 from saccade.data.images.resizing import Resize
 from saccade.data.images.trees import is_archive, open_tree
 from saccade.errors import DataError
+from saccade.tasks import guess_task
 from tests.data.images.conftest import colour, encode
 
 WHOLE = Resize("none", 0)
@@ -39,6 +42,26 @@ def test_hidden_files_are_left_out(tmp_path, write):
     members = dict.fromkeys(["cats/1.png", "cats/._1.png", "__MACOSX/cats/._1.png", ".DS_Store"], PICTURE)
     assert open_tree(zipped(tmp_path / "a.zip", members)).names == ("cats/1.png",)
     assert open_tree(tarred(tmp_path / "a.tar", {"./cats/1.png": PICTURE})).names == ("./cats/1.png",)
+
+
+@pytest.mark.parametrize("table", ["captions.txt", "Flickr8k/metadata.csv", "annotations/captions.json"])
+def test_a_table_inside_an_archive_is_named(tmp_path, table):
+    pictures = {f"Images/{number}.png": encode(colour(number)) for number in range(4)}
+    lines = "image,caption\n" + "".join(f"{number}.png,a picture {number} of a thing\n" for number in range(4))
+    path = zipped(tmp_path / "Flickr8k.zip", {"README.md": "x", "classes.txt": "x", **pictures, table: lines})
+    message = (
+        f"{path / table}: a file inside an archive, expected the texts of its pictures outside of it; "
+        "unpack the archive, or copy the file beside it and name that file"
+    )
+    for roles in (("caption",), ("label",), ("question", "answer")):
+        with pytest.raises(DataError, match=f"^{re.escape(message)}$"):
+            read_image_rows(path, roles, ImageSettings())
+    with pytest.raises(DataError, match=f"^{re.escape(message)}$"):
+        guess_task(path)
+    assert list(read_image_rows(path, ("text",), ImageSettings()).texts["text"]) == ["0", "1", "2", "3"]
+    (tmp_path / "captions.txt").write_text(lines)
+    rows = read_image_rows(tmp_path / "captions.txt", ("caption",), ImageSettings())
+    assert len(rows) == 4 and rows.pictures.name(0) == str(path / "Images/0.png")
 
 
 def test_links_to_folders_are_followed_once(tmp_path, write):
