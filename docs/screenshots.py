@@ -3,8 +3,8 @@
     python docs/screenshots.py [--runs runs] [--to docs/pictures]
 
 The folder of runs must contain a run of the demo (`saccade demo`); `minilm` is included if it is in the cache, and so
-are the runs of `saccade demo shapes` (also with `--task captioning` and `--task visual_question_answering`) and of
-`saccade demo text-lines`, each of its first example.
+are the runs of other demos: `shapes` (also with `--task captioning` and `--task visual_question_answering`),
+`text-lines`, `morse`, `communities`, `maze`, `cartpole` and `digits`.
 """
 
 import argparse
@@ -20,7 +20,6 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 DATE = "Donnerstag, 12. August 2014"
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
-QUESTION = {"question": "how many red objects are there?"}
 PAGES = {  # name: address, selector to wait for, light or dark
     "runs": ("/runs", "#charts svg path", "light"),
     "watch": ("/watch/{run}", "#heads canvas", "light"),
@@ -31,11 +30,24 @@ PAGES = {  # name: address, selector to wait for, light or dark
     "try": ("/try?model={run}&source={text}", "#predictions .card", "light"),
     "lessons": ("/lessons", "#norms svg", "light"),
 }
-IMAGES = {  # name: demo, example, other inputs, word whose attention is shown, light or dark
-    "look-class": ("shapes", "shapes/examples/class-1.png", {}, 0, "light"),
-    "look-caption": ("shapes-captioning", "shapes/examples/captions-1.png", {}, 3, "light"),
-    "look-question": ("shapes-visual-question-answering", "shapes/examples/questions-1.png", QUESTION, 0, "dark"),
-    "look-reading": ("text-lines", "text-lines/examples/2.png", {}, 4, "light"),
+# name: demo, inputs (a path: that picture; none: an example of the validation data), query that is shown, light or dark
+EXAMPLES = {
+    "look-class": ("shapes", {"image": Path("shapes/examples/class-1.png")}, 0, "light"),
+    "look-caption": ("shapes-captioning", {"image": Path("shapes/examples/captions-1.png")}, 3, "light"),
+    "look-question": (
+        "shapes-visual-question-answering",
+        {"image": Path("shapes/examples/questions-1.png"), "question": "how many red objects are there?"},
+        0,
+        "dark",
+    ),
+    "look-reading": ("text-lines", {"image": Path("text-lines/examples/2.png")}, 4, "light"),
+    "look-speech": ("morse", {}, 3, "light"),
+    "look-graph": ("communities", {}, 0, "light"),
+    "look-walk": ("maze", {}, 0, "light"),
+}
+DEMOS = {  # name: demo, address, selector to wait for
+    "replay": ("cartpole-adversarial-imitation", "/replay?model={run}&seed=1", "body[data-shown]"),
+    "samples": ("digits", "/samples?model={run}", "body[data-shown]"),
 }
 
 
@@ -56,7 +68,7 @@ def main() -> None:
             address = re.search(r"http://\S+", process.stderr.readline())[0]
             window = driver.chromium.launch(executable_path=browser, args=ARGUMENTS)
             shoot(window, address, values, options.to)
-            shoot_images(window, address, Path(options.runs), options.to)
+            shoot_demos(window, address, Path(options.runs), options.to)
         finally:  # else a page that fails would wait for the studio
             process.terminate()
 
@@ -75,21 +87,40 @@ def shoot(browser: Browser, address: str, values: dict[str, str], folder: Path) 
         save(tab, folder / f"{name}.png")
 
 
-def shoot_images(browser: Browser, address: str, runs: Path, folder: Path) -> None:
-    """Write a picture of the attention over an example of each demo with images that was run."""
+def shoot_demos(browser: Browser, address: str, runs: Path, folder: Path) -> None:
+    """Write a picture of an example, or of another page, of each demo that was run."""
     origin = re.match(r"http://[^/]+", address)[0]
-    for name, (demo, example, others, word, scheme) in IMAGES.items():
-        trained = sorted(path.parent.name for path in runs.glob(f"{demo}-[0-9]*/run.json"))
-        if not trained:
-            continue
-        tab = browser.new_page(viewport={"width": 1280, "height": 860}, color_scheme=scheme)
-        tab.goto(address)
-        image = f"data:image/png;base64,{base64.b64encode((runs / example).read_bytes()).decode()}"
-        tab.goto(f"{origin}/look?{urlencode({'model': trained[-1], 'image': image, **others}, quote_via=quote)}")
-        wait(tab, "body[data-shown]")
-        if word:
-            tab.locator("#view .strip .token").nth(word).click()
-        save(tab, folder / f"{name}.png")
+    for name, (demo, inputs, query, scheme) in EXAMPLES.items():
+        if run := newest(runs, demo):
+            tab = browser.new_page(viewport={"width": 1280, "height": 860}, color_scheme=scheme)
+            tab.goto(address)
+            values = {key: url(runs / value) if isinstance(value, Path) else value for key, value in inputs.items()}
+            tab.goto(f"{origin}/look?{urlencode({'model': run, **values}, quote_via=quote)}")
+            if not inputs:
+                wait(tab, "body[data-ready]")
+                tab.click("#submit")
+            wait(tab, "body[data-shown]")
+            if query:
+                tab.locator("#view .strip .token").nth(query).click()
+            save(tab, folder / f"{name}.png")
+    for name, (demo, path, selector) in DEMOS.items():
+        if run := newest(runs, demo):
+            tab = browser.new_page(viewport={"width": 1280, "height": 860})
+            tab.goto(address)
+            tab.goto(origin + path.format(run=quote(run)))
+            wait(tab, selector)
+            save(tab, folder / f"{name}.png")
+
+
+def newest(runs: Path, demo: str) -> str | None:
+    """Return the newest run of a demo."""
+    trained = sorted(path.parent.name for path in runs.glob(f"{demo}-[0-9]*/run.json"))
+    return trained[-1] if trained else None
+
+
+def url(picture: Path) -> str:
+    """Return a picture as a data URL."""
+    return f"data:image/png;base64,{base64.b64encode(picture.read_bytes()).decode()}"
 
 
 def wait(tab: Page, selector: str) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import html
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
@@ -161,7 +161,10 @@ class Model:
         return self.task.replay(seed)
 
     def evaluate(self, data: str | Path | None = None, *, progress: Progress = ignore_progress) -> Evaluation:
-        """Evaluate on all of a data file, or by default on the validation data of the run."""
+        """Evaluate on a data file, or by default on the validation data of the run.
+
+        Of data with parts the test part is scored, else the validation part; a note of the evaluation says so.
+        """
         if data is None and self._data is None:
             raise UsageError("data must be given to evaluate a model that is not a run; name a file")
         with self._evaluating:  # the data are loaded into the task
@@ -170,9 +173,10 @@ class Model:
             if data is None:
                 self.task.check_fingerprint(self._fingerprint, path, self.name)
             try:
-                return self.task.evaluate(Split.VALID, progress=progress)
+                evaluation = self.task.evaluate(Split.VALID, progress=progress)
             except FloatingPointError as error:
                 raise _not_finite(error) from error
+            return replace(evaluation, notes=(*self.task.data_notes, *evaluation.notes))
 
     def export(self, folder: str | Path, format: str = "hf") -> list[str]:
         """Write the model to a new folder for other tools and return notes; hf: a folder that transformers opens."""

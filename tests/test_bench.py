@@ -8,7 +8,11 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "bench"))
 
+import graphs
 import interleaved
+
+from saccade.data.formats.graph_search import read_graphs
+from saccade.data.settings import GraphSettings
 
 
 @pytest.mark.parametrize(
@@ -29,3 +33,21 @@ def test_a_peer_that_is_not_installed_is_left_out_with_a_message(capsys: pytest.
         "PYTHONPATH=peers\n"
     )
     assert interleaved.available(["ours", "torch"], "torch") == ["ours", "torch"]
+
+
+def test_the_tables_of_a_random_graph_have_the_nodes_and_edges_that_are_asked_for(tmp_path: Path) -> None:
+    graphs.write_tables(tmp_path / "graph", 40, 300, features=3, labels=4)
+    (graph,) = read_graphs(tmp_path / "graph", GraphSettings(), "node").graphs
+    assert (len(graph), len(graph.source)) == (40, 300) and len(set(graph.node_labels)) == 4
+    assert list(graph.node_columns) == ["feature0", "feature1", "feature2"]
+
+
+@pytest.mark.slow
+def test_the_memory_of_training_on_a_graph_is_that_of_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    graphs.measure_large(100, 300, steps=1)
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(line["model"], line["nodes"], line["edges"]) for line in lines] == [
+        ("gat", 100, 300),
+        ("transformer", 100, 300),
+    ]
+    assert all(0.1 < line["peak_gb"] < 4 and line["seconds"] > 0 for line in lines)

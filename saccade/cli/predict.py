@@ -34,7 +34,9 @@ BATCH = 256  # examples of a file that are predicted together
 @main.command()
 @click.argument("ref")
 @click.option(
-    "--data", type=click.Path(path_type=Path), help="Data file to evaluate on; default: the validation data of the run."
+    "--data",
+    type=click.Path(path_type=Path),
+    help="Data to evaluate on, or their test part if they have parts; default: the validation data of the run.",
 )
 @checkpoint_option
 @runs_option

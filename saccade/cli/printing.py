@@ -77,8 +77,10 @@ def show_run(run: Run, as_json: bool) -> None:
 
 
 def show_evaluation(evaluation: Evaluation, as_json: bool) -> None:
-    """Print metrics with their signatures, then tables and notes."""
+    """Print metrics with their signatures, then tables and notes; as JSON without tables, and the notes to stderr."""
     if as_json:
+        for note in evaluation.notes:
+            log(note)
         print_json(_metrics(evaluation))
         return
     _show_metrics(evaluation)

@@ -122,6 +122,8 @@ class NodeAxis(Axis):
     """coordinates of each node; empty: the view computes a layout"""
     tags: tuple[str, ...] = ()
     """predicted label of each node; empty: none"""
+    part_of: int = 0
+    """number of nodes of the graph of which these are a part: their weights for other nodes are not here; 0: all"""
 
     kind: ClassVar[str] = "nodes"
 

@@ -118,15 +118,20 @@ class Audio(Field):
 
 @dataclass(frozen=True)
 class Graph(Field):
-    """A graph in node-link format: {"nodes": [...], "edges": [...]}, as a mapping, JSON text or a path to it."""
+    """A graph in node-link format: {"nodes": [...], "edges": [...]}, as a mapping, JSON text or a path to it.
+
+    The list of edges may be called "links".
+    """
 
     kind: ClassVar[str] = "graph"
 
     def read(self, value: Any) -> Mapping[str, Any]:
         rule = 'a mapping with "nodes" and "edges", JSON text of one, or a path to it'
         graph = _json_object(self, value, rule)
-        if not {"nodes", "edges"} <= graph.keys():
-            raise self._refuse(graph, rule)
+        lists = {'"nodes"': {"nodes"}, '"edges" (or "links")': {"edges", "links"}}
+        missing = [shown for shown, names in lists.items() if not names & graph.keys()]
+        if missing:
+            raise UsageError(f"{self.name} must be {rule}, but has no {' and no '.join(missing)}; add the list")
         return graph
 
 

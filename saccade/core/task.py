@@ -60,6 +60,8 @@ class Task(abc.ABC):
     config: Any
     fingerprint: str = ""
     """a hash of the loaded data, validation data included: it must not change when a run is resumed"""
+    data_notes: Sequence[str] = ()
+    """notes on the loaded data that every evaluation on them has, such as which part of them is scored"""
     analysis: Mapping[str, Any] = MappingProxyType({})
     """the result of `analyse` at the end of training; empty before"""
 
@@ -87,7 +89,10 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def load_data(self, data: Path, *, eval_only: bool = False, progress: Progress = ignore_progress) -> list[str]:
-        """Load the data for `source` and `evaluate`; `eval_only`: all of it is validation data. Returns notes."""
+        """Load the data for `source` and `evaluate` and return notes.
+
+        `eval_only`: all of it is validation data, or its test part (else its validation part) where it has parts.
+        """
 
     def check_fingerprint(self, expected: object, data: Path, run: str) -> None:
         """Refuse loaded data that are not those a run was started with: nothing is trained or scored on others."""

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from saccade import atomic_io
 
+LENGTHS = "lengths.json"
+MAX_RATE = 50.0  # tokens per second; fast speech has 25 letters
 # Tokens in, tokens out, examples, as orders of magnitude.
 PUBLISHED = (
     ("Gigaword", "10^1", "10^1", "10^6"),
@@ -53,14 +55,28 @@ def length_table(lengths: ArrayLike) -> list[str]:
     return [f"{'tokens':<14}{'median':>10}{'90%':>10}{'longest':>10}", *measured, *orders]
 
 
-def save_max_target_length(targets: Sequence[int] | ArrayLike, assets: Path) -> None:
-    """Save the maximum length of a generated target: 1.5 x the 90th percentile + 10 tokens."""
-    atomic_io.write_json(assets / "lengths.json", {"target": LengthSummary.of(targets).percentile_90 * 3 // 2 + 10})
+def save_max_target_length(
+    targets: Sequence[int] | ArrayLike, assets: Path, seconds: NDArray[np.float64] | None = None
+) -> None:
+    """Save the maximum length of a generated target: 1.5 x the 90th percentile + 10 tokens.
+
+    `seconds`: lengths of the recordings, if the sources are such. The highest rate of tokens per second is then saved
+    too, at most `MAX_RATE`: a wrong text of a short recording may have any.
+    """
+    limits: dict[str, float] = {"target": LengthSummary.of(targets).percentile_90 * 3 // 2 + 10}
+    if seconds is not None:
+        limits["per_second"] = min(MAX_RATE, float((np.asarray(targets) / seconds).max()))
+    atomic_io.write_json(assets / LENGTHS, limits)
 
 
 def load_max_target_length(assets: Path) -> int:
     """Return the maximum length of a generated target, as `save_max_target_length` stored it."""
-    return int(atomic_io.read_json(assets / "lengths.json")["target"])
+    return int(atomic_io.read_json(assets / LENGTHS)["target"])
+
+
+def load_token_rate(assets: Path) -> float:
+    """Return the highest number of target tokens per second of sound; 0 where it was not saved."""
+    return float(atomic_io.read_json(assets / LENGTHS).get("per_second", 0.0))
 
 
 def _power(number: int) -> str:

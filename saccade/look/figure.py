@@ -147,7 +147,7 @@ def _layer(prediction: Prediction, name: str, style: OverlayStyle) -> AttentionM
     names, layers = list(prediction.attention), rollout_layers(prediction)
     if name == ROLLOUT and not layers:
         message = "rollout must have two or more layers of self-attention over the same positions"
-        raise UsageError(f"{message}, but this model has none; choose a layer{suggest(name, names)}")
+        raise UsageError(f"{message}, but this prediction has none; choose a layer{suggest(name, names)}")
     if name == ROLLOUT:
         return rollout(layers)
     if name and name not in names:

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import torch
 
-from saccade.core import AttentionMap, Prediction
+from saccade.core import AttentionMap, NodeAxis, Prediction
 from saccade.errors import UsageError
 from saccade.look.maps import check_axes, is_self_attention, same_axis
 
@@ -35,7 +35,13 @@ def rollout(maps: Sequence[AttentionMap]) -> AttentionMap:
 
 
 def rollout_layers(prediction: Prediction) -> list[AttentionMap]:
-    """Return the layers to multiply: the self-attention of the first sequence; none if it has one layer or is long."""
+    """Return the layers to multiply: the self-attention of the first sequence; none if it has one layer or is long.
+
+    A part of a graph has none either: what reaches a node through nodes outside it is not known.
+    """
     maps = [attention for attention in prediction.attention.values() if is_self_attention(attention)]
+    maps = [
+        attention for attention in maps if not (isinstance(attention.queries, NodeAxis) and attention.queries.part_of)
+    ]
     layers = [attention for attention in maps if same_axis(attention.queries, maps[0].queries)]
     return layers if len(layers) > 1 and len(layers[0].queries) <= POSITIONS else []

@@ -20,7 +20,7 @@ from saccade.runs.snapshots import read_snapshot, snapshot_steps
 
 POINTS = 600  # of a curve
 NOT_PLOTTED = {"step", "elapsed", "best", "pairs", "rows", "tokens", "questions", "sentences", "masked_tokens"}
-NOT_PLOTTED |= {"images", "episodes", "documents", "nodes", "graphs"}  # counts, not scores
+NOT_PLOTTED |= {"images", "episodes", "documents", "nodes", "test_nodes", "graphs", "recordings"}  # counts, not scores
 
 POLICIES = ("behaviour_cloning", "adversarial_imitation")
 

@@ -11,13 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from saccade.core import (
-    AttentionMaps,
     Evaluation,
     ForwardTrace,
     LabelOutput,
     Metric,
     Prediction,
-    PredictOptions,
     Progress,
     Role,
     Split,
@@ -29,6 +27,7 @@ from saccade.data.graphs.graph import Graphs
 from saccade.errors import DataError
 from saccade.metrics import classification
 from saccade.metrics.ranking import roc_auc
+from saccade.tasks._graphs.attention import GraphOptions
 from saccade.tasks._graphs.examples import EncodedGraph
 from saccade.tasks._graphs.labelled import LabelledGraphConfig, LabelledGraphTask
 from saccade.tasks._graphs.task import check_labels
@@ -102,12 +101,13 @@ class Task(LabelledGraphTask):
         return Evaluation(values, signatures, [table], complete=complete)
 
     def prediction(
-        self, example: Mapping[str, Any], encoded: EncodedGraph, row: Tensor, options: PredictOptions
+        self, example: Mapping[str, Any], encoded: EncodedGraph, row: Tensor, options: GraphOptions
     ) -> Prediction:
         probabilities = zip(self.labels, row.softmax(-1).tolist(), strict=True)
         ranked = dict(sorted(probabilities, key=lambda pair: -pair[1]))
-        attention = self.attention(encoded) if options.attention else AttentionMaps()
-        return Prediction(example, LabelOutput((next(iter(ranked)),), ranked), ranked, attention, trace=encoded)
+        attention, notes = self.attention(encoded, options)
+        output = LabelOutput((next(iter(ranked)),), ranked)
+        return Prediction(example, output, ranked, attention, trace=encoded, notes=notes)
 
     def rerun(self, prediction: Prediction, *, layers: bool = False) -> ForwardTrace:
         logits, axis, by_layer = self.trace(prediction, layers)

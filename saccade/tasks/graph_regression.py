@@ -13,13 +13,11 @@ import torch
 from torch import Tensor
 
 from saccade.core import (
-    AttentionMaps,
     Evaluation,
     ForwardTrace,
     Metric,
     NumberOutput,
     Prediction,
-    PredictOptions,
     Progress,
     Role,
     Split,
@@ -31,6 +29,7 @@ from saccade.data.tables.numbers import is_number
 from saccade.errors import DataError
 from saccade.metrics import classification
 from saccade.metrics.ranking import mae, rmse
+from saccade.tasks._graphs.attention import GraphOptions
 from saccade.tasks._graphs.examples import EncodedGraph
 from saccade.tasks._graphs.labelled import LabelledGraphConfig, LabelledGraphTask
 
@@ -82,11 +81,12 @@ class Task(LabelledGraphTask):
         return Evaluation({**values, "graphs": len(graphs)}, signatures, complete=complete)
 
     def prediction(
-        self, example: Mapping[str, Any], encoded: EncodedGraph, row: Tensor, options: PredictOptions
+        self, example: Mapping[str, Any], encoded: EncodedGraph, row: Tensor, options: GraphOptions
     ) -> Prediction:
         number = float(row[0]) * self.deviation + self.mean
-        attention = self.attention(encoded) if options.attention else AttentionMaps()
-        return Prediction(example, NumberOutput(number, self.name), {"value": number}, attention, trace=encoded)
+        attention, notes = self.attention(encoded, options)
+        output = NumberOutput(number, self.name)
+        return Prediction(example, output, {"value": number}, attention, trace=encoded, notes=notes)
 
     def rerun(self, prediction: Prediction, *, layers: bool = False) -> ForwardTrace:
         outputs, axis, by_layer = self.trace(prediction, layers)

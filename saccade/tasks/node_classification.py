@@ -14,14 +14,12 @@ from torch import Tensor, nn
 
 from saccade.atomic_io import write_json
 from saccade.core import (
-    AttentionMaps,
     Base,
     Batch,
     Evaluation,
     ForwardTrace,
     Metric,
     Prediction,
-    PredictOptions,
     Progress,
     Source,
     Split,
@@ -34,14 +32,16 @@ from saccade.data.formats.graph_search import read_graphs
 from saccade.data.formats.labelled import sort_labels
 from saccade.data.graphs.graph import Graph, Graphs
 from saccade.data.graphs.schema import Schema
+from saccade.data.parts import evaluated_part, evaluation_note, part_of
 from saccade.data.splitting import SplitSettings, hold_out
 from saccade.errors import DataError, UsageError
 from saccade.metrics import classification
 from saccade.models.graph.gat import GATConfig
 from saccade.models.graph.inputs import GraphInputs
 from saccade.models.graph.predictor import GraphModelConfig
+from saccade.tasks._graphs.attention import GraphOptions
 from saccade.tasks._graphs.examples import EncodedGraph, join_graphs
-from saccade.tasks._graphs.task import ASSETS, SHOWN, GraphConfig, GraphTask, check_labels
+from saccade.tasks._graphs.task import ASSETS, SHOWN, GraphConfig, GraphTask, check_labels, edge_notes
 from saccade.tasks._labels import confusion_table
 
 
@@ -146,10 +146,10 @@ class Task(GraphTask):
         if len(labels) < 2:
             raise DataError(f"{data}: every label is '{labels[0]}', expected at least two labels; add other nodes")
         schema, notes = Schema.of(graphs.graphs)
-        described = {"schema": schema.to_json(), "labels": labels, "smiles": False}
+        described = {"schema": schema.to_json(), "labels": labels, "smiles": False, "directed": graph.directed}
         write_json(assets / ASSETS, described)
         width = f"{schema.node_width} features of a node, {schema.edge_width} of an edge"
-        return [*graphs.notes, *notes, f"labels: {len(labels)}; {width}"]
+        return [*graphs.notes, *notes, *edge_notes(schema, config.model), f"labels: {len(labels)}; {width}"]
 
     @classmethod
     def open(cls, config: Any, assets: Path) -> Self:
@@ -158,14 +158,17 @@ class Task(GraphTask):
     def load_data(self, data: Path, *, eval_only: bool = False, progress: Progress = ignore_progress) -> list[str]:
         graphs = read_graphs(data, self.config.data, "node")
         graph = graphs.graphs[0]
-        nodes = split_nodes(graphs, self.config.data) if not eval_only else {"valid": _to_score(graph)}
+        part, scored = _to_score(graph)
+        nodes = {"valid": scored} if eval_only else split_nodes(graphs, self.config.data)
+        self.data_notes = ()
         used = [node for part in nodes.values() for node in part.tolist()]
         check_labels([(graph.node_labels[n], f"{graph.origin}: node {graph.nodes[n]}") for n in used], self.label_ids)
         self.encoded, self.splits = self.encode(graph), nodes
         self.graph_inputs = join_graphs([self.encoded])
         if eval_only:
-            part = " of split test" if "test" in graph.splits else ""
-            return [f"nodes: {len(nodes['valid']):,}{part} are scored"]
+            if part is not None:
+                self.data_notes = (evaluation_note(part, len(scored), len(graph), "nodes"),)
+            return [f"nodes: {len(scored):,} are scored", *self.data_notes]
         self.fingerprint = hash_lines([graph.content(), *(str(part.tolist()) for part in nodes.values())])
         counts = ", ".join(f"{len(part):,} for {name}" for name, part in nodes.items())
         return [f"nodes: {len(graph):,}, edges: {len(graph.source):,}; labelled nodes: {counts}"]
@@ -209,7 +212,7 @@ class Task(GraphTask):
         complete = "test" not in self.splits or split != Split.VALID
         return Evaluation(values, {"accuracy": score.signature}, [table], complete=complete)
 
-    def predict(self, inputs: Sequence[Mapping[str, Any]], options: PredictOptions) -> Iterator[Prediction]:
+    def predict(self, inputs: Sequence[Mapping[str, Any]], options: GraphOptions) -> Iterator[Prediction]:
         encoded = [self.read_input(example) for example in inputs]
         examples = iter(inputs)
         for batch_inputs, logits, batch in self.run(encoded):
@@ -219,14 +222,14 @@ class Task(GraphTask):
                 yield self._prediction(next(examples), graph, rows, options)
 
     def _prediction(
-        self, example: Mapping[str, Any], encoded: EncodedGraph, rows: Tensor, options: PredictOptions
+        self, example: Mapping[str, Any], encoded: EncodedGraph, rows: Tensor, options: GraphOptions
     ) -> Prediction:
         best, labels = rows.max(-1)
         tags = tuple(self.labels[label] for label in labels.tolist())
         output = TagOutput(encoded.graph.nodes, tags, tuple(best.tolist()))
-        attention = self.attention(encoded, tags) if options.attention else AttentionMaps()
+        attention, notes = self.attention(encoded, options, tags)
         scores = {"mean probability": float(best.mean())}
-        return Prediction(example, output, scores, attention, trace=encoded)
+        return Prediction(example, output, scores, attention, trace=encoded, notes=notes)
 
     def rerun(self, prediction: Prediction, *, layers: bool = False) -> ForwardTrace:
         logits, axis, by_layer = self.trace(prediction, layers)
@@ -265,8 +268,9 @@ def split_nodes(graphs: Graphs, settings: Any) -> dict[str, NDArray[np.int64]]:
     return {name: np.array(nodes, dtype=np.int64) for name, nodes in parts.items() if nodes}
 
 
-def _to_score(graph: Graph) -> NDArray[np.int64]:
-    """Return the nodes that an evaluation on other data scores: those of split test, or all that have a label."""
+def _to_score(graph: Graph) -> tuple[int | None, NDArray[np.int64]]:
+    """Return the part and the nodes that an evaluation on other data scores; None: all that have a label."""
     labelled = [node for node, label in enumerate(graph.node_labels) if label]
-    test = [node for node in labelled if graph.splits and graph.splits[node] == "test"]
-    return np.array(test or labelled, dtype=np.int64)
+    parts = {node: part_of(graph.splits[node]) if graph.splits else None for node in labelled}
+    part = evaluated_part(set(parts.values()))
+    return part, np.array([node for node in labelled if part in (None, parts[node])], dtype=np.int64)

@@ -358,7 +358,7 @@ class FormulaReader(Task):
             raise UsageError(f"{name} must have at most {self.max_length} tokens, but has {len(ids)}; shorten it")
         return ids
 
-    def limit(self, prefix: Sequence[int]) -> int:
+    def limit(self, prefix: Sequence[int], positions: int) -> int:
         return self.max_length - len(prefix)
 
     def to_pretrained(self) -> Pretrained:

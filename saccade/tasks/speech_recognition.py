@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,10 +14,10 @@ from torch import Tensor
 
 from saccade.core import Base, Evaluation, Metric, Pretrained, Progress, Split, Table, ignore_progress
 from saccade.core import Task as CoreTask
-from saccade.data.audio.features import AudioFeatures
+from saccade.data.audio.features import AudioFeatures, compute_features
 from saccade.data.batching import length_groups
 from saccade.data.formats.audio_rows import AudioRows
-from saccade.data.lengths import load_max_target_length
+from saccade.data.lengths import load_max_target_length, load_token_rate
 from saccade.data.text.tokenizer_choice import train_text_tokenizer
 from saccade.data.text.tokenizers import Tokenizer
 from saccade.data.token_rows import TokenRows
@@ -30,8 +31,7 @@ from saccade.models.seq2seq.to_text import DecoderConfig, TextDecoderConfig, ToT
 from saccade.models.speech.encoders import SpeechEncoderConfig, build_speech_encoder
 from saccade.models.speech.whisper import Whisper
 from saccade.tasks._pretrained import cannot_run
-from saccade.tasks._seq2seq.joint_search import rank_jointly
-from saccade.tasks._seq2seq.searching import POSITIONS, ROWS, pack_for, search_memory
+from saccade.tasks._seq2seq.searching import POSITIONS, ROWS, pack_for, search_apart
 from saccade.tasks._seq2seq.settings import TranslationOptions
 from saccade.tasks._seq2seq.to_text import TOKENIZER, ToTextTask
 from saccade.tasks._seq2seq.tokenizers import TargetTokenizer
@@ -40,6 +40,7 @@ from saccade.tasks._speech.whisper import WhisperTask
 
 FRAMES_OF_LABEL = 4  # at most, for the CTC head: an encoder of coarser positions predicts several labels for each
 QUICK_ROWS = 200  # of a quick evaluation
+MARGIN = 1.2  # of the tokens that a recording may have, over the highest rate of the training data
 
 METRICS = {
     metric.name: metric
@@ -128,10 +129,17 @@ class Task(AudioTask, ToTextTask):
     splits: dict[Split, SpeechExamples]
 
     def __init__(
-        self, config: Any, format: AudioFormat, target: TargetTokenizer, max_length: int, model: ToText
+        self,
+        config: Any,
+        format: AudioFormat,
+        target: TargetTokenizer,
+        max_length: int,
+        model: ToText,
+        token_rate: float = 0.0,
     ) -> None:
+        """`token_rate`: highest number of tokens per second of sound in the training data; 0: not known."""
         self.config, self.format, self.target = config, format, target
-        self.max_length, self.model = max_length, model
+        self.max_length, self.model, self.token_rate = max_length, model, token_rate
         self.splits = {}
 
     # Data
@@ -150,7 +158,9 @@ class Task(AudioTask, ToTextTask):
         train, _, notes = cls.read(config, data, assets, progress)
         texts = train.texts["text"]
         tokenizer = train_text_tokenizer(config.tokenizer, texts, config.vocabulary_size, "vocabulary_size")
-        cls.write_tokenizer(tokenizer, texts, assets)
+        format = AudioFormat.load(config, assets)
+        features = compute_features(train.recordings, format.features, format.max_seconds)  # which are in the cache
+        cls.write_tokenizer(tokenizer, texts, assets, features.samples[train.recording] / format.features.rate)
         kind = "characters" if config.tokenizer == "characters" else "bpe tokens"
         return [*notes, f"vocabulary: {tokenizer.size - len(tokenizer.specials)} {kind}"]
 
@@ -161,7 +171,8 @@ class Task(AudioTask, ToTextTask):
         frames = max(1, encoder.stride // FRAMES_OF_LABEL) if config.ctc else 0
         model = build_to_text(config.model, encoder, tokenizer.size, ctc_frames=frames)
         format = AudioFormat.load(config, assets)
-        return cls(config, format, TargetTokenizer.of(tokenizer), load_max_target_length(assets), model)
+        limits = load_max_target_length(assets), model, load_token_rate(assets)
+        return cls(config, format, TargetTokenizer.of(tokenizer), *limits)
 
     def load_data(self, data: Path, *, eval_only: bool = False, progress: Progress = ignore_progress) -> list[str]:
         notes = super().load_data(data, eval_only=eval_only, progress=progress)
@@ -192,6 +203,15 @@ class Task(AudioTask, ToTextTask):
     def positions(self, examples: Any, indices: Sequence[int]) -> list[int]:
         lengths: list[int] = examples.lengths[np.asarray(indices)].tolist()
         return lengths
+
+    def limit(self, prefix: Sequence[int], positions: int) -> int:
+        """Return the maximum number of tokens: as many as any second of the training data has, and a margin."""
+        settings = self.format.features
+        seconds = positions * self.encoder.stride * settings.hop_samples / settings.rate
+        limit = max(self.max_length, math.ceil(MARGIN * self.token_rate * seconds) + 10)
+        shape = self.config.model.transformer
+        learned = self.config.model.decoder == "transformer" and shape.position == "learned"
+        return min(limit, shape.max_positions - 1 - len(prefix)) if learned else limit
 
     # Training and evaluation
 
@@ -227,17 +247,16 @@ class Task(AudioTask, ToTextTask):
         """Return the texts of some rows by prefix of their metric: of both together, `attention_`, `ctc_`."""
         device, model = self.device(), pack_for(self.model, len(indices), settings)
         best: dict[str, dict[int, Sequence[int]]] = {"": {}, "attention_": {}, "ctc_": {}} if model.ctc else {"": {}}
-        for group in length_groups(self.positions(examples, indices), ROWS, POSITIONS):
+        positions = self.positions(examples, indices)
+        for group in length_groups(positions, ROWS, POSITIONS):
             source, keep = self.stack([examples.source(indices[at]) for at in group])
             memory = model.encode(source.to(device), keep.to(device))
-            limits = [self.max_length] * len(group)
-            wide = replace(settings, n_best=settings.beam)
-            hypotheses = search_memory(model, memory, self.target, wide, limits, joint=False)
+            limits = [self.limit((), positions[at]) for at in group]
+            alone, hypotheses = search_apart(model, memory, self.target, settings, limits)
             if model.ctc is not None:
                 paths = model.ctc.best_paths(model.ctc(memory.values), memory.keep)
                 best["ctc_"].update(zip(group, paths, strict=True))
-                best["attention_"].update((at, one[0].ids) for at, one in zip(group, hypotheses, strict=True))
-                hypotheses = rank_jointly(model, memory, self.target, hypotheses, limits)
+                best["attention_"].update((at, one[0].ids) for at, one in zip(group, alone, strict=True))
             best[""].update((at, one[0].ids) for at, one in zip(group, hypotheses, strict=True))
             progress(len(best[""]) / len(indices))
         return {name: [self.target.decode(list(ids[at])) for at in range(len(indices))] for name, ids in best.items()}

@@ -38,7 +38,7 @@ from saccade.nn.transformer import layer_outputs
 from saccade.pretrained.processors import TextProcessor
 from saccade.tasks._pretrained import cannot_run
 from saccade.tasks._seq2seq.attention import alignment_map, attention_maps, source_tensors
-from saccade.tasks._seq2seq.searching import POSITIONS, ROWS, search_targets, stream_target
+from saccade.tasks._seq2seq.searching import POSITIONS, ROWS, cut_note, search_targets, stream_target
 from saccade.tasks._seq2seq.settings import METRICS, TranslationConfig, TranslationOptions
 from saccade.tasks._seq2seq.tokenizers import PairTokenizers, SpecialIds
 from saccade.tasks._texts import require_tokens
@@ -186,7 +186,7 @@ class Task(CoreTask):
             hypotheses = self._search(sources, options, prefix)
             for example, source, group in zip(examples, sources, hypotheses, strict=True):
                 best, *others = [self._prediction(example, source, target, options.attention) for target in group]
-                yield replace(best, alternatives=tuple(others), notes=best.notes + notes)
+                yield replace(best, alternatives=tuple(others), notes=best.notes + notes + cut_note(group[0]))
 
     def _sources(self, texts: Sequence[str]) -> list[list[int]]:
         sources = self.tokenizers.encode_sources(texts)

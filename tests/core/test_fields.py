@@ -117,6 +117,7 @@ def test_audio_graphs_and_vectors(tmp_path):
     path.write_text('{"nodes": [1, 2], "edges": [[1, 2]]}')
     for value in (graph, path, path.read_text()):
         assert Graph("graph").read(value) == graph
+    assert Graph("graph").read({"nodes": [1], "links": []}) == {"nodes": [1], "links": []}
     for value in ([1, 2.5], "[1, 2.5]", np.array([1, 2.5])):
         assert Vector("state").read(value).tolist() == [1.0, 2.5]
 
@@ -130,7 +131,14 @@ def test_audio_graphs_and_vectors(tmp_path):
             r"audio must be a path, bytes, a data URL or a pair \(samples, rate\), but is list",
         ),
         (Audio("audio"), ([[0.0]], 8000), r"audio must have samples of shape \(T,\), but they are \(1, 1\)"),
-        (Graph("graph"), {"nodes": []}, 'graph must be a mapping with "nodes" and "edges"'),
+        (Graph("graph"), {"nodes": []}, r'or a path to it, but has no "edges" \(or "links"\); add the list'),
+        (
+            Graph("graph"),
+            {"links": []},
+            'graph must be a mapping with "nodes" and "edges", JSON text of one, or a path',
+        ),
+        (Graph("graph"), {"links": []}, 'but has no "nodes"; add the list'),
+        (Graph("graph"), {}, r'but has no "nodes" and no "edges" \(or "links"\); add the list'),
         (Graph("graph"), "{broken", "graph must be a mapping .* but cannot be parsed"),
         (Vector("state"), "five", "state must be a list of numbers, but is 'five'"),
         (Vector("state"), [[1.0]], r"state must be a vector \(D,\), but has shape \(1, 1\)"),

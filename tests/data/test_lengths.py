@@ -1,8 +1,15 @@
 """Lengths: median, 90th percentile and maximum, and their orders of magnitude."""
 
+import numpy as np
 import pytest
 
-from saccade.data.lengths import LengthSummary, length_table, load_max_target_length, save_max_target_length
+from saccade.data.lengths import (
+    LengthSummary,
+    length_table,
+    load_max_target_length,
+    load_token_rate,
+    save_max_target_length,
+)
 
 
 def test_the_spread_of_lengths():
@@ -33,4 +40,11 @@ def test_the_table_in_full():
 
 def test_the_room_for_a_target_is_kept(tmp_path):
     save_max_target_length([10] * 90 + [1000] * 10, tmp_path)
-    assert load_max_target_length(tmp_path) == 25
+    assert load_max_target_length(tmp_path) == 25 and load_token_rate(tmp_path) == 0
+
+
+def test_the_highest_rate_of_tokens_is_kept(tmp_path):
+    save_max_target_length([10, 30, 8], tmp_path, np.array([1.0, 2.0, 0.5]))
+    assert load_token_rate(tmp_path) == 16
+    save_max_target_length([10, 30, 8], tmp_path, np.array([1.0, 2.0, 0.01]))
+    assert load_token_rate(tmp_path) == 50, "a wrong text of a short recording"

@@ -46,6 +46,6 @@ def test_neighbours_say_more_than_features(files):
 
 def test_examples_are_inputs_of_the_model(files):
     for example in files.examples:
-        graph = parse_graph(GraphField("graph").read(example["graph"]))
+        graph = parse_graph(GraphField("graph").read(example["graph"]), GraphSettings())
         assert 10 <= len(graph) <= 25 and len(graph.source) > 10
         assert "label" not in json.loads(example["graph"].read_text())["nodes"][0]

@@ -10,14 +10,17 @@ import torch
 pytest.importorskip("transformers", reason="the oracle; installed with the [test] extra")
 
 import transformers
+from click.testing import CliRunner
 
 import saccade
+from saccade.cli import main
 from saccade.core import TimeAxis, TokenAxis
-from saccade.errors import ModelFileError, UsageError
+from saccade.errors import DataError, ModelFileError, UsageError
 from saccade.nn.packed import pack
 from saccade.pretrained.audio_processor import LogMel
 from saccade.pretrained.opening import describe, open_pretrained
 from saccade.tasks._speech.whisper import WhisperOptions
+from saccade.tasks._speech.whisper_maps import WhisperMaps
 from saccade.tasks._speech.windows import cut_segments
 from tests.pretrained.tiny_whisper import FIRST_TIMESTAMP, IDS, POSITIONS, RATE, sound, write
 
@@ -294,6 +297,46 @@ def test_evaluate_counts_wrong_words_with_and_without_case_and_punctuation(model
     assert set(evaluation.values) == {"wer", "cer", "plain_wer", "plain_cer", "recordings"}
     with pytest.raises(UsageError, match="a Whisper runs as it is and cannot be trained yet"):
         model.task.load_data(tmp_path)
+
+
+def test_evaluate_takes_the_test_part_and_names_damaged_recordings(english, model, tmp_path):
+    soundfile = pytest.importorskip("soundfile", reason="decodes sounds; installed with the [audio] extra")
+    for number in range(3):
+        soundfile.write(tmp_path / f"{number}.wav", SOUNDS[1].numpy(), RATE)
+    table = tmp_path / "texts.tsv"
+    table.write_text("path\ttext\tsplit\n0.wav\ta\ttrain\n1.wav\tb\ttest\n2.wav\tc\ttest\n")
+    evaluation = model.evaluate(table)
+    assert evaluation["recordings"] == 2
+    assert tuple(evaluation.notes) == ("evaluated: the test part of the data, 2 of 3 recordings",)
+    command = ["evaluate", str(english[0]), "--data", str(table), "--json"]
+    done = CliRunner().invoke(main, command)
+    assert done.exit_code == 0 and json.loads(done.stdout)["recordings"] == 2
+    assert evaluation.notes[0] in " ".join(done.stderr.split())
+    for name in ("1.wav", "2.wav"):
+        (tmp_path / name).write_bytes((tmp_path / name).read_bytes()[:-20])
+    with pytest.raises(DataError) as error:
+        model.evaluate(table)
+    for name in ("1.wav", "2.wav"):
+        assert f"{tmp_path / name}: a WAV file without the last 20 bytes of its samples" in str(error.value)
+    assert CliRunner().invoke(main, command).exit_code == error.value.exit_code == 3
+
+
+def test_times_of_words_follow_the_prompt_of_the_task(multilingual, monkeypatch):
+    model = saccade.load(str(multilingual[0]), device="cpu")
+    prompts, times = [], WhisperMaps._token_times
+    monkeypatch.setattr(
+        WhisperMaps, "_token_times", lambda self, *given: prompts.append(given[1]) or times(self, *given)
+    )
+    for task in ("transcribe", "translate"):
+        model((SOUNDS[0], RATE), language="de", task=task, word_times=True, attention=False)
+        assert prompts.pop() == (IDS["startoftranscript"], IDS["de"], IDS[task], IDS["notimestamps"])
+
+
+def test_a_text_that_reaches_the_maximum_length_has_a_note(model):
+    predictions = list(model.task.predict([{"audio": (samples, RATE)} for samples in SOUNDS], WhisperOptions()))
+    cut = [p for p in predictions if not p.trace.hypothesis.ended]
+    assert cut and all(f"cut after {len(p.trace.hypothesis.ids)} tokens, the maximum" in p.notes[0] for p in cut)
+    assert all(p.notes == () for p in predictions if p.trace.hypothesis.ended)
 
 
 def test_options_of_another_model_are_refused(model):

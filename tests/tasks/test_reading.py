@@ -128,6 +128,20 @@ def test_unknown_characters_are_reported(tmp_path: Path) -> None:
     assert any(note.startswith("2 of 4 characters of the evaluation texts are unknown") for note in notes)
 
 
+def test_of_data_with_parts_the_test_part_is_evaluated(tmp_path: Path) -> None:
+    task = make(tmp_path)
+    other = picture_data.write_rows(tmp_path / "other", [(picture_data.line("ab"), ["ab"])] * 3, "text")
+    rows = [f"{number:03}.png,ab,{part}" for number, part in enumerate(("train", "val", "test"))]
+    (other / "metadata.csv").write_text("\n".join(["file_name,text,split", *rows, ""]))
+    notes = task.load_data(other, eval_only=True)
+    assert notes[0] == "texts for evaluation: 1, of 1 images"
+    assert task.data_notes == ("evaluated: the test part of the data, 1 of 3 rows",)
+    assert Path(task.splits[Split.VALID].rows.pictures.name(2)).name == "002.png"
+    assert task.splits[Split.VALID].rows.picture.tolist() == [2]
+    task.load_data(other)
+    assert task.data_notes == ()
+
+
 def test_settings_that_cannot_be_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"height must be a multiple of 16, as every stage .* but is 40"):
         ReadingConfig(height=40)

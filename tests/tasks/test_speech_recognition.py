@@ -1,14 +1,18 @@
 """Speech recognition: learns tones, reports decoder and CTC head apart, and refuses what it cannot read."""
 
+import math
 from pathlib import Path
 
 import pytest
 import torch
 
+from saccade.atomic_io import read_json, write_json
 from saccade.config import override
 from saccade.core import Pretrained, Split, bind
+from saccade.decode.search import Hypothesis, Search
 from saccade.errors import DataError, UsageError
 from saccade.tasks import load_task
+from saccade.tasks._seq2seq import to_text
 from saccade.tasks.speech_recognition import SpeechConfig, Task
 from tests.data.audio import sounds
 from tests.tasks.battery import CONVOLUTIONAL, DECODER, SETTINGS
@@ -48,6 +52,62 @@ def test_predictions_are_those_of_the_evaluation_and_in_any_order(tmp_path):
     options = task.Options(beam=task.config.search.beam, attention=False)
     assert [prediction.text for prediction in task.predict(sources, options)] == expected
     assert [prediction.text for prediction in task.predict(sources[::-1], options)] == expected[::-1]
+
+
+@pytest.mark.parametrize("search", [{"beam": 1}, {"beam": 3, "no_repeat_ngram_size": 2}], ids=["greedy", "ngrams"])
+def test_the_decoder_alone_is_scored_where_it_alone_predicts(tmp_path, search):
+    task = opened(tmp_path, CONVOLUTIONAL)
+    examples = task.splits[Split.VALID]
+    outputs = task.transcribe(examples, range(len(examples)), Search(**search))
+    assert outputs[""] == outputs["attention_"] != outputs["ctc_"]
+    sources = [{"audio": task.example_input(examples, row)} for row in range(len(examples))]
+    options = task.Options(**search, attention=False)
+    assert [prediction.text for prediction in task.predict(sources, options)] == outputs[""]
+
+
+def test_the_maximum_length_follows_the_length_of_the_recording(tmp_path):
+    task = opened(tmp_path, CONVOLUTIONAL)
+    rate = read_json(tmp_path / "lengths.json")["per_second"]
+    assert rate == pytest.approx(1 / 0.16, rel=0.01)  # a letter of a tone and a gap
+    second = 25  # positions of 4 frames of 0.01 seconds
+    assert task.limit((), 1) == task.max_length < task.limit((), 10 * second) < task.limit((), 30 * second)
+    assert task.limit((), 30 * second) == math.ceil(1.2 * rate * 30) + 10
+    learned = ["model.transformer.position=learned", "model.transformer.max_positions=40"]
+    bounded = opened(tmp_path / "learned", [*TRANSFORMER, *learned])
+    assert bounded.limit((), 30 * second) == 39 and bounded.limit((1, 2), 30 * second) == 37
+    write_json(tmp_path / "lengths.json", {"target": 17})  # as it was written before
+    assert Task.open(task.config, tmp_path).limit((), 30 * second) == 17
+
+
+def test_a_text_that_was_cut_off_has_a_note(tmp_path, monkeypatch):
+    task = opened(tmp_path, CONVOLUTIONAL)
+    example = bind(task.inputs, [(torch.from_numpy(sounds.tone("abc")), sounds.RATE)])
+    found = [[Hypothesis((4, 5, 6), -1.0, -1.0, ended=False), Hypothesis((4,), -2.0, -2.0)]]
+    monkeypatch.setattr(to_text, "search_memory", lambda *_: found)
+    (prediction,) = task.predict([example], task.Options(attention=False))
+    note = "the text was cut after 3 tokens, the maximum for this input: its end may be missing"
+    assert prediction.notes == (note,) and prediction.alternatives[0].notes == ()
+    found[0].reverse()
+    (prediction,) = task.predict([example], task.Options(attention=False))
+    assert prediction.notes == ()
+
+
+def test_of_data_with_parts_the_test_part_is_evaluated(tmp_path):
+    task = opened(tmp_path, CONVOLUTIONAL)
+    table = tmp_path / "speech" / "parts.csv"
+    for parts, note in (
+        ("train valid test test", ("evaluated: the test part of the data, 2 of 4 recordings",)),
+        ("train valid train train", ("evaluated: the validation part of the data, 1 of 4 recordings",)),
+        ("train train train train", ()),
+        ("test test test test", ()),
+    ):
+        rows = [f"{number:03}.wav,ab,{part}" for number, part in enumerate(parts.split())]
+        table.write_text("\n".join(["file_name,text,split", *rows, ""]))
+        notes = task.load_data(table, eval_only=True)
+        assert task.data_notes == note and set(note) <= set(notes)
+        assert len(task.splits[Split.VALID]) == (int(note[0].split()[-4]) if note else 4)
+    task.load_data(tmp_path / "speech" / "metadata.csv")
+    assert task.data_notes == ()
 
 
 def test_training_batches_are_changed_by_seed_and_step_and_validation_is_not(tmp_path):

@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from saccade import api
 from saccade.config import override
 from saccade.core import Prediction, Role, Split
+from saccade.decode.search import Hypothesis
 from saccade.errors import DataError, ModelFileError, UsageError
 from saccade.models.seq2seq.interface import Seq2SeqLoss
 from saccade.nn.probe import watch
@@ -578,3 +579,12 @@ def test_real_files_are_guessed(dataset: Callable[[str], Path]) -> None:
         "lm/tinyshakespeare.txt": "language_model",
     }
     assert {name: guess_task(dataset(name)) for name in files} == files
+
+
+def test_a_translation_that_was_cut_off_has_a_note(translator: Task, monkeypatch: pytest.MonkeyPatch) -> None:
+    cut = [[Hypothesis((4, 5), -1.0, -1.0, ended=False)]]
+    monkeypatch.setattr(translation, "search_targets", lambda *_, **__: cut)
+    prediction = predict(translator, "a", TranslationOptions(attention=False))
+    assert prediction.notes[-1] == "the text was cut after 2 tokens, the maximum for this input: its end may be missing"
+    cut[0] = [Hypothesis((4, 5), -1.0, -1.0)]
+    assert not any("cut" in note for note in predict(translator, "a", TranslationOptions(attention=False)).notes)

@@ -14,16 +14,16 @@ import torch
 from torch import Tensor
 
 from saccade.core.fields import name_of
+from saccade.data.audio.completeness import missing_part, sphere_fields
 from saccade.data.audio.kinds import CONVERT, audio_format, unsupported
 from saccade.data.tables.problems import BadRows, Problem
-from saccade.data.tables.sniffing import format_size
 from saccade.errors import DataError, UsageError
 
 MAX_SECONDS = 3600  # of one file
 RATES = (1000, 768_000)  # lowest and highest sample rate in Hz
 MAX_CHANNELS = 64
-STREAMED = 0x7FFFFFFF - 1024  # sizes of chunks from here on mean that the size was not known when it was written
-LAST_PAGE = 0x04  # flag of the last page of an Ogg stream
+PACKED = ("shorten", "shortpack", "wavpack")  # compression of SPHERE files that libsndfile does not decode
+UNPACK = "sph2pipe -f wav INPUT.sph OUTPUT.wav"
 AGAIN = "record, download or convert it again, or remove it"
 
 
@@ -93,37 +93,18 @@ def _check_shape(name: str, rate: int, frames: int, channels: int) -> None:
 
 def _check_complete(data: bytes, format: str, name: str) -> None:
     """Refuse a file that ends too early where its container says how long it is: the decoder would return a part."""
-    missing = ""
-    if format == "WAV":
-        missing = _missing_of_wave(data)
-    elif format == "OGG":
-        missing = "" if _has_last_page(data) else "its last page"
+    coding = sphere_fields(data).get("sample_coding", "") if format == "SPHERE" else ""
+    packed = next((method for method in PACKED if method in coding), "")
+    if packed:
+        what = f"a NIST SPHERE file that is compressed with {packed}"
+        raise _refuse(name, what, "one that is not compressed", f"unpack it, for example: {UNPACK}")
+    missing = missing_part(data, format)
     if missing:
         raise _refuse(name, f"{_named(format)} without {missing}", "a complete one", AGAIN)
 
 
-def _has_last_page(data: bytes) -> bool:
-    """Whether the last page of an Ogg file is marked as such and complete: a header, sizes of segments, segments."""
-    start = data.rfind(b"OggS")
-    sizes = data[start + 27 : start + 27 + data[start + 26]] if len(data) > start + 26 else b""
-    return bool(sizes) and bool(data[start + 5] & LAST_PAGE) and len(data) >= start + 27 + len(sizes) + sum(sizes)
-
-
 def _named(format: str) -> str:
     return f"{'an' if format[0] in 'AMO' else 'a'} {format} file"
-
-
-def _missing_of_wave(data: bytes) -> str:
-    """Return what the chunk of samples of a WAV file lacks; empty if nothing."""
-    order = "big" if data[:4] == b"RIFX" else "little"
-    at = 12
-    while at + 8 <= len(data):
-        size = int.from_bytes(data[at + 4 : at + 8], "big" if order == "big" else "little")
-        if data[at : at + 4] == b"data":
-            lacking = at + 8 + size - len(data)
-            return f"the last {format_size(lacking)} of its samples" if lacking > 0 and size < STREAMED else ""
-        at += 8 + size + size % 2
-    return "a chunk of samples"
 
 
 def _refuse(name: str, what: str, expected: str, step: str) -> BadRows:

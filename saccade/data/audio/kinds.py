@@ -5,16 +5,22 @@ from __future__ import annotations
 from saccade.data.images.kinds import picture_format, suffix_of
 from saccade.data.tables.kinds import PAGES, binary_kind
 
-SUPPORTED = "WAV, FLAC, OGG, MP3, AIFF, AU or CAF"
+SUPPORTED = "WAV, FLAC, OGG, MP3, AIFF, AU, CAF or SPHERE"
 SUFFIXES = frozenset(
-    (".wav", ".wave", ".flac", ".ogg", ".oga", ".opus", ".mp3", ".aif", ".aiff", ".au", ".snd", ".caf", ".w64")
+    (
+        *(".wav", ".wave", ".flac", ".ogg", ".oga", ".opus", ".mp3", ".aif", ".aiff", ".au", ".snd", ".caf", ".w64"),
+        *(".sph", ".nist"),
+    )
 )
 # Audio by its name that is not decoded.
-OTHER_SUFFIXES = frozenset((".m4a", ".mp4", ".aac", ".wma", ".webm", ".amr", ".sph", ".3gp", ".ape", ".wv", ".mka"))
-SIGNATURES = ((b"fLaC", "FLAC"), (b"OggS", "OGG"), (b"ID3", "MP3"), (b".snd", "AU"), (b"caff", "CAF"))
+OTHER_SUFFIXES = frozenset((".m4a", ".mp4", ".aac", ".wma", ".webm", ".amr", ".3gp", ".ape", ".wv", ".mka"))
+RAW = ".raw"  # samples without a header, which only the layout of CMU Sphinx explains
+SIGNATURES = (
+    *((b"fLaC", "FLAC"), (b"OggS", "OGG"), (b"ID3", "MP3"), (b".snd", "AU"), (b"caff", "CAF")),
+    (b"NIST_1A", "SPHERE"),
+)
 CONVERT = "convert it to WAV or FLAC, for example: ffmpeg -i INPUT OUTPUT.flac"
 OTHER_SIGNATURES = (
-    (b"NIST_1A", "a NIST SPHERE file"),
     (b"#!AMR", "an AMR file"),
     (b"\x1aE\xdf\xa3", "a WebM or Matroska file"),
     (b"\x30\x26\xb2\x75", "a WMA file"),
@@ -74,3 +80,8 @@ def is_audio_name(name: str) -> bool:
 def is_other_audio_name(name: str) -> bool:
     """Whether a file is a sound in a format that is not decoded, by its name."""
     return suffix_of(name) in OTHER_SUFFIXES
+
+
+def is_raw_name(name: str) -> bool:
+    """Whether a file may be samples without a header, by its name."""
+    return suffix_of(name) == RAW

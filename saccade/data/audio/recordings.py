@@ -14,9 +14,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from saccade.data.audio.kinds import audio_format
 from saccade.data.cache import Array
 from saccade.data.fingerprints import hash_lines
 from saccade.data.images.pictures import Key, Pictures
+from saccade.data.tables.problems import BadRows, Problem
+
+ROUGHER = 4  # times as far apart are the values of samples that are read in the wrong byte order, at least
 
 Sound = bytes | tuple[Tensor, int]
 """an encoded sound, or samples (T,) with their rate"""
@@ -65,7 +69,10 @@ class EncodedRecordings(Recordings):
     def name(self, number: int) -> str:
         return self._files.name(number)
 
-    def read(self, number: int) -> bytes:
+    def read(self, number: int) -> Sound:
+        return self._content(number)
+
+    def _content(self, number: int) -> bytes:
         content = self._files.read(number)
         return content if isinstance(content, bytes) else content.tobytes()
 
@@ -82,6 +89,35 @@ class EncodedRecordings(Recordings):
     @property
     def files(self) -> tuple[Path, ...]:
         return self._files.files
+
+
+class RawRecordings(EncodedRecordings):
+    """Files of 16-bit little-endian samples without a header."""
+
+    def __init__(self, files: Pictures, rate: int) -> None:
+        super().__init__(files)
+        self._rate = rate
+
+    def read(self, number: int) -> Sound:
+        content = self._content(number)
+        if audio_format(content):  # a sound with a header, whatever its name says
+            return content
+        if len(content) % 2:
+            what, step = f"{len(content):,} bytes of samples", "download it again, or remove it"
+            raise self._refuse(number, what, "an even number: each has 2 bytes", step)
+        samples = np.frombuffer(content, "<i2")
+        steps, swapped = (np.abs(np.diff(part.astype(np.int32))).sum() for part in (samples, samples.byteswap()))
+        if swapped * ROUGHER < steps:
+            step = "convert it, for example: sox -t raw -r 16000 -e signed -b 16 -c 1 -B INPUT.raw OUTPUT.wav"
+            raise self._refuse(number, "samples in big-endian order", "little-endian ones", step)
+        return torch.from_numpy(samples.astype(np.float32) / 32768), self._rate
+
+    def _refuse(self, number: int, what: str, expected: str, step: str) -> BadRows:
+        return BadRows([Problem(Path(self.name(number)), None, None, what, expected, step)])
+
+    @property
+    def key(self) -> Key:
+        return ["raw", str(self._rate), *super().key]
 
 
 class SampleRecordings(Recordings):

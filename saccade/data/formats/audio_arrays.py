@@ -16,7 +16,8 @@ from saccade.data.audio.recordings import SampleRecordings
 from saccade.data.cache import hash_file
 from saccade.data.formats.audio_layouts import SPEAKER, AudioLayout, AudioRows, RecordingOrigins
 from saccade.data.formats.image_arrays import OFFSETS, NpzFile
-from saccade.data.formats.image_layouts import part_of, text_column
+from saccade.data.formats.image_layouts import text_column
+from saccade.data.parts import part_of
 from saccade.data.settings import AudioSettings
 
 AUDIO = ("audio", "samples", "waveform", "waveforms", "sound", "sounds")

@@ -15,10 +15,11 @@ from saccade.data.audio.kinds import is_audio_name, is_other_audio_name
 from saccade.data.formats.audio_arrays import find_npz_recordings
 from saccade.data.formats.audio_folders import ClassFolders, find_sidecars
 from saccade.data.formats.audio_layouts import SPEAKER, AudioLayout, AudioRows, RecordingFinder
+from saccade.data.formats.audio_sphinx import find_sphinx
 from saccade.data.formats.audio_tables import AudioTable, find_tables, sniff_audio_table, table_format
 from saccade.data.formats.audio_transcripts import find_transcripts
-from saccade.data.formats.image_layouts import TEST, TRAIN, VALID
 from saccade.data.images.trees import Folder, Tree, open_tree
+from saccade.data.parts import TEST, TRAIN, VALID
 from saccade.data.settings import AudioSettings
 from saccade.data.splitting import Overlap, SplitSettings, hold_out
 from saccade.data.tables.encodings import explain
@@ -55,6 +56,9 @@ def find_audio(path: Path, settings: AudioSettings) -> AudioLayout | None:
 
 def _find_in_tree(tree: Tree, settings: AudioSettings) -> AudioLayout | None:
     """Return the recordings of a folder or archive: by tables or transcripts in it, or by its folders and names."""
+    sphinx = find_sphinx(tree)
+    if sphinx is not None:
+        return sphinx
     recordings = sum(map(is_audio_name, tree.names))
     others = sum(map(is_other_audio_name, tree.names))
     if not recordings and not others:

@@ -19,10 +19,9 @@ from saccade.data.formats.audio_layouts import (
     AudioRows,
     RecordingFinder,
 )
-from saccade.data.formats.image_layouts import part_of, within_folder
-from saccade.data.formats.image_lists import part_of_file
-from saccade.data.formats.image_tables import SPLITS
+from saccade.data.formats.image_layouts import within_folder
 from saccade.data.images.trees import Folder
+from saccade.data.parts import SPLITS, are_parts, part_of, part_of_file, unknown_part
 from saccade.data.settings import HEADERS, AudioSettings
 from saccade.data.tables.columns import LABELS, ambiguous_column, are_classes, by_usual_name, sample_columns
 from saccade.data.tables.problems import ControlCharacters
@@ -101,12 +100,17 @@ class AudioTable(AudioLayout):
             folder = within_folder(file.path, self._finder.tree.path)
             for row in rows(file, names, problems=collector.problems, on_bytes=total.of(number), replaced=replaced):
                 values = dict(zip(names, row.values, strict=True))
+                part = part_of(values[columns.split]) if columns.split else file_part
+                if part is None and columns.split:
+                    problem = unknown_part(file.path, row.line, columns.split, values[columns.split])
+                    collector.problems.add(problem)
+                    continue
                 collector.add(
                     (number, row.line),
                     values[columns.audio],
                     values[columns.text],
                     speaker=values.get(columns.speaker, ""),
-                    part=part_of(values[columns.split]) if columns.split else file_part,
+                    part=part,
                     folder=folder,
                 )
             notes += [file.describe(), f"recording: column {columns.audio}, {role}: column {columns.text}"]
@@ -121,7 +125,7 @@ class AudioTable(AudioLayout):
         if not audio:
             raise ambiguous_column(file, sample, "recording", "path of a recording", "data.audio_column", [])
         free = [name for name in sample if name.strip() and name != audio]
-        split = next((name for name in free if _are_parts(name, sample[name])), "")
+        split = next((name for name in free if are_parts(name, sample[name])), "")
         speaker = settings.speaker_column or by_usual_name(free, USUAL[SPEAKER])
         free = [name for name in free if name not in (split, speaker)]
         text = settings.column(role) or by_usual_name(free, USUAL[role])
@@ -142,7 +146,7 @@ def audio_column(file: DataFile, sample: dict[str, list[str]], settings: AudioSe
     ids = [
         name
         for name, values in sample.items()
-        if values and all(finder.find(value) is not None for value in values[:TRIED] if value.strip())
+        if values and finder.has_all([value for value in values[:TRIED] if value.strip()])
     ]
     return by_usual_name(ids, AUDIO) or next(iter(ids), "")
 
@@ -151,10 +155,6 @@ def _are_audio_names(values: Sequence[str]) -> bool:
     names = [value.strip() for value in values]
     fitting = sum((is_audio_name(name) or is_other_audio_name(name)) and "://" not in name for name in names)
     return fitting > 0 and fitting >= FITTING * len(values)
-
-
-def _are_parts(name: str, values: Sequence[str]) -> bool:
-    return name.strip().lower() in SPLITS and bool(values) and all(part_of(value) is not None for value in values)
 
 
 def sniff_audio_table(path: Path, settings: AudioSettings) -> DataFile:

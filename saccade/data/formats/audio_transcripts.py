@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
 from saccade.core.callback import Progress
 from saccade.data.formats.audio_layouts import AudioCollector, AudioLayout, AudioRows, RecordingFinder
-from saccade.data.formats.image_layouts import part_of
 from saccade.data.images.trees import Tree
+from saccade.data.parts import part_of
 from saccade.data.settings import AudioSettings
-from saccade.data.tables.problems import Problem
+from saccade.data.tables.problems import Problem, Problems
 
 LIBRISPEECH = ".trans.txt"
 UTTERANCE = re.compile(r"(\d+)-\d+-\d+")  # speaker, chapter and number
@@ -38,7 +38,8 @@ class Transcripts(AudioLayout):
             collector.files.append(self.path / name)
             folder = str(PurePosixPath(name).parent)
             part = _part(name)
-            for line, text in _lines(content, collector, settings.encoding or "utf-8-sig"):
+            encoding = settings.encoding or "utf-8-sig"
+            for line, text in text_lines(content, self.path / name, collector.problems, encoding):
                 recording, _, said = text.partition("\t") if "\t" in text else text.partition(" ")
                 speaker = UTTERANCE.fullmatch(recording)
                 collector.add(
@@ -69,8 +70,10 @@ class Kaldi(AudioLayout):
         names = [f"{self._folder}{name}" for name in ("wav.scp", "text", "utt2spk")]
         contents = dict(self.tree.contents([name for name in names if name in self.tree.names]))
         collector = AudioCollector(RecordingFinder(self.tree), role, files=[self.path / name for name in names])
-        tables = [_table(contents.get(name, b""), collector, settings.encoding or "utf-8-sig") for name in names]
-        paths, texts, speakers = tables
+        encoding = settings.encoding or "utf-8-sig"
+        paths, texts, speakers = (
+            _table(contents.get(name, b""), self.path / name, collector.problems, encoding) for name in names
+        )
         for key, (line, text) in texts.items():
             if key not in paths:
                 what, step = f"no recording of '{key}'", "add it, or delete the line"
@@ -107,7 +110,8 @@ def find_transcripts(tree: Tree, finder: RecordingFinder) -> AudioLayout | None:
 def _fits(content: bytes, finder: RecordingFinder) -> bool:
     """Whether the first lines of a file start with names of recordings."""
     lines = [line for line in content[:100_000].decode("utf-8", "replace").split("\n") if line.strip()][:SNIFFED]
-    fitting = [line for line in lines if finder.find(line.split()[0]) is not None]
+    matches = finder.match(line.split()[0] for line in lines)
+    fitting = [line for line in lines if matches[line.split()[0]].place is not None]
     return any(len(line.split()) > 1 for line in fitting) and len(fitting) >= FITTING * len(lines)
 
 
@@ -121,24 +125,23 @@ def _part(name: str) -> int | None:
     return None
 
 
-def _lines(content: bytes, collector: AudioCollector, encoding: str) -> Iterator[tuple[int, str]]:
-    """Yield the lines of the last file of a collector that are not empty, with their numbers."""
+def text_lines(content: bytes, file: Path, problems: Problems, encoding: str) -> Iterator[tuple[int, str]]:
+    """Yield the lines of a file that are not empty, with their numbers; those that cannot be decoded are problems."""
     for number, line in enumerate(content.split(b"\n"), start=1):
         try:
             text = line.decode(encoding).strip()
         except UnicodeDecodeError as error:
             step = "save it as UTF-8, or name its encoding with data.encoding"
-            where = (collector.files[-1], number, error.start + 1)
-            collector.problems.add(Problem(*where, "not UTF-8", "a text in UTF-8", step))
+            problems.add(Problem(file, number, error.start + 1, "not UTF-8", "a text in UTF-8", step))
             continue
         if text:
             yield number, text
 
 
-def _table(content: bytes, collector: AudioCollector, encoding: str) -> Mapping[str, tuple[int, str]]:
+def _table(content: bytes, file: Path, problems: Problems, encoding: str) -> Mapping[str, tuple[int, str]]:
     """Return the line and the text of each id of a file of Kaldi."""
     table: dict[str, tuple[int, str]] = {}
-    for number, line in _lines(content, collector, encoding):
-        key, _, text = line.partition(" ")
-        table[key] = (number, text.strip())
+    for number, line in text_lines(content, file, problems, encoding):
+        key, *text = line.split(maxsplit=1)
+        table[key] = (number, "".join(text))
     return table

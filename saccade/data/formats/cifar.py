@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 
 from saccade.core.callback import Progress
 from saccade.data.cache import Entry, EntryWriter, Record, cached, hash_file
-from saccade.data.formats.cifar_pickles import UnsupportedPickle, parse_pickle
-from saccade.data.formats.image_layouts import TEST, TRAIN, ImageLayout, ImageRows, PictureBlock, join_blocks
+from saccade.data.formats.image_layouts import ImageLayout, ImageRows, PictureBlock, join_blocks
+from saccade.data.formats.pickles import UnsupportedPickle, parse_pickle
 from saccade.data.images.pictures import PixelPictures
 from saccade.data.images.trees import Folder, Tree
+from saccade.data.parts import TEST, TRAIN
 from saccade.data.settings import ImageSettings
 from saccade.data.tables.problems import BadRows, Problem
 

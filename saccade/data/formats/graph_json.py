@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from saccade.data.graphs.building import Columns, GraphBuilder
-from saccade.data.graphs.graph import SPLITS, Graph, Graphs, Value
+from saccade.data.graphs.building import Columns, GraphBuilder, read_split
+from saccade.data.graphs.graph import Graph, Graphs, Value
 from saccade.data.settings import GraphSettings
 from saccade.data.tables.json_files import is_json_name, json_head, load_json, preview
 from saccade.data.tables.problems import BadRows, Problem, Problems
@@ -70,10 +71,10 @@ def parse_node_link(value: object, path: Path, settings: GraphSettings) -> Graph
     return Graphs((graph,), level, tuple(notes), column=settings.label_column or "label", files=(str(path),))
 
 
-def parse_graph(value: Mapping[str, Any]) -> Graph:
-    """Return a graph that a user passed as the input of a model."""
+def parse_graph(value: Mapping[str, Any], settings: GraphSettings) -> Graph:
+    """Return a graph that a user passed as the input of a model, read as the graphs of its training."""
     problems = Problems(limit=1)
-    graph, _ = _checked(value, Path("graph"), None, GraphSettings(), problems)
+    graph, _ = _checked(value, Path("graph"), None, settings, problems)
     if problems.count or graph is None:
         raise UsageError(str(BadRows(problems.kept)))
     return graph
@@ -99,11 +100,8 @@ def _checked(
     edge_columns = _read_edges(edges, builder, path, line)
     label_name = settings.label_column or next((name for name in LABELS if name in columns), "")
     labels = [_text(cell) for cell in columns.pop(label_name, [])]
-    splits = columns.pop("split", [])
-    wrong = next((cell for cell in splits if _text(cell).lower() not in SPLITS), None)
-    if wrong is not None:
-        step = "correct it"
-        problems.add(Problem(path, line, None, f"split '{wrong}'", "train, valid, test or nothing", step))
+    splits = [read_split(_text(cell), path, line, problems) for cell in columns.pop("split", [])]
+    split = read_split(_text(value.get("split", "")), path, line, problems)
     if problems.count > before:
         return None, []
     source, target = builder.ends()
@@ -120,9 +118,9 @@ def _checked(
         directed,
         label=_text(label),
         node_labels=tuple(labels),
-        splits=tuple(SPLITS[_text(cell).lower()] for cell in splits),
+        splits=tuple(splits),
         origin=path.name if line is None else f"{path.name}:{line}",
-        split=SPLITS.get(_text(value.get("split", "")).lower(), ""),
+        split=split,
     )
     return graph, builder.notes()
 
@@ -173,6 +171,11 @@ def _append(
         if isinstance(value, Mapping):
             what = f"'{name}' is {preview(value)}"
             problems.add(Problem(*place, None, what, "a text, a number or a list of texts", "write it as several keys"))
+            continue
+        if isinstance(value, float) and not math.isfinite(value):
+            problems.add(
+                Problem(*place, None, f"'{name}' is {value}", "a finite number", "correct it, or leave it out")
+            )
             continue
         cells = columns.setdefault(name, [])
         cells += [None] * (row - len(cells))

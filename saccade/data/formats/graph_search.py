@@ -9,6 +9,7 @@ from pathlib import Path
 from saccade.data.formats.graph_json import is_node_link, read_node_link
 from saccade.data.formats.graph_tables import find_tables, read_tables
 from saccade.data.formats.graphml import is_graphml, read_graphml
+from saccade.data.formats.linqs import find_linqs, read_linqs
 from saccade.data.formats.planetoid import find_planetoid, read_planetoid
 from saccade.data.formats.smiles_tables import find_smiles, read_smiles
 from saccade.data.formats.tu_graphs import find_tu_folder, is_tu_file, read_tu_file, read_tu_folder
@@ -20,7 +21,8 @@ from saccade.data.tables.problems import BadRows, Problem
 
 Reader = Callable[[GraphSettings], Graphs]
 FORMATS = (
-    "nodes.csv and edges.csv, node-link .json or .jsonl, TU text, NAME.content and .cites, a table of SMILES, .graphml"
+    "nodes.csv and edges.csv, node-link .json or .jsonl, TU text, NAME.content and .cites, ind.NAME.x to .graph, "
+    "a table of SMILES, .graphml"
 )
 FEW = 20  # different whole numbers that count as labels
 
@@ -29,8 +31,10 @@ def find_graphs(data: Path, settings: GraphSettings = GraphSettings()) -> Reader
     """Return what reads the graphs of a path; None if they are something else."""
     if (tables := find_tables(data)) is not None:
         return partial(read_tables, *tables)
-    if (files := find_planetoid(data)) is not None:
-        return partial(read_planetoid, *files)
+    if (files := find_linqs(data)) is not None:
+        return partial(read_linqs, *files)
+    if names := find_planetoid(data):
+        return partial(read_planetoid, data, names)
     if name := find_tu_folder(data):
         return partial(read_tu_folder, data, name)
     if is_graphml(data):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from saccade.data.graphs.building import Columns, GraphBuilder, append
-from saccade.data.graphs.graph import SPLITS, Graph, Graphs, Value
+from saccade.data.graphs.building import Columns, GraphBuilder, append, read_split
+from saccade.data.graphs.graph import Graph, Graphs, Value
 from saccade.data.settings import GraphSettings
 from saccade.data.tables.problems import BadRows, Problem, Problems
 from saccade.data.tables.rows import pick_columns, rows
@@ -46,7 +46,7 @@ def read_tables(nodes: Path, edges: Path, settings: GraphSettings) -> Graphs:
             continue
         append(columns, features, [values[name].strip() or None for name in features])
         labels.append(values[label].strip())
-        splits.append(_split(values[split], nodes, row.line, problems) if split else "")
+        splits.append(read_split(values[split], nodes, row.line, problems) if split else "")
     edge_columns = _read_edges(edge_file, builder, problems)
     problems.check()
     source, target = builder.ends()
@@ -82,14 +82,6 @@ def _read_edges(file: DataFile, builder: GraphBuilder, problems: Problems) -> Co
             cells: list[Value] = [values[name].strip() or None for name in others]
             append(columns, others, cells)
     return columns
-
-
-def _split(value: str, file: Path, line: int, problems: Problems) -> str:
-    name = value.strip().lower()
-    if name not in SPLITS:
-        expected, step = "train, valid, test or nothing", "correct it, or rename the column"
-        problems.add(Problem(file, line, None, f"split '{value[:40]}'", expected, step))
-    return SPLITS.get(name, "")
 
 
 def _usual(file: DataFile, usual: Sequence[str], role: str, name: str, option: str = "") -> str:

@@ -25,7 +25,7 @@ def read_graphml(path: Path, settings: GraphSettings) -> Graphs:
     try:
         import networkx
     except ImportError as error:
-        raise UsageError(f"{path}: GraphML needs networkx; pip install networkx, or write it as JSON") from error
+        raise UsageError(f"{path}: GraphML needs networkx; pip install 'networkx>=3.4', or write it as JSON") from error
     try:
         graph: Any = networkx.read_graphml(path)
     except Exception as error:  # whatever the XML library raises

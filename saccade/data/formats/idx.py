@@ -12,9 +12,9 @@ import numpy as np
 
 from saccade.core.callback import Progress
 from saccade.data.cache import EntryWriter, Record, cached, hash_file
-from saccade.data.formats.image_layouts import TEST, ImageLayout, ImageRows, PictureBlock, join_blocks
-from saccade.data.formats.image_lists import part_of_file
+from saccade.data.formats.image_layouts import ImageLayout, ImageRows, PictureBlock, join_blocks
 from saccade.data.images.pictures import PixelPictures
+from saccade.data.parts import TEST, part_of_file
 from saccade.data.settings import ImageSettings
 from saccade.data.tables.encodings import BLOCK, DAMAGE, explain, open_bytes
 from saccade.data.tables.problems import BadRows, Problem

@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 
 from saccade.core.callback import Progress
 from saccade.data.cache import Array, EntryWriter, Record, cached, hash_file
-from saccade.data.formats.image_layouts import ImageLayout, ImageRows, PictureBlock, join_blocks, part_of
-from saccade.data.formats.image_lists import part_of_file
+from saccade.data.formats.image_layouts import ImageLayout, ImageRows, PictureBlock, join_blocks
 from saccade.data.images.pictures import MappedPictures, Member, Pictures, PixelPictures, open_zip
+from saccade.data.parts import part_of, part_of_file
 from saccade.data.settings import ImageSettings
 from saccade.data.tables.encodings import BLOCK
 from saccade.data.tables.problems import BadRows, Problem

@@ -11,16 +11,15 @@ import numpy as np
 
 from saccade.core.callback import Progress
 from saccade.data.formats.image_layouts import (
-    TEST,
     ImageLayout,
     ImageRows,
     PictureOrigins,
-    part_of,
     skipped_notes,
     text_column,
 )
 from saccade.data.images.kinds import is_picture_name, suffix_of
 from saccade.data.images.trees import Folder, Tree
+from saccade.data.parts import TEST, part_of
 from saccade.data.settings import ImageSettings
 from saccade.data.tables.problems import BadRows, Problem, Problems
 from saccade.data.tables.sniffing import FORMATS

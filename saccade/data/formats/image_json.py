@@ -9,10 +9,10 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
 from saccade.core.callback import Progress
-from saccade.data.formats.image_layouts import ImageLayout, ImageRows, RowCollector, part_of, within_folder
-from saccade.data.formats.image_lists import part_of_file
+from saccade.data.formats.image_layouts import ImageLayout, ImageRows, RowCollector, within_folder
 from saccade.data.images.finder import PictureFinder
 from saccade.data.images.trees import Folder, Tree
+from saccade.data.parts import PARTS, part_of, part_of_file
 from saccade.data.settings import ImageSettings
 from saccade.data.tables.json_files import is_json_name, json_head, load_json, preview
 from saccade.data.tables.problems import Problem
@@ -34,6 +34,8 @@ DESCRIPTIONS = {
     "questions": "questions as in VQA",
     "triples": "questions as in easy-vqa",
 }
+
+NAMES_BY_NUMBER = ("COCO_{subset}_{padded}", "{padded}", "{number}", "abstract_v002_{subset}_{padded}")
 
 Kind = Literal["coco", "karpathy", "questions", "answers", "triples"]
 Item = Mapping[str, Any]
@@ -136,6 +138,10 @@ class _Reader:
             if not self._is_text(item, "filename", context):
                 continue
             part = part_of(str(item.get("split", "")))
+            if part is None and "split" in item:
+                what = f"{context}: 'split' is {preview(item['split'])}"
+                self._problem(what, f"a part of the data: {', '.join(PARTS)}", "correct it, or delete the entry")
+                continue
             name = str(PurePosixPath(str(item.get("filepath", "")), item["filename"]))
             sentences = item.get("sentences")
             for sentence in sentences if isinstance(sentences, list) else ():
@@ -147,6 +153,7 @@ class _Reader:
     def _add_questions(self, answers: Mapping[object, str]) -> None:
         """Add the questions of a VQA file with their answers."""
         subset = str(self._document.content.get("data_subtype", ""))
+        form = self._form_of_names(subset)
         for number, item in enumerate(self._items("questions"), 1):
             context = f"question {number}"
             if not self._is_text(item, "question", context):
@@ -156,7 +163,7 @@ class _Reader:
                 what = f"{context}: no answer to the question id {preview(item.get('question_id'))}"
                 self._problem(what, "a file of answers beside it", "put the annotations JSON into the same folder")
                 continue
-            name = self._picture_of(item.get("image_id"), subset)
+            name = form.format(subset=subset, number=item.get("image_id"), padded=str(item.get("image_id")).zfill(12))
             self._collector.add(self._file, 0, name, [item["question"], answer], self._document.part)
 
     def _add_triples(self) -> None:
@@ -172,12 +179,16 @@ class _Reader:
             name = f"{within}/{image}" if within else str(image)
             self._collector.add(self._file, 0, name, [question, answer], self._document.part)
 
-    def _picture_of(self, image: object, subset: str) -> str:
-        """Return the name of the picture of a number, as COCO writes it or as the number itself."""
-        plain = str(image)
-        padded = plain.zfill(12)
-        names = (f"COCO_{subset}_{padded}", padded, plain, f"abstract_v002_{subset}_{padded}")
-        return next((name for name in names if self._collector.finder.number(name) is not None), names[0])
+    def _form_of_names(self, subset: str) -> str:
+        """Return how most of the pictures are named by their numbers: as COCO writes them, or as the number itself."""
+        questions = self._document.content["questions"]
+        numbers = {str(item.get("image_id")) for item in questions if isinstance(item, dict)}
+
+        def count(form: str) -> int:
+            names = [form.format(subset=subset, number=number, padded=number.zfill(12)) for number in numbers]
+            return sum(match.place is not None for match in self._collector.finder.match(names).values())
+
+        return max(NAMES_BY_NUMBER, key=count)
 
     def _items(self, key: str) -> Iterator[Item]:
         for number, item in enumerate(self._document.content[key], 1):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import abc
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,17 +18,11 @@ from saccade.data.images.finder import PictureFinder
 from saccade.data.images.kinds import is_other_picture_name
 from saccade.data.images.pictures import JoinedPictures, Pictures
 from saccade.data.origins import RowOrigins
+from saccade.data.parts import complete_parts
 from saccade.data.settings import ImageSettings
 from saccade.data.tables.problems import BadRows, Problem, Problems
 from saccade.data.texts import Texts
 
-TRAIN, VALID, TEST = 0, 1, 2
-PARTS = {
-    **dict.fromkeys(("train", "training", "restval"), TRAIN),  # restval: what Karpathy adds to the training part
-    **dict.fromkeys(("valid", "val", "validation", "dev", "eval"), VALID),
-    **dict.fromkeys(("test", "testing"), TEST),
-}
-YEAR = re.compile(r"(19|20)\d\d$")  # of val2014
 # Usual names of the column of pictures, in lower case.
 IMAGES = (
     *("image", "image_path", "file_name", "filename", "file", "path", "filepath", "file_path", "img", "img_path"),
@@ -125,6 +120,16 @@ class ImageLayout(abc.ABC):
         return BadRows([Problem(self.path, None, None, what, expected, step)])
 
 
+class _NamedRow(NamedTuple):
+    """A row whose picture has a name and is not found yet."""
+
+    file: int
+    line: int
+    name: str
+    texts: tuple[str, ...]
+    part: int | None
+
+
 @dataclass
 class RowCollector:
     """Gathers the rows of an annotation file, whose pictures are found by their names."""
@@ -135,55 +140,52 @@ class RowCollector:
     files: list[Path] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        self._pending: list[_NamedRow] = []
         self._picture: list[int] = []
         self._texts: dict[str, list[str]] = {role: [] for role in self.roles}
         self._parts: list[int] = []
         self._origins: list[tuple[int, int]] = []
-        self._folders: list[str] = []
 
     def add(self, file: int, line: int, name: str, texts: Sequence[str], part: int | None = None) -> None:
-        """Add a row, or the problem with it; `line` is 0 where the file has no lines."""
-        where = (self.files[file], line or None, None)
-        number = self.finder.number(name, self._within(file))
-        if number is None:
-            self.problems.add(Problem(*where, *self.finder.reason(name)))
-            return
-        empty = next((role for role, text in zip(self.roles, texts, strict=True) if not text.strip()), None)
-        if empty is not None:
-            step = "fill it in or delete the row"
-            self.problems.add(Problem(*where, f"the {empty} of '{name}' is empty", "some text in every row", step))
-            return
-        self._picture.append(number)
-        for role, text in zip(self.roles, texts, strict=True):
-            self._texts[role].append(text.strip())
-        self._parts.append(-1 if part is None else part)
-        self._origins.append((file, line))
+        """Add a row; `line` is 0 where the file has no lines. Its picture is found when all rows are known."""
+        self._pending.append(_NamedRow(file, line, name, tuple(texts), part))
 
-    def _within(self, file: int) -> str:
-        while len(self._folders) <= file:
-            self._folders.append(within_folder(self.files[len(self._folders)], self.finder.folder))
-        return self._folders[file]
+    def _find(self, file: int, rows: Sequence[_NamedRow]) -> None:
+        """Find the pictures of the rows of one file, or the problems with them."""
+        matches = self.finder.match((row.name for row in rows), within_folder(self.files[file], self.finder.folder))
+        for row in rows:
+            where = (self.files[file], row.line or None, None)
+            match = matches[row.name]
+            if match.place is None:
+                self.problems.add(Problem(*where, *self.finder.reason(row.name, match)))
+                continue
+            empty = next((role for role, text in zip(self.roles, row.texts, strict=True) if not text.strip()), None)
+            if empty is not None:
+                what, step = f"the {empty} of '{row.name}' is empty", "fill it in or delete the row"
+                self.problems.add(Problem(*where, what, "some text in every row", step))
+                continue
+            self._picture.append(self.finder.number(match.place))
+            for role, text in zip(self.roles, row.texts, strict=True):
+                self._texts[role].append(text.strip())
+            self._parts.append(-1 if row.part is None else row.part)
+            self._origins.append((file, row.line))
 
     def rows(self, path: Path, notes: Iterable[str] = ()) -> ImageRows:
         """Return the rows, or raise all problems."""
-        if not self._picture and not self.problems.count:
+        if not self._pending and not self.problems.count:
             what, step = "no rows", "name a file with data in it"
             self.problems.add(Problem(self.files[0] if self.files else path, None, None, what, "at least one", step))
+        for file, group in groupby(self._pending, key=lambda row: row.file):
+            self._find(file, list(group))
         self.problems.check()
         pictures, places = self.finder.pictures()
         numbers = places[np.array(self._picture, np.int64)]
         files, lines = np.array(self._origins, np.int64).T
-        has_parts = min(self._parts) >= 0
         by_line = RowOrigins(tuple(self.files), files.astype(np.int32), lines)
-        return ImageRows(
-            pictures,
-            numbers,
-            {role: text_column(texts) for role, texts in self._texts.items()},
-            np.array(self._parts, np.int8) if has_parts else None,
-            by_line if lines.all() else PictureOrigins(pictures, numbers),
-            path,
-            tuple(notes),
-        )
+        origins = by_line if lines.all() else PictureOrigins(pictures, numbers)
+        parts, part_notes = complete_parts(self._parts, origins.describe)
+        texts = {role: text_column(texts) for role, texts in self._texts.items()}
+        return ImageRows(pictures, numbers, texts, parts, origins, path, (*notes, *part_notes))
 
 
 def within_folder(file: Path, folder: Path) -> str:
@@ -197,11 +199,6 @@ def text_column(texts: Iterable[str]) -> Texts:
     column = Texts.of(texts)
     column.column.key = hash_lines(column)
     return column
-
-
-def part_of(name: str) -> int | None:
-    """Return the part that the name of a folder, file or cell means: train, val2014, test; None for another name."""
-    return PARTS.get(YEAR.sub("", name.strip().lower()).strip("_-. "))
 
 
 def skipped_notes(names: Sequence[str]) -> list[str]:

@@ -10,9 +10,10 @@ from itertools import islice
 from pathlib import Path
 
 from saccade.core.callback import Progress
-from saccade.data.formats.image_layouts import IMAGES, TEST, TRAIN, VALID, ImageLayout, ImageRows, RowCollector, part_of
+from saccade.data.formats.image_layouts import IMAGES, ImageLayout, ImageRows, RowCollector
 from saccade.data.images.finder import PictureFinder
 from saccade.data.images.kinds import SUFFIXES
+from saccade.data.parts import TEST, TRAIN, VALID, part_of_file
 from saccade.data.settings import ImageSettings
 from saccade.data.tables.columns import are_classes
 from saccade.data.tables.problems import BadRows, ControlCharacters, Problem, Problems
@@ -87,16 +88,6 @@ class PictureList(ImageLayout):
                 part = {"train": TRAIN, "test": TEST}.get(match[1].lower(), VALID)
                 parts |= {line.strip(): part for line in Lines(sniff(path))}
         return parts
-
-
-def part_of_file(path: Path, root: Path) -> int | None:
-    """Return the part of the data that a file has by its name or its folders below the root.
-
-    Such as train.txt, captions_val2014.json and train/questions.json.
-    """
-    names = [path.name, *(path.parent.relative_to(root).parts if path.parent.is_relative_to(root) else ())]
-    words = [word for name in names for word in re.split(r"[._-]+", name.lower())]
-    return next((part for word in words if (part := part_of(word)) is not None), None)
 
 
 def looks_like_list(file: DataFile) -> bool:

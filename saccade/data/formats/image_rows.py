@@ -10,10 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from saccade.core.callback import Progress, ignore_progress
-from saccade.data.formats.image_layouts import TEST, TRAIN, VALID, ImageLayout, ImageRows
+from saccade.data.formats.image_layouts import ImageLayout, ImageRows
 from saccade.data.formats.image_search import find_images, open_table
 from saccade.data.formats.image_tables import PictureTable
 from saccade.data.images.decoded import picture_hashes
+from saccade.data.parts import TEST, TRAIN, VALID
 from saccade.data.settings import ImageSettings, ValidationSplit
 from saccade.data.splitting import Overlap, SplitSettings, hold_out
 from saccade.data.tables.problems import BadRows, Problem

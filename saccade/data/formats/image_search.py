@@ -11,11 +11,12 @@ from saccade.data.formats.image_arrays import find_npz
 from saccade.data.formats.image_folders import NOT_TABLES, PictureNames, find_folders
 from saccade.data.formats.image_json import find_json
 from saccade.data.formats.image_layouts import ImageLayout
-from saccade.data.formats.image_lists import PictureList, is_numbered, looks_like_list, part_of_file
+from saccade.data.formats.image_lists import PictureList, is_numbered, looks_like_list
 from saccade.data.formats.image_tables import PictureTable, looks_like_pictures, sniff_table
 from saccade.data.images.finder import ARCHIVES
 from saccade.data.images.kinds import is_picture_name
 from saccade.data.images.trees import Folder, Tree, open_tree
+from saccade.data.parts import part_of_file
 from saccade.data.settings import ImageSettings
 from saccade.data.tables.encodings import explain
 from saccade.data.tables.files import find

@@ -14,12 +14,11 @@ from saccade.data.formats.image_layouts import (
     ImageLayout,
     ImageRows,
     RowCollector,
-    part_of,
     within_folder,
 )
-from saccade.data.formats.image_lists import part_of_file
 from saccade.data.images.finder import PictureFinder
 from saccade.data.images.kinds import is_picture_name
+from saccade.data.parts import are_parts, part_of, part_of_file, unknown_part
 from saccade.data.settings import HEADERS, ImageSettings
 from saccade.data.tables.columns import LABELS, TEXTS, ambiguous_column, are_classes, by_usual_name, sample_columns
 from saccade.data.tables.problems import ControlCharacters
@@ -45,7 +44,6 @@ USUAL = {
     "episode": ("episode", "episode_id", "episode_number", "trajectory", "rollout"),
 }
 PAIRS = (("question", "answer"), ("action", "episode"))  # roles of which a table has both
-SPLITS = ("split", "set", "subset", "partition")
 
 
 @dataclass(frozen=True)
@@ -75,7 +73,7 @@ class PictureTable(ImageLayout):
             return (pair,) if pair else tuple((role,) for role in given)
         sample = sample_columns(file)
         image = image_column(file, sample, settings)
-        names = [name for name in sample if name.strip() and name != image and not _are_parts(name, sample[name])]
+        names = [name for name in sample if name.strip() and name != image and not are_parts(name, sample[name])]
         for pair in PAIRS:
             if all(by_usual_name(names, USUAL[role]) for role in pair):
                 return (pair,)
@@ -112,6 +110,9 @@ class PictureTable(ImageLayout):
             for row in reader:
                 image, *texts = row.values[: 1 + len(roles)]
                 part = part_of(row.values[-1]) if columns.split else file_part
+                if part is None and columns.split:
+                    collector.problems.add(unknown_part(file.path, row.line, columns.split, row.values[-1]))
+                    continue
                 for expanded in _expanded(roles, texts, lists=file.format == "jsonl"):
                     collector.add(number, row.line, image, expanded, part)
             listed = ", ".join(f"{role}: column {name}" for role, name in zip(roles, columns.texts, strict=True))
@@ -152,7 +153,7 @@ def find_image_columns(file: DataFile, roles: Sequence[str], settings: ImageSett
     if not image:
         raise ambiguous_column(file, sample, "picture", "path of a picture", "data.image_column", [])
     free = [name for name in sample if name.strip() and name != image and name not in given.values()]
-    split = next((name for name in free if _are_parts(name, sample[name])), "")
+    split = next((name for name in free if are_parts(name, sample[name])), "")
     free = [name for name in free if name != split]
     texts = []
     for role in roles:
@@ -175,11 +176,6 @@ def image_column(file: DataFile, sample: dict[str, list[str]], settings: ImageSe
 def _are_picture_names(values: Sequence[str]) -> bool:
     fitting = sum(is_picture_name(value.strip()) and "://" not in value for value in values)
     return fitting > 0 and fitting >= FITTING * len(values)
-
-
-def _are_parts(name: str, values: Sequence[str]) -> bool:
-    """Whether a column says for each row whether it is for training, validation or test."""
-    return name.strip().lower() in SPLITS and bool(values) and all(part_of(value) is not None for value in values)
 
 
 def _with_header(file: DataFile, settings: ImageSettings) -> DataFile:
@@ -212,7 +208,7 @@ def looks_like_pictures(file: DataFile, path: Path, folder: Path, settings: Imag
     if not named and path != folder:
         return False
     finder, within = PictureFinder(folder), within_folder(file.path, folder)
-    if any(finder.number(value, within) is not None for value in values[:TRIED]):
+    if any(match.place is not None for match in finder.match(values[:TRIED], within).values()):
         return True
     # A table of texts stays one if the pictures that it names besides are not there.
     return named and not by_usual_name([name for name in sample if name != image], TEXTS)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
+from saccade.data.graphs.building import read_split
 from saccade.data.graphs.graph import Graph, Graphs
 from saccade.data.graphs.molecules import molecule_graph
 from saccade.data.graphs.smiles import BadSmiles
@@ -47,25 +49,26 @@ def smiles_column(file: DataFile, settings: GraphSettings) -> str:
 def read_smiles(file: DataFile, settings: GraphSettings) -> Graphs:
     """Return the molecules of a table with their labels; rows without a label are left out and counted."""
     text, label = smiles_column(file, settings), label_column(file, settings)
-    split = next((name for name in file.columns if name.strip().lower() == "split"), "")
+    split = _split_column(file.columns)
     problems, graphs, unlabelled = Problems(), list[Graph](), 0
-    for row in rows(file, [text, label], problems=problems):
-        smiles, value = (cell.strip() for cell in row.values)
+    for row in rows(file, [text, label, *([split] if split else [])], problems=problems):
+        smiles, value, *parts = (cell.strip() for cell in row.values)
         if not value:
             unlabelled += 1
             continue
         try:
-            graphs.append(molecule_graph(smiles, label=value, origin=f"{file.path.name}:{row.line}"))
+            graph = molecule_graph(smiles, label=value, origin=f"{file.path.name}:{row.line}")
         except BadSmiles as error:
             what = f"SMILES '{smiles[:60]}{'...' if len(smiles) > 60 else ''}': {error.what}"
             step = "correct or delete the row"
             problems.add(Problem(file.path, row.line, error.column, what, error.expected, step))
+            continue
+        part = read_split(parts[0], file.path, row.line, problems) if parts else ""
+        graphs.append(replace(graph, split=part))
     problems.check()
     notes = [*file.notes, f"molecules from column '{text}', labels from column '{label}'"]
     if unlabelled:
         notes.append(f"{unlabelled:,} rows without '{label}' are left out")
-    if split:
-        notes.append(f"column '{split}' is not used: name the file of validation molecules with --valid")
     return Graphs(tuple(graphs), "graph", tuple(notes), smiles=True, column=label, files=(str(file.path),))
 
 
@@ -78,7 +81,8 @@ def label_column(file: DataFile, settings: GraphSettings) -> str:
     usual = next((lowered[name] for name in LABELS if name in lowered), "")
     if usual:
         return usual
-    candidates = _candidates(sample_columns(file), smiles_column(file, settings))
+    others = (smiles_column(file, settings), _split_column(file.columns))
+    candidates = _candidates({name: cells for name, cells in sample_columns(file).items() if name not in others})
     if len(candidates) == 1:
         return candidates[0]
     listed = ", ".join(f"'{name}'" for name in (candidates or file.columns)[:8])
@@ -88,9 +92,14 @@ def label_column(file: DataFile, settings: GraphSettings) -> str:
     raise BadRows([Problem(file.path, 1, None, what, "one", step)])
 
 
-def _candidates(sample: Mapping[str, Sequence[str]], smiles: str) -> list[str]:
+def _split_column(names: Sequence[str]) -> str:
+    """Return the column that divides the molecules; empty if there is none."""
+    return next((name for name in names if name.strip().lower() == "split"), "")
+
+
+def _candidates(sample: Mapping[str, Sequence[str]]) -> list[str]:
     """Return the columns of classes, or else of numbers, that are not the numbers of the rows."""
-    values = {name: [cell for cell in cells if cell] for name, cells in sample.items() if name != smiles}
+    values = {name: [cell for cell in cells if cell] for name, cells in sample.items()}
     numbers = [name for name, cells in values.items() if cells and all(map(is_number, cells)) and not _counts(cells)]
     binary = [name for name in numbers if set(values[name]) <= {"0", "1", "0.0", "1.0"}]
     few = [name for name, cells in values.items() if 1 < len(set(cells)) <= min(FEW, len(cells) // 5)]

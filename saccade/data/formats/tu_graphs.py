@@ -1,24 +1,30 @@
 """TU graphs: the benchmark graphs of chemistry, proteins and networks, in both published text formats.
 
 One file: the number of graphs, then for each a line 'nodes label' and for each node a line 'tag degree neighbours'.
-A folder: NAME_A.txt (pairs of nodes), NAME_graph_indicator.txt, NAME_graph_labels.txt, and optional ones for nodes.
+A folder: NAME_A.txt (pairs of nodes), NAME_graph_indicator.txt, NAME_graph_labels.txt, and optional ones with labels
+and attributes of nodes and edges.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
 from saccade.data.graphs.graph import Graph, Graphs, Value
+from saccade.data.graphs.schema import text
 from saccade.data.settings import GraphSettings
 from saccade.data.tables.problems import BadRows, Problem, Problems
 from saccade.data.tables.rows import Lines
 from saccade.data.tables.sniffing import sniff
 
 ADJACENCY, INDICATOR, LABELS = "_A.txt", "_graph_indicator.txt", "_graph_labels.txt"
-NODE_LABELS, NODE_ATTRIBUTES, EDGE_LABELS = "_node_labels.txt", "_node_attributes.txt", "_edge_labels.txt"
+NODE_LABELS, NODE_ATTRIBUTES = "_node_labels.txt", "_node_attributes.txt"
+EDGE_LABELS, EDGE_ATTRIBUTES = "_edge_labels.txt", "_edge_attributes.txt"
+GRAPH_ATTRIBUTES = "_graph_attributes.txt"
+OPTIONAL = (NODE_LABELS, NODE_ATTRIBUTES, EDGE_LABELS, EDGE_ATTRIBUTES)
 
 
 def is_tu_file(path: Path) -> bool:
@@ -31,7 +37,7 @@ def is_tu_file(path: Path) -> bool:
     except BadRows:
         return False
     shaped = len(first) == 1 and len(second) == 2 and len(third) >= 2
-    if not shaped or not all(part.lstrip("-").isdecimal() for part in (*first, *second, *third)):
+    if not shaped or not all(part.removeprefix("-").isdecimal() for part in (*first, *second, *third)):
         return False
     return len(third) >= 2 + int(third[1])
 
@@ -53,10 +59,14 @@ def read_tu_file(path: Path, settings: GraphSettings) -> Graphs:
         at = f"graph {number + 1} of {count}"
         nodes, label = reader.next(f"'nodes label' of {at}", 2)
         line = reader.lines.number
+        if not nodes:
+            reader.refuse(f"{at} has 0 nodes", "at least one")
         tags, pairs = list[Value](), set[tuple[int, int]]()
         for node in range(nodes):
             values = reader.next(f"'tag degree neighbours' of node {node} of {at}", None)
             tag, degree, *others = values
+            if degree < 0:
+                reader.refuse(f"{degree} neighbours", "a number of 0 or more")
             if len(others) < degree:
                 reader.refuse(f"{len(others)} neighbours", f"{degree}, as the line says")
             for other in others[:degree]:
@@ -114,58 +124,81 @@ class _Numbers:
 def read_tu_folder(folder: Path, name: str, settings: GraphSettings) -> Graphs:
     """Return the graphs of a folder of files."""
     problems = Problems()
-    indicator = [int(value) for (value,) in _table(folder, name + INDICATOR, problems, int)]
-    labels = [str(value) for (value,) in _table(folder, name + LABELS, problems, int)]
-    pairs = _table(folder, name + ADJACENCY, problems, int)
+    indicator = [int(row[0]) for row in _table(folder / (name + INDICATOR), problems, int, 1)]
+    labels = [str(row[0]) for row in _table(folder / (name + LABELS), problems, int, 1)]
+    pairs = _table(folder / (name + ADJACENCY), problems, int, 2)
     columns: dict[str, list[list[float]]] = {}
-    for end in (NODE_LABELS, NODE_ATTRIBUTES, EDGE_LABELS):
-        if (folder / (name + end)).is_file():
-            columns[end] = _table(folder, name + end, problems, float)
-            count = len(pairs) if end == EDGE_LABELS else len(indicator)
-            if len(columns[end]) != count:
-                what = f"{len(columns[end]):,} lines"
-                step = "download the folder again"
-                problems.add(Problem(folder / (name + end), None, None, what, f"{count:,}", step))
+    for end in OPTIONAL:
+        path = folder / (name + end)
+        if not path.is_file():
+            continue
+        columns[end] = _table(path, problems, float)
+        count, what = (len(pairs), "edges") if end in (EDGE_LABELS, EDGE_ATTRIBUTES) else (len(indicator), "nodes")
+        if len(columns[end]) != count and not problems.count:
+            lines, expected = f"{len(columns[end]):,} lines", f"{count:,}, one for each of the {what}"
+            problems.add(Problem(path, None, None, lines, expected, "download the folder again"))
     problems.check()
     _check_pairs(folder / (name + ADJACENCY), pairs, indicator, problems)
-    wrong = next((line for line, graph in enumerate(indicator, 1) if not 1 <= graph <= len(labels)), None)
-    if wrong is not None:
-        what, expected = f"graph {indicator[wrong - 1]}", f"1 to {len(labels)}, the graphs that have a label"
-        problems.add(Problem(folder / (name + INDICATOR), wrong, None, what, expected, "correct it"))
+    _check_indicator(folder, name, indicator, labels, problems)
     problems.check()
-    graphs = tuple(_graphs(folder, name, indicator, labels, pairs, columns))
-    return Graphs(graphs, "graph", files=(str(folder),))
+    graphs = tuple(_graphs(name, indicator, labels, pairs, columns))
+    ignored = folder / (name + GRAPH_ATTRIBUTES)
+    notes = (f"{ignored.name} is not used: a graph has one label, that of {name}{LABELS}",) if ignored.is_file() else ()
+    return Graphs(graphs, "graph", notes, files=(str(folder),))
 
 
-def _table(folder: Path, name: str, problems: Problems, kind: type) -> list[list[float]]:
-    """Return the numbers of each line of a file, separated by commas."""
-    path, table = folder / name, list[list[float]]()
-    lines = Lines(sniff(path))
+def _table(path: Path, problems: Problems, kind: type[int] | type[float], width: int = 0) -> list[list[float]]:
+    """Return the numbers of each line of a file, separated by commas; without a width as many as in the first line."""
+    table, numbers = list[list[float]](), "whole numbers" if kind is int else "finite numbers"
+    lines, as_first, empty = Lines(sniff(path)), "" if width else ", as in the first line", False
     for line in lines:
         lines.recent.clear()
         if not line.strip():
+            empty = True
             continue
         try:
-            table.append([kind(part) for part in line.split(",")])
+            row = [kind(part) for part in line.split(",")]
         except ValueError:
-            what, step = f"'{line.strip()[:40]}'", "correct the line"
-            problems.add(Problem(path, lines.number, None, what, "numbers separated by commas", step))
+            row = []
+        width = width or len(row)
+        if empty:
+            what, expected = f"'{line.strip()[:40]}' after an empty line", "a line for each node, edge or graph"
+            problems.add(Problem(path, lines.number, None, what, expected, "remove the empty line"))
+            break
+        if not row or not all(map(math.isfinite, row)):
+            what, expected = f"'{line.strip()[:40]}'", f"{numbers} separated by commas"
+            problems.add(Problem(path, lines.number, None, what, expected, "correct the line"))
+        elif len(row) != width:
+            what = "1 number" if len(row) == 1 else f"{len(row)} numbers"
+            problems.add(Problem(path, lines.number, None, what, f"{width}{as_first}", "correct the line"))
+        else:
+            table.append(row)
     return table
 
 
 def _check_pairs(path: Path, pairs: list[list[float]], indicator: list[int], problems: Problems) -> None:
-    for line, pair in enumerate(pairs, 1):
-        if len(pair) != 2 or not all(1 <= node <= len(indicator) for node in pair):
-            what = ", ".join(str(int(node)) for node in pair)
+    for line, (a, b) in enumerate(pairs, 1):
+        if not all(1 <= node <= len(indicator) for node in (a, b)):
             expected = f"two nodes from 1 to {len(indicator)}"
-            problems.add(Problem(path, line, None, what, expected, "correct the line"))
-        elif indicator[int(pair[0]) - 1] != indicator[int(pair[1]) - 1]:
-            what = f"an edge between nodes {int(pair[0])} and {int(pair[1])} of two graphs"
+            problems.add(Problem(path, line, None, f"{a}, {b}", expected, "correct the line"))
+        elif indicator[int(a) - 1] != indicator[int(b) - 1]:
+            what = f"an edge between nodes {a} and {b} of two graphs"
             problems.add(Problem(path, line, None, what, "two nodes of one graph", "correct the line"))
 
 
+def _check_indicator(folder: Path, name: str, indicator: list[int], labels: list[str], problems: Problems) -> None:
+    """Report nodes of a graph that has no label, and graphs without nodes."""
+    wrong = next((line for line, graph in enumerate(indicator, 1) if not 1 <= graph <= len(labels)), None)
+    if wrong is not None:
+        what, expected = f"graph {indicator[wrong - 1]}", f"1 to {len(labels)}, the graphs that have a label"
+        problems.add(Problem(folder / (name + INDICATOR), wrong, None, what, expected, "correct it"))
+        return
+    for empty in sorted(set(range(1, len(labels) + 1)) - set(indicator)):
+        what, expected = f"graph {empty} has no nodes", f"at least one line {empty} in {name}{INDICATOR}"
+        problems.add(Problem(folder / (name + LABELS), empty, None, what, expected, "remove its label, or add nodes"))
+
+
 def _graphs(
-    folder: Path,
     name: str,
     indicator: list[int],
     labels: list[str],
@@ -182,20 +215,25 @@ def _graphs(
     for graph, (nodes, label) in enumerate(zip(members, labels, strict=True)):
         place = {node: number for number, node in enumerate(nodes)}
         ends = np.array([(place[a], place[b]) for a, b in edges[graph]], dtype=np.int64).reshape(-1, 2)
-        node_columns: dict[str, list[Value]] = {}
-        if NODE_LABELS in columns:
-            node_columns["tag"] = [(str(int(columns[NODE_LABELS][node][0])),) for node in nodes]
-        for at in range(len(columns[NODE_ATTRIBUTES][0]) if NODE_ATTRIBUTES in columns else 0):
-            node_columns[f"attribute{at + 1}"] = [columns[NODE_ATTRIBUTES][node][at] for node in nodes]
-        edge_columns: dict[str, list[Value]] = {}
-        if EDGE_LABELS in columns:
-            edge_columns["kind"] = [(str(int(columns[EDGE_LABELS][number][0])),) for number in edges[graph].values()]
+        lines = list(edges[graph].values())
         yield Graph(
             tuple(str(node + 1) for node in nodes),
             ends[:, 0],
             ends[:, 1],
-            node_columns,
-            edge_columns,
+            _columns("tag", columns.get(NODE_LABELS, []), columns.get(NODE_ATTRIBUTES, []), nodes),
+            _columns("kind", columns.get(EDGE_LABELS, []), columns.get(EDGE_ATTRIBUTES, []), lines),
             label=label,
             origin=f"{name}{LABELS}:{graph + 1}",
         )
+
+
+def _columns(
+    name: str, labels: list[list[float]], attributes: list[list[float]], chosen: list[int]
+) -> dict[str, list[Value]]:
+    """Return the columns of some nodes or edges: their labels as categories, and their attributes as numbers."""
+    columns: dict[str, list[Value]] = {}
+    for number in range(len(labels[0]) if labels else 0):
+        columns[f"{name}{number + 1 if number else ''}"] = [(text(labels[at][number]),) for at in chosen]
+    for number in range(len(attributes[0]) if attributes else 0):
+        columns[f"attribute{number + 1}"] = [attributes[at][number] for at in chosen]
+    return columns

@@ -9,8 +9,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from saccade.data.graphs.graph import Value
+from saccade.data.graphs.graph import SPLITS, Value
 from saccade.data.tables.problems import Problem, Problems, did_you_mean
+
+BITS = 31  # of the number of a node
 
 Columns = dict[str, list[Value]]
 
@@ -22,7 +24,8 @@ class GraphBuilder:
     problems: Problems
     directed: bool = False
     nodes: dict[str, int] = field(default_factory=dict)
-    pairs: dict[tuple[int, int], int] = field(default_factory=dict)
+    pairs: dict[int, None] = field(default_factory=dict)
+    """the two ends of each edge as one number, which takes a third of the memory of a pair"""
     repeated: int = 0
     """edges that were left out because they are there already"""
 
@@ -49,17 +52,17 @@ class GraphBuilder:
                 self.problems.add(Problem(file, line, None, what, "the id of a node", step))
                 return False
         a, b = self.nodes[source], self.nodes[target]
-        pair = (a, b) if self.directed or a <= b else (b, a)
+        pair = a << BITS | b if self.directed or a <= b else b << BITS | a
         if pair in self.pairs:
             self.repeated += 1
             return False
-        self.pairs[pair] = len(self.pairs)
+        self.pairs[pair] = None
         return True
 
     def ends(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the numbers of the nodes that the edges connect."""
-        pairs = np.array(list(self.pairs), dtype=np.int64).reshape(-1, 2)
-        return pairs[:, 0].copy(), pairs[:, 1].copy()
+        pairs = np.fromiter(self.pairs, np.int64, len(self.pairs))
+        return pairs >> BITS, pairs & ((1 << BITS) - 1)
 
     def notes(self) -> list[str]:
         """Return a note for the user on edges that are there twice."""
@@ -67,6 +70,15 @@ class GraphBuilder:
             return []
         count = "1 edge" if self.repeated == 1 else f"{self.repeated:,} edges"
         return [f"{count} left out: between the same two nodes as an earlier one"]
+
+
+def read_split(value: str, file: Path, line: int | None, problems: Problems) -> str:
+    """Return the split that a cell names; another text is a problem."""
+    name = value.strip().lower()
+    if name not in SPLITS:
+        expected, step = "train, valid, test or nothing", "correct it, or rename the column"
+        problems.add(Problem(file, line, None, f"split '{value[:40]}'", expected, step))
+    return SPLITS.get(name, "")
 
 
 def append(columns: Columns, names: Sequence[str], values: Sequence[Value]) -> None:

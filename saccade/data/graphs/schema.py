@@ -42,14 +42,14 @@ class Column:
         """Return the numbers (N, width) of a column; what was not in the training data counts as absent."""
         out = np.zeros((len(values), self.width), dtype=np.float32)
         if self.kind == "number":
-            for row, value in enumerate(values):
-                out[row, 0] = 0.0 if value is None else (self._number(value, origin) - self.mean) / self.deviation
+            numbers = [self.mean if value is None else self._number(value, origin) for value in values]
+            out[:, 0] = (np.array(numbers, dtype=np.float64) - self.mean) / self.deviation
             return out
-        numbers = {value: number for number, value in enumerate(self.values)}
+        columns = {value: column for column, value in enumerate(self.values)}
         for row, value in enumerate(values):
             items = words(value) if self.kind == "words" else (text(value),)
-            known = [numbers[item] for item in items if item in numbers]
-            out[row, known] = 1.0 / max(1, len(known))
+            chosen = [columns[item] for item in items if item in columns]
+            out[row, chosen] = 1.0 / max(1, len(chosen))
         return out
 
     def _number(self, value: Value, origin: str) -> float:

@@ -16,22 +16,35 @@ STRATA = 10  # quantiles of numbers
 
 
 def split_graphs(graphs: Graphs, settings: GraphSettings, *, numbers: bool) -> tuple[Graphs, Graphs]:
-    """Return the graphs for training and those for validation."""
-    parts = [graph.split for graph in graphs.graphs]
+    """Return the graphs for training and those for validation; a cross-validation does not follow the file."""
+    path = Path(graphs.files[0])
+    if not settings.folds:
+        marked = graphs.of_split("valid")
+        graphs = training_graphs(graphs)
+        if len(marked):
+            return graphs, marked
     keys = [graph.content() for graph in graphs.graphs]
     strata = _quantiles(graphs.labels()) if numbers else graphs.labels()
-    path = Path(graphs.files[0])
     if settings.folds:
         held_out = folds(keys, strata, settings.folds, settings.fold, path)
-    elif "valid" in parts and "train" in parts:
-        held_out = [part == "valid" for part in parts]
-        graphs = replace(graphs, graphs=tuple(graph for graph in graphs.graphs if graph.split in ("train", "valid")))
-        held_out = [graph.split == "valid" for graph in graphs.graphs]
     else:
         held_out = hold_out(keys, strata, SplitSettings(settings.valid_fraction), path, unit="graph")
     pairs = list(zip(graphs.graphs, held_out, strict=True))
     train, valid = (tuple(graph for graph, out in pairs if out == wanted) for wanted in (False, True))
     return replace(graphs, graphs=train), replace(graphs, graphs=valid)
+
+
+def training_graphs(graphs: Graphs) -> Graphs:
+    """Return the graphs of split train; all of them where the file does not divide them."""
+    if not any(graph.split for graph in graphs.graphs):
+        return graphs
+    train = graphs.of_split("train")
+    if not len(train):
+        step = "correct the splits"
+        raise DataError(f"{graphs.files[0]}: no graph of split train, expected some; {step}")
+    unused = sum(not graph.split for graph in graphs.graphs)
+    note = (f"graphs without a split, which are not used: {unused:,}",) if unused else ()
+    return replace(train, notes=(*train.notes, *note))
 
 
 def folds(keys: Sequence[str], strata: Sequence[str], count: int, fold: int, path: Path) -> list[bool]:

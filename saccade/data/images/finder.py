@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 
@@ -11,12 +12,17 @@ from numpy.typing import NDArray
 from saccade.data.images.kinds import is_picture_name
 from saccade.data.images.pictures import JoinedPictures, PictureFiles, Pictures
 from saccade.data.images.trees import Tree, is_archive, open_tree
+from saccade.data.path_matching import PathIndex, PathMatch, PathRule, match_paths
 from saccade.data.tables.encodings import explain
 from saccade.data.tables.problems import did_you_mean
 from saccade.errors import DataError
 
 ARCHIVES = (".zip", ".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz")
 LISTED = 200  # names among which a similar one is looked for
+BESIDE = -1  # number of the tree of pictures that are files, not members of an archive
+
+Place = tuple[int, str]
+"""number of a tree, and the name of a picture in it"""
 
 
 class PictureFinder:
@@ -28,8 +34,7 @@ class PictureFinder:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._files: dict[str, int] = {}
-        self._members: dict[tuple[int, str], int] = {}
-        self._numbers: dict[tuple[str, str], int | None] = {}
+        self._members: dict[Place, int] = {}
 
     @cached_property
     def _trees(self) -> list[Tree]:
@@ -48,57 +53,46 @@ class PictureFinder:
         return [tree for tree in archives if any(map(is_picture_name, tree.names))]
 
     @cached_property
-    def _index(self) -> dict[str, tuple[int, str] | None]:
-        """Tree and name of each picture by its path, by every end of it, and without its suffix; None: ambiguous."""
-        index: dict[str, tuple[int, str] | None] = {}
-        exact: dict[str, tuple[int, str]] = {}
-        for number, tree in enumerate(self._trees):
-            for name in filter(is_picture_name, tree.names):
-                place = (number, name)
-                path = PurePosixPath(name)
-                exact[str(path)] = place
-                for first in range(len(path.parts)):
-                    end = PurePosixPath(*path.parts[first:])
-                    for key in (str(end), str(end.with_suffix(""))):
-                        index[key] = place if index.get(key, place) == place else None
-        return index | exact
+    def _index(self) -> PathIndex[Place]:
+        """Tree and name of each picture."""
+        trees = self._trees
+        return PathIndex(
+            (name, (BESIDE if tree.path == self.folder else number, name))
+            for number, tree in enumerate(trees)
+            for name in filter(is_picture_name, tree.names)
+        )
 
-    def number(self, name: str, within: str = "") -> int | None:
-        """Return the number of a picture, or None if there is none of that name, or several.
+    def match(self, names: Iterable[str], within: str = "") -> dict[str, PathMatch[Place]]:
+        """Return the picture that each of the names in one table means.
 
-        `within` is the folder below this one to which the name is relative, if there is a picture.
+        `within` is the folder below this one to which they are relative, if there are pictures.
         """
-        key = (within, name)
-        if key not in self._numbers:
-            number = self._lookup(f"{within}/{name.strip()}") if within else None
-            self._numbers[key] = self._lookup(name) if number is None else number
-        return self._numbers[key]
+        return match_paths(names, within, self._find)
 
-    def _lookup(self, name: str) -> int | None:
-        written = name.strip().replace("\\", "/")
-        if not written or "\x00" in written:
+    def _find(self, key: str, rule: PathRule) -> Place | None:
+        if "\x00" in key:
             return None
-        try:
-            if is_picture_name(written) and (self.folder / written).is_file():
-                return self._files.setdefault(str(PurePosixPath(written)), len(self._files) + len(self._members))
-        except OSError:  # such as a name that is too long for a file
-            return None
-        parts = PurePosixPath(written).parts
-        for first in range(len(parts)):  # the paths of a table may start at another folder
-            place = self._index.get("/".join(parts[first:]))
-            if place is not None:
-                tree = self._trees[place[0]]
-                if tree.path == self.folder:
-                    return self._files.setdefault(place[1], len(self._files) + len(self._members))
-                return self._members.setdefault(place, len(self._files) + len(self._members))
-        return None
+        if not rule.stem and not rule.dropped and is_picture_name(key):
+            try:
+                if (self.folder / key).is_file():
+                    return BESIDE, key
+            except OSError:  # such as a name that is too long for a file
+                return None
+        return self._index.find(key, rule.stem)
 
-    def reason(self, name: str) -> tuple[str, str, str]:
+    def number(self, place: Place) -> int:
+        """Return the number of a picture."""
+        count = len(self._files) + len(self._members)
+        return self._files.setdefault(place[1], count) if place[0] == BESIDE else self._members.setdefault(place, count)
+
+    def reason(self, name: str, match: PathMatch[Place]) -> tuple[str, str, str]:
         """Return what is wrong with a name that is not that of one picture, what was expected, and what to do."""
-        file = PurePosixPath(name.strip().replace("\\", "/")).name
-        if self._index.get(file, ("", "")) is None:
-            return f"several pictures are called '{file}'", "one", "write the path from the folder of the table"
-        near = did_you_mean(file, [PurePosixPath(key).name for key in list(self._index)[:LISTED]])
+        if match.same_as:
+            what = f"'{name[:200]}' and '{match.same_as[:200]}' would both be the picture '{match.end}'"
+            return what, "a picture for each", "put the pictures into the folders that the table names"
+        if self._index.is_ambiguous(match.end):
+            return f"several pictures are called '{match.end}'", "one", "write the path from the folder of the table"
+        near = did_you_mean(PurePosixPath(name.strip().replace("\\", "/")).name, self._index.names(LISTED))
         where = f"a picture in '{self.folder}'{near}"
         return f"no picture '{name[:200]}'", where, "correct the path, or delete the row"
 

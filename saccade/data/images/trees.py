@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from saccade.data.audio.kinds import is_audio_name
+from saccade.data.audio.kinds import is_audio_name, is_raw_name
 from saccade.data.cache import Entry, EntryWriter, Record, cached, hash_file
 from saccade.data.images.decoding import MAX_BYTES
 from saccade.data.images.kinds import is_picture_name
@@ -137,7 +137,7 @@ class CompressedTar(Tree):
                 for member in archive:
                     if not member.isreg() or member.issparse():
                         continue
-                    kept = is_picture_name(member.name) or is_audio_name(member.name)
+                    kept = any(fits(member.name) for fits in (is_picture_name, is_audio_name, is_raw_name))
                     stream = archive.extractfile(member) if kept else None
                     content = b"" if stream is None else stream.read(MAX_BYTES + 1)
                     data.write_bytes(content)
@@ -147,7 +147,7 @@ class CompressedTar(Tree):
             sizes.flush()
             return {}
 
-        return cached("unpacked", [hash_file(self.path), "pictures and sounds"], build, [self.path])
+        return cached("unpacked", [hash_file(self.path), "pictures, sounds and samples"], build, [self.path])
 
     @cached_property
     def _members(self) -> dict[str, Member]:

@@ -1,7 +1,8 @@
 """Images and sounds to text: a decoder attends to the positions of any encoder, word by word or letter by letter.
 
-LSTM with additive attention: Show, attend and tell (https://arxiv.org/abs/1502.03044), Listen, attend and spell
-(https://arxiv.org/abs/1508.01211); or a Transformer decoder.
+LSTM with additive attention, as in Show, attend and tell (https://arxiv.org/abs/1502.03044), on images and on sounds;
+or a Transformer decoder. Listen, attend and spell (https://arxiv.org/abs/1508.01211) also has an LSTM, but scores a key
+by the dot product of two projections.
 Shapes: B rows, N positions of the encoder (of an image: extra ones and the grid), T tokens, E encoder width, D decoder
 width.
 """
@@ -42,8 +43,7 @@ class DecoderConfig:
     """Decoder and its shape; only the shape of the chosen decoder is used."""
 
     decoder: Literal["transformer", "lstm"] = "transformer"
-    """transformer: cross-attention in every layer; lstm: one additive attention, as in Show, attend and tell and
-    Listen, attend and spell"""
+    """transformer: cross-attention in every layer; lstm: one additive attention, as in Show, attend and tell"""
     transformer: TextDecoderConfig = field(default_factory=TextDecoderConfig)
     lstm: RecurrentDecoderConfig = field(
         default_factory=lambda: RecurrentDecoderConfig(dim=256, hidden=512, cell="lstm", dropout=0.3)

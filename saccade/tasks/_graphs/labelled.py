@@ -14,18 +14,20 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from saccade.atomic_io import write_json
-from saccade.core import Base, Prediction, PredictOptions, Progress, Source, Split
+from saccade.core import Base, Prediction, Progress, Source, Split
 from saccade.core.callback import ignore_progress
 from saccade.data.batching import BucketedBatches
 from saccade.data.fingerprints import hash_lines
 from saccade.data.formats.graph_search import read_graphs
 from saccade.data.graphs.graph import Graphs
 from saccade.data.graphs.schema import Schema
-from saccade.data.graphs.splitting import split_graphs
+from saccade.data.graphs.splitting import split_graphs, training_graphs
+from saccade.data.parts import evaluated_part, evaluation_note, part_of
 from saccade.models.graph.inputs import GraphInputs
 from saccade.models.graph.predictor import GraphModelConfig
+from saccade.tasks._graphs.attention import GraphOptions
 from saccade.tasks._graphs.examples import EncodedGraph, fingerprint, join_graphs
-from saccade.tasks._graphs.task import ASSETS, SHOWN, GraphConfig, GraphTask
+from saccade.tasks._graphs.task import ASSETS, SHOWN, GraphConfig, GraphTask, edge_notes
 
 QUICK_GRAPHS = 2000  # of a quick evaluation
 
@@ -104,7 +106,7 @@ class LabelledGraphTask(GraphTask):
         if settings.valid:
             valid = read_graphs(Path(settings.valid), settings, "graph")
             cls.check(valid)
-            return graphs, valid
+            return training_graphs(graphs), valid
         return split_graphs(graphs, settings, numbers=cls.numeric)
 
     @classmethod
@@ -123,22 +125,28 @@ class LabelledGraphTask(GraphTask):
     ) -> list[str]:
         train, valid = cls.read(config.data, data)
         schema, notes = Schema.of(train.graphs)
-        described = {"schema": schema.to_json(), "smiles": train.smiles, **cls.describe(train, valid, data)}
+        directed = all(graph.directed for graph in train.graphs)
+        described = {"schema": schema.to_json(), "smiles": train.smiles, "directed": directed}
+        described |= cls.describe(train, valid, data)
         write_json(assets / ASSETS, described)
         width = f"{schema.node_width} features of a node, {schema.edge_width} of an edge"
         if config.data.folds:
             notes.append(f"cross-validation: part {config.data.fold} of {config.data.folds} is held out")
-        return [*train.notes, *notes, width]
+        return [*train.notes, *notes, *edge_notes(schema, config.model), width]
 
     @classmethod
     def open(cls, config: Any, assets: Path) -> Self:
         return cls(config, cls.read_assets(assets))  # type: ignore[call-arg]
 
     def load_data(self, data: Path, *, eval_only: bool = False, progress: Progress = ignore_progress) -> list[str]:
+        self.data_notes = ()
         if eval_only:
             graphs = read_graphs(data, self.config.data, "graph")
-            test = [graph for graph in graphs.graphs if graph.split == "test"]
-            parts = {Split.VALID: replace(graphs, graphs=tuple(test) or graphs.graphs)}
+            name = evaluated_part({part_of(graph.split) for graph in graphs.graphs})
+            chosen = tuple(graph for graph in graphs.graphs if name is None or part_of(graph.split) == name)
+            if name is not None and len(chosen) < len(graphs):
+                self.data_notes = (evaluation_note(name, len(chosen), len(graphs), "graphs"),)
+            parts = {Split.VALID: replace(graphs, graphs=chosen)}
             self.check(parts[Split.VALID])
         else:
             parts = dict(zip((Split.TRAIN, Split.VALID), self.read(self.config.data, data), strict=True))
@@ -154,7 +162,7 @@ class LabelledGraphTask(GraphTask):
                 progress(done / total)
             self.splits[split] = GraphExamples(tuple(encoded))
         if eval_only:
-            return [f"graphs: {total:,}"]
+            return [f"graphs: {total:,}", *self.data_notes]
         self.fingerprint = hash_lines(fingerprint(examples.graphs) for examples in self.splits.values())
         train, valid = (self.splits[split] for split in (Split.TRAIN, Split.VALID))
         return [f"graphs: {len(train):,} for training, {len(valid):,} for validation"]
@@ -197,7 +205,7 @@ class LabelledGraphTask(GraphTask):
             progress(done / len(chosen))
         return chosen, torch.cat(outputs), len(chosen) == len(graphs)
 
-    def predict(self, inputs: Sequence[Mapping[str, Any]], options: PredictOptions) -> Iterator[Prediction]:
+    def predict(self, inputs: Sequence[Mapping[str, Any]], options: GraphOptions) -> Iterator[Prediction]:
         encoded = [self.read_input(example) for example in inputs]
         examples = iter(inputs)
         for _, outputs, batch in self.run(encoded):
@@ -206,7 +214,7 @@ class LabelledGraphTask(GraphTask):
 
     @abc.abstractmethod
     def prediction(
-        self, example: Mapping[str, Any], encoded: EncodedGraph, row: Tensor, options: PredictOptions
+        self, example: Mapping[str, Any], encoded: EncodedGraph, row: Tensor, options: GraphOptions
     ) -> Prediction:
         """Return the prediction for one graph from its outputs (V,)."""
 
@@ -218,5 +226,5 @@ class LabelledGraphTask(GraphTask):
         for encoded in shown:
             ((_, outputs, _),) = self.run([encoded])
             example = self.to_input(encoded.graph)
-            snapshot.append(self.prediction(example, encoded, outputs[0], PredictOptions(attention=True)))
+            snapshot.append(self.prediction(example, encoded, outputs[0], GraphOptions(attention=True)))
         return snapshot

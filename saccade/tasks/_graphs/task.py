@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -19,14 +19,12 @@ from saccade.core import (
     Graph,
     NodeAxis,
     Prediction,
-    PredictOptions,
-    Role,
     Task,
     Text,
+    Weights,
 )
 from saccade.data.formats.graph_json import parse_graph
 from saccade.data.graphs import graph as graphs
-from saccade.data.graphs.layout import layout
 from saccade.data.graphs.molecules import molecule_graph
 from saccade.data.graphs.schema import Schema
 from saccade.data.graphs.smiles import BadSmiles
@@ -36,6 +34,15 @@ from saccade.models.graph.inputs import GraphInputs
 from saccade.models.graph.predictor import GraphModelConfig, GraphPredictor
 from saccade.nn.probe import RecordedRow, watch
 from saccade.tasks._encoder.inputs import check_outputs
+from saccade.tasks._graphs.attention import (
+    LARGEST,
+    GraphOptions,
+    NodeWeights,
+    check_node,
+    node_axis,
+    part_note,
+    shown_nodes,
+)
 from saccade.tasks._graphs.examples import EncodedGraph, edge_width, encode_graph, join_graphs
 
 ASSETS = "graphs.json"
@@ -57,6 +64,7 @@ class GraphTask(Task):
 
     pooled: ClassVar[bool] = True
     """whether a graph has the outputs, not its nodes"""
+    Options: ClassVar[type[Any]] = GraphOptions
     unit: ClassVar[str] = "graphs"
 
     config: Any
@@ -65,6 +73,9 @@ class GraphTask(Task):
     def __init__(self, config: Any, described: Mapping[str, Any], outputs: int, l2: float = 0.0) -> None:
         self.config, self.schema = config, Schema.from_json(described["schema"])
         self.smiles = bool(described["smiles"])
+        directed = bool(described.get("directed", config.data.directed))
+        self.input_settings: GraphSettings = replace(config.data, directed=directed)
+        """how an input is read: one that does not say whether it is directed is as the training data"""
         self.inputs: tuple[Field, ...] = (Text("smiles"),) if self.smiles else (Graph("graph"),)
         widths = (self.schema.node_width, edge_width(self.schema))
         self.model = GraphPredictor(config.model, *widths, outputs, pooled=self.pooled, l2=l2)
@@ -85,7 +96,9 @@ class GraphTask(Task):
     def read_input(self, inputs: Mapping[str, Any]) -> EncodedGraph:
         """Return the graph of one example."""
         try:
-            graph = molecule_graph(inputs["smiles"]) if self.smiles else parse_graph(inputs["graph"])
+            graph = (
+                molecule_graph(inputs["smiles"]) if self.smiles else parse_graph(inputs["graph"], self.input_settings)
+            )
             return self.encode(graph)
         except BadSmiles as error:
             shown = str(inputs["smiles"])[:60]
@@ -106,35 +119,61 @@ class GraphTask(Task):
 
     # Attention
 
-    def axis(self, encoded: EncodedGraph, tags: tuple[str, ...] = ()) -> NodeAxis:
-        """Return the nodes of a graph as an axis, with their positions in the plane and their predicted labels."""
-        graph = encoded.graph
-        pairs = tuple(zip(graph.source.tolist(), graph.target.tolist(), strict=True))
-        points = tuple(layout(graph.source, graph.target, len(graph)))
-        return NodeAxis(Role.GRAPH, graph.nodes, pairs, points, tags)
+    def attention(
+        self, encoded: EncodedGraph, options: GraphOptions, tags: tuple[str, ...] = ()
+    ) -> tuple[AttentionMaps, tuple[str, ...]]:
+        """Return the attention maps of one graph where they are asked for, and a note where they show a part of it.
 
-    def attention(self, encoded: EncodedGraph, tags: tuple[str, ...] = ()) -> AttentionMaps:
-        """Return all attention maps of one graph, whose nodes may have predicted labels."""
+        `tags` are the predicted labels of the nodes, where these have some.
+        """
+        graph = encoded.graph
+        check_node(graph, options.node)
+        if not options.attention:
+            return AttentionMaps(), ()
         with torch.no_grad(), watch(self.model) as recorder:
             self.model(join_graphs([encoded]).to(self.device()))
-        axis: Axis = self.axis(encoded, tags)
-        return AttentionMaps(AttentionMap(name, RecordedRow(map, 0), axis, axis) for name, map in recorder.items())
+        rows: dict[str, Weights] = {name: RecordedRow(map, 0) for name, map in recorder.items()}
+        part = shown_nodes(graph, options.node)
+        notes: tuple[str, ...] = ()
+        if part is None:
+            axis = node_axis(graph, tags)
+        else:
+            rows = {name: NodeWeights(weights, torch.tensor(part)) for name, weights in rows.items()}
+            part_tags = tuple(tags[node] for node in part) if tags else ()
+            axis, notes = node_axis(graph.subgraph(part), part_tags, len(graph)), (part_note(graph, part),)
+        return AttentionMaps(AttentionMap(name, weights, axis, axis) for name, weights in rows.items()), notes
 
     def trace(self, prediction: Prediction, layers: bool) -> tuple[Tensor, Axis, tuple[tuple[str, Tensor], ...]]:
         """Return the outputs of a prediction, the axis of its nodes, and the outputs by layer where asked."""
-        inputs = join_graphs([prediction.trace]).to(self.device())
+        encoded: EncodedGraph = prediction.trace
+        shown = next((map.queries for map in prediction.attention.values()), None)
+        if isinstance(shown, NodeAxis) and shown.part_of:
+            part = f"the {len(shown)} nodes around '{shown.nodes[0]}' of {shown.part_of:,}"
+            message = f"an explanation needs the attention of the whole graph, but that of {part} is shown"
+            raise UsageError(f"{message}; give a graph of at most {LARGEST:,} nodes, without the option node")
+        inputs = join_graphs([encoded]).to(self.device())
         outputs = self.model(inputs)
         by_layer = tuple(self.model.by_layer(inputs)) if layers else ()
-        return outputs, self.axis(prediction.trace), by_layer
+        return outputs, node_axis(encoded.graph), by_layer
 
     def snapshot(self, examples: Sequence[EncodedGraph]) -> list[Prediction]:
         """Return the predictions for a few graphs with their attention."""
         inputs = [self.to_input(encoded.graph) for encoded in examples]
-        return list(self.predict(inputs, PredictOptions(attention=True)))
+        return list(self.predict(inputs, GraphOptions(attention=True)))
 
     def to_input(self, graph: graphs.Graph) -> dict[str, Any]:
         """Return a graph as the input of a prediction."""
         return {"smiles": graph.text} if self.smiles else {"graph": graph.to_json()}
+
+
+def edge_notes(schema: Schema, model: GraphModelConfig) -> list[str]:
+    """Return a note for the user where the network reads no edge columns, and the data have some."""
+    if model.architecture != "gat" or not schema.edge:
+        return []
+    several = len(schema.edge) > 1
+    names = f"column{'s' if several else ''} {', '.join(column.name for column in schema.edge)}"
+    what = f"edge {names} {'are' if several else 'is'} not used by model.architecture=gat"
+    return [f"{what}; model.architecture=transformer reads {'them' if several else 'it'}"]
 
 
 def check_labels(graphs: Sequence[tuple[str, str]], known: Mapping[str, int]) -> None:

@@ -66,16 +66,25 @@ def search_memory(
     settings: Search,
     max_length: Sequence[int],
     prefix: Sequence[int] = (),
-    *,
-    joint: bool = True,
 ) -> list[list[Hypothesis]]:
     """Return the best targets for each row of a memory, of at most this many tokens after the prefix.
 
-    With a CTC head and a beam, and `joint`, they are ordered by the sum of the log probabilities of the decoder and of
-    that head.
+    With a CTC head and a beam they are ordered by the sum of the log probabilities of the decoder and of that head.
     """
+    return search_apart(model, memory, target, settings, max_length, prefix)[1]
+
+
+def search_apart(
+    model: Seq2Seq,
+    memory: Memory,
+    target: TargetTokenizer,
+    settings: Search,
+    max_length: Sequence[int],
+    prefix: Sequence[int] = (),
+) -> tuple[list[list[Hypothesis]], list[list[Hypothesis]]]:
+    """Return the best targets of the decoder alone, and those of `search_memory`, which may be the same."""
     limits = [len(prefix) + limit for limit in max_length]
-    joint = joint and model.ctc is not None and settings.beam > 1 and not settings.no_repeat_ngram_size
+    joint = model.ctc is not None and settings.beam > 1 and not settings.no_repeat_ngram_size
     hypotheses = search(
         DecoderState(model, memory, max(limits) + 1),
         limits,
@@ -85,8 +94,17 @@ def search_memory(
         prefixes=[prefix] * len(limits),
     )
     if not joint:
-        return hypotheses
-    return [group[: settings.n_best] for group in rank_jointly(model, memory, target, hypotheses, limits, prefix)]
+        return hypotheses, hypotheses
+    ranked = rank_jointly(model, memory, target, hypotheses, limits, prefix)
+    return hypotheses, [group[: settings.n_best] for group in ranked]
+
+
+def cut_note(hypothesis: Hypothesis) -> tuple[str, ...]:
+    """Return a note for the user on a target that was cut off at the maximum length; none for another one."""
+    if hypothesis.ended:
+        return ()
+    count = len(hypothesis.ids)
+    return (f"the text was cut after {count:,} tokens, the maximum for this input: its end may be missing",)
 
 
 class StrippedText:

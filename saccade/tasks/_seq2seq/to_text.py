@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from saccade.core import (
@@ -44,7 +45,7 @@ from saccade.models.seq2seq.to_text import ToText
 from saccade.nn.probe import RecordedRow, record
 from saccade.nn.transformer import layer_outputs
 from saccade.tasks._seq2seq.attention import alignment_map, is_cross
-from saccade.tasks._seq2seq.searching import POSITIONS, ROWS, pack_for, search_memory, stream_memory
+from saccade.tasks._seq2seq.searching import POSITIONS, ROWS, cut_note, pack_for, search_memory, stream_memory
 from saccade.tasks._seq2seq.settings import TranslationOptions
 from saccade.tasks._seq2seq.tokenizers import TargetTokenizer
 
@@ -74,10 +75,15 @@ class ToTextTask(Task):
     # Data
 
     @classmethod
-    def write_tokenizer(cls, tokenizer: Tokenizer, texts: Texts, assets: Path) -> None:
-        """Write the tokenizer of the texts to the assets, and how long a generated text may be."""
+    def write_tokenizer(
+        cls, tokenizer: Tokenizer, texts: Texts, assets: Path, seconds: NDArray[np.float64] | None = None
+    ) -> None:
+        """Write the tokenizer of the texts to the assets, and how long a generated text may be.
+
+        `seconds`: the length of the recording of each text, to which the maximum is then proportional.
+        """
         tokenizer.save(assets / TOKENIZER)
-        save_max_target_length(tokenize(texts, tokenizer).lengths, assets)
+        save_max_target_length(tokenize(texts, tokenizer).lengths, assets, seconds)
 
     def unknown_note(self, split: Split, name: str) -> list[str]:
         """Return a note for the user on the tokens of a split that are not in the vocabulary."""
@@ -177,7 +183,7 @@ class ToTextTask(Task):
         for group in length_groups(positions, ROWS, POSITIONS):
             source, keep = load(group)
             memory = model.encode(source.to(device), keep.to(device))
-            limits = [self.limit(prefix)] * len(group)
+            limits = [self.limit(prefix, positions[number]) for number in group]
             hypotheses = search_memory(model, memory, self.target, settings, limits, prefix)
             results.update(zip(group, hypotheses, strict=True))
             progress(len(results) / len(positions))
@@ -204,8 +210,8 @@ class ToTextTask(Task):
         """Return the ids of the text of an option."""
         return self.target.tokenizer.encode(text) if text else []
 
-    def limit(self, prefix: Sequence[int]) -> int:
-        """Return the maximum number of tokens that are generated after a prefix."""
+    def limit(self, prefix: Sequence[int], positions: int) -> int:
+        """Return the maximum number of tokens that are generated after a prefix for a source of this length."""
         return self.max_length
 
     def predict(self, inputs: Sequence[Mapping[str, Any]], options: Any) -> Iterator[Prediction]:
@@ -230,7 +236,7 @@ class ToTextTask(Task):
         )
         for example, source, group in zip(examples, sources, hypotheses, strict=True):
             best, *others = [self._prediction(example, source, target, options.attention) for target in group]
-            yield replace(best, alternatives=tuple(others), notes=notes)
+            yield replace(best, alternatives=tuple(others), notes=(*notes, *cut_note(group[0])))
 
     def stream(self, inputs: Mapping[str, Any], options: Any) -> Iterator[GeneratedToken]:
         source = self.read_input(next(iter(inputs.values())), options)
@@ -243,7 +249,7 @@ class ToTextTask(Task):
             memory,
             self.target,
             options,
-            self.limit(prefix),
+            self.limit(prefix, self.length(source)),
             labels,
             prefix=prefix,
             attention=options.attention,

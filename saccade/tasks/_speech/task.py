@@ -27,6 +27,7 @@ from saccade.data.audio.resampling import resample
 from saccade.data.audio.waves import encode_wave
 from saccade.data.fingerprints import hash_lines
 from saccade.data.formats.audio_rows import AudioRows, AudioSettings, read_audio_rows, split_audio_rows
+from saccade.data.parts import take_evaluated
 from saccade.errors import UsageError
 from saccade.models.speech.encoders import SpeechEncoder, SpeechEncoderConfig
 
@@ -215,7 +216,9 @@ class AudioTask(Task):
 
     def load_data(self, data: Path, *, eval_only: bool = False, progress: Progress = ignore_progress) -> list[str]:
         rows = read_audio_rows(data, self.roles[0], self.config.data)
+        self.data_notes = ()
         if eval_only:
+            rows, self.data_notes = take_evaluated(rows, "recordings")
             features = compute_features(rows.recordings, self.format.features, self.format.max_seconds, progress)
             parts = {Split.VALID: (rows, features)}
         else:
@@ -227,7 +230,7 @@ class AudioTask(Task):
         if not eval_only:
             self.fingerprint = hash_lines(examples.fingerprint() for examples in self.splits.values())
         names = {Split.TRAIN: "training", Split.VALID: "evaluation" if eval_only else "validation"}
-        return [self._describe(split, names[split]) for split in self.splits]
+        return [*(self._describe(split, names[split]) for split in self.splits), *self.data_notes]
 
     def _describe(self, split: Split, name: str) -> str:
         examples = self.splits[split]

@@ -30,9 +30,12 @@ from saccade.core import (
     TimeAxis,
     ignore_progress,
 )
-from saccade.data.audio.decoding import to_samples
+from saccade.data.audio.decoding import decode, to_samples
+from saccade.data.audio.recordings import Recordings
 from saccade.data.audio.resampling import resample
 from saccade.data.formats.audio_rows import AudioRows, AudioSettings, read_audio_rows
+from saccade.data.parts import take_evaluated
+from saccade.data.tables.problems import BadRows, Problems
 from saccade.data.text.axes import token_axis
 from saccade.data.text.tokenizers import StreamDecoder
 from saccade.decode.search import Beams, Search
@@ -44,7 +47,7 @@ from saccade.nn.probe import RecordedRow
 from saccade.nn.transformer import layer_outputs
 from saccade.pretrained.speech_processor import SpeechProcessor
 from saccade.tasks._seq2seq.attention import cross_recorder
-from saccade.tasks._seq2seq.searching import StrippedText
+from saccade.tasks._seq2seq.searching import StrippedText, cut_note
 from saccade.tasks._speech.transcript import TranscriptOutput
 from saccade.tasks._speech.whisper_maps import WhisperMaps
 from saccade.tasks._speech.windows import Recording, Transcriber, open_recording
@@ -145,8 +148,9 @@ class WhisperTask(Task):
     def load_data(self, data: Path, *, eval_only: bool = False, progress: Progress = ignore_progress) -> list[str]:
         if not eval_only:
             raise UsageError(NOT_TRAINED)
-        self.rows = read_audio_rows(data, "text", self.config.data, progress)
-        return [f"recordings for evaluation: {len(self.rows):,}"]
+        rows = read_audio_rows(data, "text", self.config.data, progress)
+        self.rows, self.data_notes = take_evaluated(rows, "recordings")
+        return [f"recordings for evaluation: {len(self.rows):,}", *self.data_notes]
 
     def evaluate(self, split: Split, *, quick: bool = False, progress: Progress = ignore_progress) -> Evaluation:
         """Compare greedy transcripts with the texts, as they are and in lower case without punctuation."""
@@ -156,8 +160,8 @@ class WhisperTask(Task):
         indices = list(range(0, count, max(1, -(-count // QUICK_ROWS)) if quick else 1))
         outputs: list[str] = []
         for first in range(0, len(indices), CHUNK):
-            recordings = [rows.recordings.read(int(rows.recording[row])) for row in indices[first : first + CHUNK]]
-            outputs += [out.text for out in self.predict([{"audio": sound} for sound in recordings], WhisperOptions())]
+            sounds = _decode([int(rows.recording[row]) for row in indices[first : first + CHUNK]], rows.recordings)
+            outputs += [out.text for out in self.predict([{"audio": sound} for sound in sounds], WhisperOptions())]
             progress(len(outputs) / len(indices))
         references = [rows.texts["text"][row] for row in indices]
         scores = error_rates(outputs, references)
@@ -187,7 +191,7 @@ class WhisperTask(Task):
                 self._transcriber(model, options, timestamps).run(chosen)
         maps = WhisperMaps(model, self.processor)
         for example, recording in zip(examples, recordings, strict=True):
-            words = maps.word_times(recording) if options.word_times else []
+            words = maps.word_times(recording, options.task) if options.word_times else []
             yield self._prediction(example, recording, words, options)
 
     def _open(self, example: Mapping[str, Any], options: WhisperOptions) -> Recording:
@@ -234,7 +238,8 @@ class WhisperTask(Task):
             maps = reader.maps(recording)
             alignment = reader.alignment(maps, recording.windows[0]) if len(best) == 1 and ids else None
         trace = recording.windows[0] if len(best) == 1 else None
-        return Prediction(example, output, scores, maps, alignment=alignment, trace=trace)
+        notes = next((cut_note(hypothesis) for hypothesis in best if not hypothesis.ended), ())
+        return Prediction(example, output, scores, maps, alignment=alignment, trace=trace, notes=notes)
 
     def _segments(self, recording: Recording) -> list[TimedText]:
         """Return the segments of a text with their times."""
@@ -316,6 +321,20 @@ class WhisperTask(Task):
 
     def to_pretrained(self) -> Pretrained:
         return self.pretrained
+
+
+def _decode(numbers: Sequence[int], recordings: Recordings) -> list[tuple[Tensor, int]]:
+    """Return the samples and the rates of some recordings; bad ones are raised together, by their names."""
+    sounds, problems = [], Problems()
+    for number in numbers:
+        try:
+            content = recordings.read(number)
+            sounds.append(decode(content, recordings.name(number)) if isinstance(content, bytes) else content)
+        except BadRows as error:
+            for problem in error.problems:
+                problems.add(problem)
+    problems.check()
+    return sounds
 
 
 def plain_text(text: str) -> str:

@@ -76,23 +76,24 @@ class WhisperMaps:
         return AttentionMap("alignment", mean, words, self.sound(window.features, window.positions))
 
     @torch.no_grad()
-    def word_times(self, recording: Recording) -> list[TimedText]:
-        """Return the words of a recording with their times."""
+    def word_times(self, recording: Recording, task: str) -> list[TimedText]:
+        """Return the words of a recording, which was transcribed or translated (`task`), with their times."""
         words: list[TimedText] = []
+        language = self.processor.languages.get(recording.language)
         for window in recording.windows:
             ids = window.text_ids(self.processor.first_timestamp)
             if ids:
-                starts = self._token_times(recording, window, ids)
+                prompt = self.processor.prompt(language, task, timestamps=False)
+                starts = self._token_times(window, prompt, ids)
                 offset = window.start * self.processor.features.seconds_per_frame
                 words += time_words(self.processor.tokenizer, ids, starts, recording.language or "en", offset)
         return words
 
-    def _token_times(self, recording: Recording, window: Window, ids: Sequence[int]) -> list[float]:
+    def _token_times(self, window: Window, prompt: Sequence[int], ids: Sequence[int]) -> list[float]:
         """Return the seconds in a window at which each of its tokens, and the end, start."""
         heads = alignment_heads(self.model, self.processor)
-        language = self.processor.languages.get(recording.language)
-        prompt = self.processor.prompt(language, "transcribe", timestamps=False)
-        tokens = torch.tensor([[*prompt, *ids, self.processor.end]], device=self.device)
+        read = [*prompt, *ids, self.processor.end][: self.model.shape.decoder.max_positions]  # a cut text has no end
+        tokens = torch.tensor([read], device=self.device)
         assert window.memory is not None
         memory = Memory(window.memory[None], torch.ones_like(window.memory[None, :, 0], dtype=torch.bool))
         with record(self.model, sorted({f"decoder.{layer}.cross" for layer, _ in heads})) as recorder:
@@ -100,7 +101,7 @@ class WhisperMaps:
         maps = {name: recorded.rows()[0].cpu() for name, recorded in recorder.items()}  # (H, T, K)
         weights = torch.stack([maps[f"decoder.{layer}.cross"][head] for layer, head in heads])
         costs = attention_to_costs(weights, window.positions, self.processor.median_filter)
-        first = warp(costs[len(prompt) - 1 : -1])  # each row predicts the token after it
+        first = warp(costs[len(prompt) - 1 : len(prompt) + len(ids)])  # each row predicts the token after it
         return [int(position) * self.processor.seconds_per_position for position in first]
 
 

@@ -23,6 +23,7 @@ from saccade.data.formats.image_rows import ImageRows, ImageSettings, pair_image
 from saccade.data.images.augment import Augment, augment, centre
 from saccade.data.images.decoded import DecodedPictures, decode_pictures
 from saccade.data.images.pictures import Pictures
+from saccade.data.parts import take_evaluated
 from saccade.errors import UsageError
 from saccade.models.vision.encoder import VisionEncoder
 from saccade.nn.probe import RecordedRow, Recorder
@@ -142,11 +143,12 @@ class ImageTask(Task):
 
     def load_data(self, data: Path, *, eval_only: bool = False, progress: Progress = ignore_progress) -> list[str]:
         settings = self.config.data
+        self.data_notes = ()
         if eval_only:
-            rows = self.read_rows(data, settings)
+            rows, self.data_notes = take_evaluated(self.read_rows(data, settings), "rows")
             self.splits = {Split.VALID: self.examples(rows, progress)}
             self.check_rows(rows)
-            return [f"images: {len(rows):,}"]
+            return [f"images: {len(rows):,}", *self.data_notes]
         train, valid, _ = self.read(settings, data)
         for rows in (train, valid):
             self.check_rows(rows)

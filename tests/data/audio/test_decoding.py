@@ -14,6 +14,8 @@ from saccade.data.tables.problems import BadRows
 from saccade.errors import DataError, UsageError
 from tests.data.audio.sounds import encode, tone
 
+SHORTENED = b"NIST_1A\n   1024\nsample_coding -s26 pcm,embedded-shorten-v2.00\nend_head\n".ljust(1024) + b"ajkg\x02"
+
 
 @pytest.mark.parametrize(
     ("format", "subtype", "error"),
@@ -26,6 +28,12 @@ from tests.data.audio.sounds import encode, tone
         ("FLAC", "PCM_16", 1e-4),
         ("OGG", "VORBIS", 0.2),
         ("AIFF", "PCM_16", 1e-4),
+        ("AU", "PCM_16", 1e-4),
+        ("CAF", "PCM_16", 1e-4),
+        ("W64", "PCM_16", 1e-4),
+        ("RF64", "PCM_16", 1e-4),
+        ("NIST", "PCM_16", 1e-4),
+        ("NIST", "ULAW", 2e-2),
     ],
 )
 def test_every_format_gives_the_samples_that_were_written(format, subtype, error):
@@ -56,6 +64,12 @@ def test_a_streamed_wave_file_of_unknown_size_is_complete():
     assert len(decode(bytes(data), "a.wav")[0]) == len(tone("ab"))
 
 
+def test_an_mp3_file_that_does_not_say_how_long_it_is_is_read_as_far_as_it_goes():
+    data = encode(tone("abcd", rate=16_000), 16_000, "MP3")
+    plain = data.replace(b"Xing", b"\0\0\0\0")
+    assert 0 < len(decode(plain[:-700], "a.mp3")[0]) < len(decode(data, "a.mp3")[0])
+
+
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
@@ -71,6 +85,15 @@ def test_a_streamed_wave_file_of_unknown_size_is_complete():
         (encode(tone(""))[:44][:-4] + b"\0\0\0\0", "a WAV file without samples"),
         (encode(tone("abcd"), format="FLAC")[:-800], "FLAC file"),
         (encode(tone("abcd"), format="OGG")[:-300], "an OGG file without its last page"),
+        (encode(tone("abcd"), format="AIFF")[:-700], "an AIFF file without the last 700 bytes of its samples"),
+        (encode(tone("abcd"), format="AU")[:-700], "an AU file without the last 700 bytes of its samples"),
+        (encode(tone("abcd"), format="CAF")[:-700], "a CAF file without the last"),
+        (encode(tone("abcd"), format="CAF")[:100], "a CAF file without a chunk of samples"),
+        (encode(tone("abcd"), format="W64")[:-700], "a W64 file without the last 700 bytes of its samples"),
+        (encode(tone("abcd"), format="RF64")[:-700], "a WAV file without the last 700 bytes of its samples"),
+        (encode(tone("abcd"), format="NIST")[:-700], "a SPHERE file without the last 700 bytes of its samples"),
+        (encode(tone("abcd"), 16_000, "MP3")[:-700], "an MP3 file without the last 700 bytes of its samples"),
+        (SHORTENED, "a NIST SPHERE file that is compressed with shorten, expected one that is not compressed"),
         (b"fLaC" + bytes(range(200)), "a damaged FLAC file"),
         (encode(np.array([0.1, np.nan], np.float32), subtype="FLOAT"), "samples that are not finite"),
     ],

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from saccade.data.audio.decoding import decode
 from saccade.data.audio.features import compute_features
 from saccade.data.audio.log_mel import LogMel
 from saccade.data.formats.audio_rows import find_audio, read_audio_rows, split_audio_rows
@@ -65,6 +66,17 @@ LAYOUTS = {
         "text": table("", "utt-{0} {1}"),
         "utt2spk": table("", "utt-{0} ann"),
     },
+    "kaldi with tabs": {
+        **sounds("audio/{}.wav"),
+        "wav.scp": table("", "utt-{0}\taudio/{0}.wav"),
+        "text": table("", "utt-{0}\t{1}"),
+    },
+    "sphinx": {
+        **sounds("an4/wav/an4_clstk/ann/{}.sph"),
+        "an4/etc/an4_train.fileids": table("", "an4_clstk/ann/{0}"),
+        "an4/etc/an4_train.transcription": table("", "<s> {1} </s> ({0})"),
+        "an4/etc/an4.dic": "ab AH B",
+    },
     "lines": {**sounds("{}.wav"), "transcripts.txt": table("", "{0}.wav {1}")},
     "a text beside each": {**sounds("{}.wav"), **{f"{name}.txt": f"{text}\n" for name, text in WORDS.items()}},
 }
@@ -89,6 +101,67 @@ def test_speakers_and_parts_are_read_where_the_data_name_them(tmp_path):
     parts = {"train.tsv": "path\tsentence\none.wav\tab\ntwo.wav\tba\n", "dev.tsv": "path\tsentence\nfour.wav\tdad\n"}
     rows = read_audio_rows(write(tmp_path / "c", {**sounds("clips/{}.wav"), **parts}), "text", AudioSettings())
     assert rows.parts is not None and rows.parts.tolist() in ([0, 0, 1], [1, 0, 0])
+
+
+def write_sphinx(folder: Path, recordings: dict[str, bytes], suffix: str) -> Path:
+    """The recordings ann/1, bob/1 and eve/2, the last one of the test part, whose text has no marks."""
+    return write(
+        folder,
+        {
+            **{f"wav/{name}{suffix}": content for name, content in recordings.items()},
+            "etc/an4_train.fileids": "ann/1\nbob/1\n",
+            "etc/an4_train.transcription": "<s> AB </s> (1)\n<s> C <sil> D </s> (1)\n",
+            "etc/an4_test.fileids": "eve/2\n",
+            "etc/an4_test.transcription": "D A D (eve/2)\n",
+        },
+    )
+
+
+@pytest.mark.parametrize("suffix", [".sph", ".raw"])
+def test_lists_of_sphinx_with_speakers_and_parts(tmp_path, suffix):
+    sounds = {"ann/1": tone("ab", rate=16_000), "bob/1": tone("cd", rate=16_000), "eve/2": tone("dad", rate=16_000)}
+
+    def stored(samples: np.ndarray) -> bytes:
+        plain = (samples * 32767).astype("<i2").tobytes()
+        return plain if suffix == ".raw" else encode(samples, 16_000, "NIST", "PCM_16")
+
+    folder = write_sphinx(tmp_path / "an4", {name: stored(samples) for name, samples in sounds.items()}, suffix)
+    with tarfile.open(tmp_path / "an4.tar.gz", "w:gz") as archive:
+        archive.add(folder, "an4")
+    for path in (folder, tmp_path / "an4.tar.gz"):
+        assert guess_task(path) == "speech_recognition"
+        rows = read_audio_rows(path, "text", AudioSettings())
+        order = sorted(range(3), key=lambda row: rows.texts["speaker"][row])
+        assert [rows.texts["text"][row] for row in order] == ["AB", "C D", "D A D"]
+        assert rows.parts is not None and [int(rows.parts[row]) for row in order] == [0, 0, 2]
+        for row, samples in zip(order, sounds.values(), strict=True):
+            sound = rows.recordings.read(int(rows.recording[row]))
+            decoded, rate = decode(sound, "a.sph") if isinstance(sound, bytes) else sound
+            assert rate == 16_000 and np.abs(decoded.numpy() - samples).max() < 1e-3
+
+
+def test_samples_without_a_header_that_cannot_be_read_are_named(tmp_path):
+    plain = (tone("abc", rate=16_000) * 32767).astype("<i2")
+    sounds = {"ann/1": plain.tobytes()[:-1], "bob/1": plain.byteswap().tobytes(), "eve/2": plain.tobytes()}
+    rows = read_audio_rows(write_sphinx(tmp_path / "an4", sounds, ".raw"), "text", AudioSettings())
+    with pytest.raises(DataError) as error:
+        compute_features(rows.recordings, LogMel(4000, 8), 30)
+    size = 2 * len(plain) - 1
+    assert f"ann/1.raw: {size:,} bytes of samples, expected an even number: each has 2 bytes" in str(error.value)
+    assert "bob/1.raw: samples in big-endian order, expected little-endian ones" in str(error.value)
+    table = write(
+        tmp_path / "table", {"1.raw": plain.tobytes(), "2.wav": SOUND["one"], "a.csv": "path,text\n1.raw,a\n"}
+    )
+    with pytest.raises(DataError, match=r"a\.csv:2: '1\.raw' is in a format that is not decoded, expected WAV, FLAC"):
+        read_audio_rows(table / "a.csv", "text", AudioSettings(audio_column="path"))
+
+
+def test_parts_that_only_some_rows_have_are_not_used(tmp_path):
+    files = {"train-clean-100/84/1/84-1-0.wav": SOUND["one"], "train-clean-100/84/1/84-1.trans.txt": "84-1-0 AB\n"}
+    files |= {"mine/85/1/85-1-0.wav": SOUND["two"], "mine/85/1/85-1.trans.txt": "85-1-0 BA\n"}
+    rows = read_audio_rows(write(tmp_path / "data", files), "text", AudioSettings())
+    note = "the parts that the data name are not used: 1 of 2 rows are in no part (first: 85-1.trans.txt:1)"
+    assert rows.parts is None and note in rows.read_notes
 
 
 def test_tables_are_read_by_their_own_name_and_by_given_columns(tmp_path):

@@ -22,6 +22,13 @@ LINK = {"nodes": [{"id": 1, "label": "x"}, {"id": 2, "label": "y"}], "edges": [{
 TU = "2\n2 1\n0 1 1\n3 1 0\n3 -1\n0 1 1\n1 2 0 2\n0 1 1\n"
 
 
+TU_FOLDER = {
+    "S_A.txt": "1, 2\n2, 1\n",
+    "S_graph_indicator.txt": "1\n1\n2\n",
+    "S_graph_labels.txt": "0\n1\n",
+}
+
+
 def write(folder, files):
     for name, content in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -87,7 +94,19 @@ def test_tu_folder(tmp_path):
     assert first.node_columns["tag"] == [("5",), ("6",)] and second.node_columns["attribute2"] == [3.0, 4.0]
 
 
-def test_planetoid_files(tmp_path):
+def test_attributes_of_edges_are_features_and_those_of_graphs_are_named(tmp_path):
+    files = {"S_edge_attributes.txt": "0.5, 2\n0.5, 2\n", "S_node_labels.txt": "5, 1\n6, 1\n5, 2\n"}
+    data = write(tmp_path, {**TU_FOLDER, **files, "S_graph_attributes.txt": "1.5\n2.5\n"})
+    graphs = read_graphs(data, GraphSettings(), "graph")
+    first, second = graphs.graphs
+    assert (
+        first.edge_columns == {"attribute1": [0.5], "attribute2": [2.0]} and len(second.edge_columns["attribute1"]) == 0
+    )
+    assert first.node_columns == {"tag": [("5",), ("6",)], "tag2": [("1",), ("1",)]}
+    assert graphs.notes == ("S_graph_attributes.txt is not used: a graph has one label, that of S_graph_labels.txt",)
+
+
+def test_linqs_files(tmp_path):
     files = {"c.content": "p1 0 1 1 AI\np2 1 0 0 DB\np3 0 0 1 AI\n", "c.cites": "p1 p2\np2 p3\np9 p1\n"}
     data = write(tmp_path, files)
     assert guess_task(data) == "node_classification"
@@ -122,6 +141,7 @@ def test_other_files_are_no_graphs(tmp_path):
     others = {
         "pairs.csv": "source,target\na b,c d\ne f,g h\n",
         "text.txt": "1\n2 3\nno\n",
+        "signs.txt": "1\n2 3\n0 --1 2\n",
         "rows.jsonl": '{"text": "a"}\n',
     }
     for name, content in others.items():
@@ -180,6 +200,7 @@ BROKEN = {
     ),
     "tu neighbour": ({"t.txt": TU.replace("1 2 0 2", "1 2 0 9")}, "t.txt:7: neighbour 9, expected 0 to 2"),
     "tu degree": ({"t.txt": TU.replace("1 2 0 2", "1 3 0 2")}, "t.txt:7: 2 neighbours, expected 3, as the line says"),
+    "tu negative": ({"t.txt": TU.replace("1 2 0 2", "1 -2 0 2")}, "t.txt:7: -2 neighbours, expected a number of 0 or"),
     "tu word": ({"t.txt": TU.replace("1 2 0 2", "1 x 0 2")}, "t.txt:7: '1 x 0 2', expected whole numbers"),
     "tu short": ({"t.txt": TU.rsplit("\n", 2)[0] + "\n"}, "t.txt:8: the end of the file, expected"),
     "tu long": ({"t.txt": TU + "9 9\n"}, "t.txt:9: '9 9', expected the end of the file after 2 graphs"),
@@ -197,17 +218,42 @@ BROKEN = {
     ),
     "tu folder word": (
         {"S_A.txt": "1, b\n", "S_graph_indicator.txt": "1\n1\n", "S_graph_labels.txt": "0\n"},
-        "S_A.txt:1: '1, b', expected numbers separated by commas",
+        "S_A.txt:1: '1, b', expected whole numbers separated by commas",
     ),
-    "planetoid width": (
+    **{
+        f"tu folder {name}": ({**TU_FOLDER, f"S_{file}.txt": content}, f"S_{file}.txt:{message}")
+        for name, file, content, message in (
+            ("indicator", "graph_indicator", "1\n1, 1\n2\n", "2: 2 numbers, expected 1"),
+            ("labels", "graph_labels", "0\n1, 0\n", "2: 2 numbers, expected 1"),
+            ("triple", "A", "1, 2\n2, 1, 1\n", "2: 3 numbers, expected 2"),
+            ("short", "node_attributes", "1, 2\n1\n3, 4\n", "2: 1 number, expected 2, as in the first line"),
+            ("nan", "node_attributes", "1, 2\n1, 2\nnan, 4\n", "3: 'nan, 4', expected finite numbers separated by"),
+            ("inf", "edge_attributes", "1\ninf\n", "2: 'inf', expected finite numbers separated by commas"),
+            ("kind", "edge_labels", "1\nnan\n", "2: 'nan', expected finite numbers separated by commas"),
+            ("lines", "node_labels", "1\n1\n", " 2 lines, expected 3, one for each of the nodes"),
+            ("edge lines", "edge_attributes", "1\n", " 1 lines, expected 2, one for each of the edges"),
+            ("gap", "graph_labels", "0\n\n1\n", "3: '1' after an empty line, expected a line for each"),
+            (
+                "empty",
+                "graph_labels",
+                "0\n1\n1\n",
+                "3: graph 3 has no nodes, expected at least one line 3 in S_graph_ind",
+            ),
+        )
+    },
+    "tu nodes": (
+        {"t.txt": "2\n2 1\n0 1 1\n3 1 0\n0 -1\n"},
+        "t.txt:5: graph 2 of 2 has 0 nodes, expected at least one;",
+    ),
+    "linqs width": (
         {"c.content": "p1 0 1 AI\np2 1 DB\n", "c.cites": "p1 p2\n"},
         "c.content:2: 3 columns, expected 4",
     ),
-    "planetoid word": (
+    "linqs word": (
         {"c.content": "p1 0 2 AI\np2 1 0 DB\n", "c.cites": "p1 p2\n"},
         "c.content:1: column 3 is '2', expected 0 or 1 for each word",
     ),
-    "planetoid cites": (
+    "linqs cites": (
         {"c.content": "p1 0 1 AI\np2 1 0 DB\n", "c.cites": "p1 p2 p3\n"},
         "c.cites:1: 3 columns, expected 2",
     ),
@@ -218,6 +264,30 @@ BROKEN = {
     "smiles label": (
         {"m.csv": "smiles,expt,calc\nC,0.5,1.5\nCC,0.25,2.5\n"},
         "m.csv:1: 2 columns ('expt', 'calc') may hold the labels, expected one",
+    ),
+    "smiles split": (
+        {"m.csv": "smiles,y,split\nCC,1,train\nCCC,0,tset\n"},
+        "m.csv:3: split 'tset', expected train, valid, test or nothing; correct it, or rename the column",
+    ),
+    "no training molecule": (
+        {"m.csv": "smiles,y,split\nCC,1,test\nCCC,0,valid\n"},
+        "m.csv: no graph of split train, expected some; correct the splits",
+    ),
+    "jsonl split": (
+        {"g.jsonl": '{"nodes": [1], "edges": [], "label": "x"}\n{"nodes": [1], "links": [], "split": "vali"}'},
+        "g.jsonl:2: split 'vali', expected train, valid, test or nothing",
+    ),
+    "json split": (
+        {"g.json": json.dumps({**LINK, "nodes": [{"id": 1, "label": "x", "split": "no"}, {"id": 2, "label": "y"}]})},
+        "g.json: split 'no', expected train, valid, test or nothing",
+    ),
+    "json nan": (
+        {
+            "g.json": json.dumps(
+                {**LINK, "nodes": [{"id": 1, "label": "x", "age": float("nan")}, {"id": 2, "label": "y"}]}
+            )
+        },
+        "g.json: 'age' is nan, expected a finite number; correct it, or leave it out",
     ),
     "graphml": ({"g.graphml": "<graphml><graph>\n</graphml>"}, "g.graphml:2:"),
 }
@@ -239,7 +309,51 @@ def test_a_broken_graph_is_refused_with_its_file_line_and_reason(name, tmp_path,
 
 def test_an_input_graph_is_refused_by_its_value():
     with pytest.raises(UsageError, match="an edge of node '9', which is not among the 2 nodes"):
-        parse_graph({**LINK, "edges": [{"source": 9, "target": 1}]})
+        parse_graph({**LINK, "edges": [{"source": 9, "target": 1}]}, GraphSettings())
+
+
+def test_an_input_graph_is_read_with_the_settings_of_the_run():
+    both = {**LINK, "edges": [[1, 2], [2, 1]]}
+    assert len(parse_graph(both, GraphSettings()).source) == 1
+    assert len(parse_graph(both, GraphSettings(directed=True)).source) == 2
+    assert len(parse_graph({**both, "directed": False}, GraphSettings(directed=True)).source) == 1
+    named = parse_graph({"nodes": [{"id": 1, "kind": "x"}], "links": []}, GraphSettings(label_column="kind"))
+    assert named.node_labels == ("x",) and not named.node_columns
+
+
+def test_a_column_split_of_molecules_is_followed(tmp_path):
+    parts = ["train"] * 20 + ["valid"] * 3 + ["test"] * 4 + [""]
+    rows = [f"{'C' * (n + 1)},{n % 2},{part}" for n, part in enumerate(parts)]
+    data = write(tmp_path, {"m.csv": "smiles,active,split\n" + "\n".join(rows)})
+    graphs = read_graphs(data, GraphSettings(), "graph")
+    assert graphs.column == "active" and [graph.split for graph in graphs.graphs] == parts
+    train, valid = split_graphs(graphs, GraphSettings(), numbers=False)
+    assert [graph.split for graph in train.graphs] == ["train"] * 20
+    assert "graphs without a split, which are not used: 1" in train.notes
+    assert [graph.split for graph in valid.graphs] == ["valid"] * 3
+    data.write_text(data.read_text().replace("valid", "test"))
+    train, valid = split_graphs(read_graphs(data, GraphSettings(), "graph"), GraphSettings(), numbers=False)
+    assert {graph.split for graph in (*train.graphs, *valid.graphs)} == {"train"}, "no test molecule is trained on"
+    assert len(train) + len(valid) == 20 and len(valid)
+
+
+def test_the_hashed_content_is_the_json_of_the_graph_and_its_labels(tmp_path):
+    data = write(tmp_path, {"nodes.csv": NODES, "edges.csv": EDGES})
+    (graph,) = read_graphs(data, GraphSettings(), "node").graphs
+    labels = {"label": "", "labels": ["x", "y", "x"], "splits": ["train", "valid", "test"], "split": ""}
+    assert json.loads(graph.content()) == [graph.to_json(), labels]
+    assert graph.content() == json.dumps([graph.to_json(), labels])
+
+
+def test_a_neighbourhood_is_nearest_first(tmp_path):
+    lines = {"nodes": list(range(7)), "edges": [[0, 3], [3, 5], [5, 1], [2, 0], [6, 6]]}
+    graph = parse_graph(lines, GraphSettings())
+    assert graph.around(0, 9) == [0, 2, 3, 5, 1] and graph.around(0, 3) == [0, 2, 3] and graph.around(6, 5) == [6]
+    part = graph.neighbourhood(3, 3)
+    assert part.nodes == ("3", "0", "5") and sorted(zip(part.source.tolist(), part.target.tolist(), strict=True)) == [
+        (0, 2),
+        (1, 0),
+    ]
 
 
 def test_folds_are_parts_of_equal_size_with_their_fraction_of_each_label(tmp_path):

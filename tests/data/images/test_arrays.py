@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from saccade.data.formats.cifar_pickles import UnsupportedPickle, parse_pickle
 from saccade.data.formats.image_rows import ImageSettings, read_image_rows, split_image_rows
+from saccade.data.formats.pickles import UnsupportedPickle, parse_pickle
 from saccade.data.images.decoded import decode_pictures
 from saccade.data.images.resizing import Resize
 from saccade.errors import DataError
@@ -195,9 +195,9 @@ def test_a_pickle_that_runs_code_is_refused_and_not_run(tmp_path, protocol):
         (pickle.dumps({1: np.zeros(3)}), "an array that is not one of bytes"),
         (pickle.dumps(1.5), "the instruction BINFLOAT"),
         (pickle.dumps({1, 2}, 4), "the instruction EMPTY_SET"),
-        (pickle.dumps([1, 2])[:-4], "damaged: "),
-        (b"", "damaged: "),
-        (b"\x80\x02}q\x00(K\x01u.", "damaged: "),
+        (pickle.dumps([1, 2])[:-4], "damaged data: "),
+        (b"", "damaged data: "),
+        (b"\x80\x02}q\x00(K\x01u.", "damaged data: "),
         (b"cos\nsystem\n(S'true'\ntR.", "the code 'os.system'"),
         (b"(S'true'\nios\nsystem\n.", "the instruction INST"),
         (b"\x80\x02Kx\x85Q.", "the instruction BINPERSID"),

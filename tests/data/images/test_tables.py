@@ -123,15 +123,49 @@ def test_a_split_column_and_tables_by_part(write, tmp_path):
 
 def test_paths_of_other_machines_and_absolute_paths(write, tmp_path):
     write("images/cats/1.png", "images/dogs/1.png")
-    cells = ["C:\\data\\images\\cats\\1.png", "/home/someone/images/dogs/1.png", str(tmp_path / "images/cats/1.png")]
-    (tmp_path / "a.csv").write_text("path,label\n" + "".join(f"{cell},{number}\n" for number, cell in enumerate(cells)))
-    rows = read(tmp_path / "a.csv")
-    folders = [rows.pictures.name(int(number)).split("/")[-2] for number in rows.picture]
-    assert folders == ["cats", "dogs", "cats"]
+    for start in ("C:\\data\\images\\", "/home/someone/images/", f"{tmp_path}/images/", "images/", ""):
+        cells = [f"{start}dogs/1.png,a", f"{start}cats/1.png,b"]
+        (tmp_path / "a.csv").write_text("\n".join(["path,label", *cells, ""]))
+        rows = read(tmp_path / "a.csv")
+        folders = [rows.pictures.name(int(number)).split("/")[-2] for number in rows.picture]
+        assert folders == ["dogs", "cats"]
     (tmp_path / "b.csv").write_text("path,label\n1.png,a\n1.png,b\n")
     lines = refused(tmp_path / "b.csv").splitlines()
     assert lines[0] == f"{tmp_path}/b.csv:2: several pictures are called '1.png', expected one"
     assert lines[2] == "next: write the path from the folder of the table"
+
+
+def test_a_missing_picture_is_not_replaced_by_another_one_of_the_same_name(write, tmp_path):
+    write("cats/1.png", "cats/2.png", "dogs/2.png")
+    for start in ("", "/home/someone/"):
+        lines = [f"{start}{name}.png,a" for name in ("cats/1", "cats/2", "dogs/1", "dogs/2")]
+        (tmp_path / "a.csv").write_text("\n".join(["path,label", *lines, ""]))
+        message = refused(tmp_path / "a.csv")
+        assert message.startswith(f"{tmp_path}/a.csv:4: no picture '{start}dogs/1.png', expected a picture in")
+    write("train/1.png", "val/1.png", "val/3.png")
+    (tmp_path / "train" / "metadata.csv").write_text("file_name,text\n1.png,a cat\n3.png,a dog\n")
+    (tmp_path / "val" / "metadata.csv").write_text("file_name,text\n1.png,a cow\n3.png,a pig\n")
+    assert refused(tmp_path, "caption").startswith(f"{tmp_path}/train/metadata.csv:3: no picture '3.png'")
+
+
+def test_two_paths_are_never_the_same_picture_by_leaving_out_folders(write, tmp_path):
+    write("1.png", "2.png", "3.png", "4.png")
+    lines = ["/a/1.png,a", "/a/2.png,b", "/a/3.png,c", "/a/4.png,d", "/b/4.png,e"]
+    (tmp_path / "a.csv").write_text("\n".join(["path,label", *lines, ""]))
+    message = refused(tmp_path / "a.csv")
+    assert message.startswith(f"{tmp_path}/a.csv:6: '/b/4.png' and '/a/4.png' would both be the picture '4.png'")
+
+
+def test_an_unknown_part_is_named_with_its_line(write, tmp_path):
+    write("1.png", "2.png", "3.png")
+    (tmp_path / "a.csv").write_text("path,label,split\n1.png,a,train\n2.png,b,tset\n3.png,a,\n")
+    lines = refused(tmp_path / "a.csv").splitlines()
+    known = "a part of the data: train, training, restval, valid, val, validation, dev, eval, test, testing"
+    assert lines[0] == f"{tmp_path}/a.csv:3: 'tset' in column 'split', expected {known}; did you mean 'test'?"
+    assert lines[1] == f"{tmp_path}/a.csv:4: column 'split' is empty, expected {known}"
+    assert lines[2] == "next: correct it, or rename the column 'split' to ignore it"
+    (tmp_path / "a.csv").write_text("path,label,set\n1.png,a,red\n2.png,b,blue\n3.png,a,red\n")
+    assert read(tmp_path / "a.csv").parts is None and list(read(tmp_path / "a.csv").texts["label"]) == ["a", "b", "a"]
 
 
 def test_missing_pictures_are_named_with_their_lines(write, tmp_path):

@@ -9,6 +9,7 @@ import torch
 from saccade.data.graphs.graph import Graph
 from saccade.data.graphs.schema import Schema
 from saccade.data.graphs.structure import laplacian, random_walk
+from saccade.errors import DataError
 from saccade.models.graph.gat import GATConfig
 from saccade.models.graph.predictor import GraphModelConfig, GraphPredictor
 from saccade.models.graph.transformer import GraphTransformerConfig, SignInvariant
@@ -131,6 +132,43 @@ def test_eigenvectors_are_those_of_the_normalized_laplacian():
     np.testing.assert_allclose(matrix @ vectors, vectors * values, atol=1e-4)
     assert (values > 1e-6).all() and (np.diff(values) > -1e-6).all()
     assert laplacian((np.array([0, 1]), np.array([1, 0])), 2, 3).shape == (2, 3), "what a small graph lacks is 0"
+
+
+def ring_and_star(nodes=8):
+    """Graphs whose Laplacian has eigenvalues that are there several times."""
+    around = np.arange(nodes)
+    names = tuple(f"n{node}" for node in range(nodes))
+    columns = {"size": np.random.default_rng(0).normal(size=nodes).tolist()}
+    ring = Graph(names, around, (around + 1) % nodes, columns, {"bond": ["single", "double"] * (nodes // 2)})
+    star = Graph(names, np.zeros(nodes - 1, np.int64), around[1:], columns, {"bond": ["single", *["double"] * 6]})
+    return {"ring": ring, "star": star}
+
+
+@pytest.mark.parametrize("pooled", [False, True])
+@pytest.mark.parametrize("shape", ["ring", "star"])
+def test_the_order_of_nodes_does_not_matter_where_eigenvalues_are_equal(shape, pooled):
+    graph = ring_and_star()[shape]
+    model, schema = make(CONFIGS["laplacian"], graph, pooled)
+    for seed in range(3):
+        other, order = shuffled(graph, seed)
+        first, second = run(model, schema, graph), run(model, schema, other)
+        torch.testing.assert_close(second, first if pooled else first[order.tolist()], atol=2e-4, rtol=2e-4)
+
+
+def test_nodes_share_what_the_eigenvectors_of_one_eigenvalue_span():
+    star = ring_and_star()["star"].both_ways()
+    vectors = np.abs(laplacian((star.source, star.target), 8, 7))
+    assert not vectors[0, :6].any(), "the six eigenvectors of eigenvalue 1 are 0 in the middle of a star"
+    np.testing.assert_allclose(vectors[1:, :6], np.sqrt(8 * 6 / 7 / 6), atol=1e-5)
+    np.testing.assert_allclose(np.square(vectors).sum(0), 8, atol=1e-4)
+    np.testing.assert_allclose(vectors[0, 6], np.sqrt(8 / 2), atol=1e-5)
+
+
+def test_positions_of_a_large_graph_are_refused_with_both_numbers_and_the_setting():
+    ends = (np.array([0]), np.array([1]))
+    message = r"cora.csv: 4,001 nodes, expected at most 4,000 for positions of the nodes; "
+    with pytest.raises(DataError, match=message + r"train without them: model.transformer.position=none"):
+        random_walk(ends, 4001, 2, "cora.csv")
 
 
 def test_the_sign_of_eigenvectors_does_not_matter():

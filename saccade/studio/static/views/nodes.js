@@ -13,7 +13,7 @@ const BEND = 0.08; // of the curve of a weight, so that it is seen beside its ed
 // The same parameters as the view of tokens, and the axis itself: the selected node is the query, values are its weights.
 export const show = ({ axis, labels, values = null, largest = 1, selected = -1, select = null, ...others }) => {
   if (axis.positions.length < labels.length) return tokens.show({ labels, values, largest, selected, select, ...others });
-  const tags = [...new Set(axis.tags)].sort();
+  const tags = [...new Set(axis.tags)].sort(); // none in snapshots of earlier versions
   const coloured = tags.length > 0 && tags.length <= RIMS.length; // of more labels the names are written
   const point = (i) => axis.positions[i].map((part) => MARGIN + part * (SIDE - 2 * MARGIN));
   const strength = (i) => Math.min(1, Math.abs(values?.[i] ?? 0) / largest);
@@ -39,7 +39,7 @@ export const show = ({ axis, labels, values = null, largest = 1, selected = -1, 
   labels.forEach((label, i) => {
     const [cx, cy] = point(i);
     const tip = shape("title", {});
-    tip.textContent = [label, axis.tags[i], values && digits(values[i], 4)].filter(Boolean).join(", ");
+    tip.textContent = [label, axis.tags?.[i], values && digits(values[i], 4)].filter(Boolean).join(", ");
     const fill = values?.[i] < 0 ? { fill: "var(--b)", "fill-opacity": strength(i) } : { fill: shade(strength(i)) };
     const rim = coloured ? { stroke: RIMS[tags.indexOf(axis.tags[i])], "stroke-width": 5 } : { stroke: "currentColor", "stroke-width": 1.5 };
     const node = shape("g", { class: i === selected ? "node on" : "node", "data-node": i },
