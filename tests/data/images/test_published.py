@@ -41,5 +41,7 @@ def test_flickr_as_it_is_published(dataset):
 
 
 def test_emoji_have_no_labels(dataset):
-    with pytest.raises(DataError, match=r"names\.json: a file inside an archive, expected the texts of its pictures outside"):
+    with pytest.raises(
+        DataError, match=r"names\.json: a file inside an archive, expected the texts of its pictures outside"
+    ):
         guess_task(dataset("caption/twemoji_72px.zip"))
