@@ -37,7 +37,7 @@ class ActionSpace:
     """numbers of a continuous action"""
     low: tuple[float, ...] = ()
     high: tuple[float, ...] = ()
-    """bounds of a continuous action, to which an environment's actions are clipped; empty: none are known"""
+    """bounds of a continuous action, to which an environment's actions are clipped; empty: none"""
 
     @property
     def discrete(self) -> bool:
@@ -47,6 +47,13 @@ class ActionSpace:
     def features(self) -> int:
         """Numbers that describe an action to a network: one for each label, or the vector itself."""
         return len(self.labels) or self.dim
+
+    def clip(self, actions: Tensor) -> Tensor:
+        """Return actions as an environment takes them: continuous ones within their bounds."""
+        if not self.low:
+            return actions
+        low, high = (torch.tensor(side, dtype=actions.dtype, device=actions.device) for side in (self.low, self.high))
+        return actions.clamp(low, high)
 
     def describe(self) -> str:
         """Return the space in a few words."""
@@ -101,11 +108,13 @@ class Environments:
         for number, copy in enumerate(self._copies):
             if only is not None and not only[number]:
                 continue
-            observation, reward, terminated, *_ = copy.step(to_action(copy.action_space, actions[number]))
+            action = to_action(copy.action_space, actions[number])
+            observation, reward, terminated, truncated, _ = copy.step(action)
             self.steps[number] += 1
             last[number] = _observed(observation)
             rewards[number], ends[0, number] = float(reward), bool(terminated)
-            ends[1, number] = not terminated and bool(self.limit) and self.steps[number] >= self.limit
+            limited = bool(self.limit) and self.steps[number] >= self.limit
+            ends[1, number] = not terminated and (bool(truncated) or limited)
         after = last.copy()
         for number in np.flatnonzero(ends.any(0)).tolist():
             after[number], self.steps[number] = _observed(self._copies[number].reset()[0]), 0
@@ -176,6 +185,15 @@ def time_limit(name: str) -> int:
     return int(require_gymnasium().spec(name).max_episode_steps or 0)
 
 
+def check_limited(name: str) -> None:
+    """Refuse an environment without a time limit: an evaluation of its episodes might never end."""
+    if not time_limit(name):
+        raise UsageError(
+            f"the episodes of '{name}' must have a time limit, but have none, so that an evaluation might never end; "
+            "register it with max_episode_steps"
+        )
+
+
 @cache
 def spaces(name: str) -> tuple[int, ActionSpace]:
     """Return the length of an observation and the actions of an environment; other spaces are refused."""
@@ -204,9 +222,9 @@ def check_resumable(name: str) -> None:
         first.step(action[None])
     second.load_state(first.state())
     for action in actions[TRIAL_STEPS:]:
-        one, other = first.step(action[None]), second.step(action[None])
-        same = one.rewards == other.rewards and np.array_equal(first.observations, second.observations)
-        if not same or not np.array_equal(one.ended, other.ended):
+        original, restored = first.step(action[None]), second.step(action[None])
+        same = original.rewards == restored.rewards and np.array_equal(first.observations, second.observations)
+        if not same or not np.array_equal(original.ended, restored.ended):
             raise UsageError(
                 f"'{name}' does not continue exactly from a saved state, so a run could not be resumed; give it "
                 "methods state_dict() and load_state_dict(state) that save all of its state as arrays"

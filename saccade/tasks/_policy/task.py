@@ -33,7 +33,7 @@ from saccade.core import (
     Vector,
     ignore_progress,
 )
-from saccade.data.environments import ActionSpace, Environments, spaces
+from saccade.data.environments import ActionSpace, Environments, check_limited, spaces
 from saccade.data.episodes import Episodes, action_space, encode_actions
 from saccade.data.fingerprints import fingerprint
 from saccade.data.formats.trajectories import TrajectorySettings, read_trajectories
@@ -223,7 +223,9 @@ class PolicyTask(Task):
         """
         count = min(QUICK_EPISODES, self.config.episodes) if quick else self.config.episodes
         seed, window = SELECTION_SEED if quick else TEST_SEED, self.config.model.window
-        environments = self._environments.setdefault(count, Environments(self.config.environment, range(count)))
+        if count not in self._environments:
+            self._environments[count] = Environments(self.config.environment, range(count))
+        environments = self._environments[count]
         generator = torch.Generator().manual_seed(seed)
         score = summarise(episode_returns(environments, act(self.policy, generator), window, seed))
         values = {"return": score.mean, "return_deviation": score.deviation, "episodes": count}
@@ -279,7 +281,7 @@ class PolicyTask(Task):
             probabilities = policy.logits.softmax(-1)[0].tolist()
             scores = dict(zip(self.space.labels, probabilities, strict=True))
             return (max(scores, key=scores.__getitem__),), scores
-        numbers = self.policy.to_actions(policy.mode())[0].tolist()
+        numbers = self.space.clip(self.policy.to_actions(policy.mode()))[0].tolist()
         return tuple(f"{number:.4g}" for number in numbers), {f"action {n}": v for n, v in enumerate(numbers)}
 
     def rerun(self, prediction: Prediction, *, layers: bool = False) -> ForwardTrace:
@@ -327,10 +329,11 @@ def _scale(values: Any) -> Scale:
 def _environment_space(name: str, episodes: Episodes, space: ActionSpace) -> ActionSpace:
     """Return the actions of an environment, if the data fit it."""
     size, own = spaces(name)
-    found = episodes.observations.shape[1]
+    check_limited(name)
+    recorded = episodes.observations.shape[1]
     where = episodes.origins.describe(0)
-    if found != size:
-        raise DataError(f"{where}: an observation of {found} numbers, expected {size} as in {name}")
+    if recorded != size:
+        raise DataError(f"{where}: an observation of {recorded} numbers, expected {size} as in {name}")
     if own.discrete != space.discrete and own.discrete:
         raise DataError(f"{where}: {space.describe()}, expected {own.describe()} as in {name}")
     encode_actions(episodes, own)

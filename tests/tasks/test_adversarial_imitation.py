@@ -1,0 +1,130 @@
+"""GAIL: demonstrations of an expert and of random actions take the same path, and an end is rewarded as it is there."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("gymnasium", reason="environments need gymnasium")
+
+from saccade.config import override
+from saccade.core import Split
+from saccade.demo.cartpole import write_cartpole
+from saccade.errors import UsageError
+from saccade.tasks import load_task
+from saccade.tasks.adversarial_imitation import random_episodes
+
+NAME = "CartPole-v1"
+TINY = [f"environment={NAME}", "environments=4", "rollout_steps=32", "batch_size=32", "value_steps=1", "episodes=2"]
+
+
+def write_steps(folder: Path, episodes) -> Path:
+    """Write observations and actions, without a word on episodes."""
+    folder.mkdir(exist_ok=True)
+    rows = (" ".join(f"{value:.6g}" for value in row) + "\n" for row in episodes.observations)
+    (folder / "observations.csv").write_text("".join(rows))
+    (folder / "actions.csv").write_text("".join(f"{action}\n" for action in episodes.actions))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def expert(tmp_path_factory):
+    return write_cartpole(tmp_path_factory.mktemp("expert"), episodes=6).train
+
+
+@pytest.fixture(scope="module")
+def unmarked(tmp_path_factory):
+    return write_steps(tmp_path_factory.mktemp("random"), random_episodes(NAME, 1500, 7))
+
+
+@pytest.fixture
+def load(tmp_path):
+    def load_task_on(data, *overrides):
+        kind = load_task("adversarial_imitation")
+        config = override(kind.Config(), [*TINY, *overrides])
+        assets = tmp_path / f"assets{len(list(tmp_path.iterdir()))}"
+        assets.mkdir()
+        prepared = kind.prepare(config, data, assets)
+        torch.manual_seed(1)
+        task = kind.open(config, assets)
+        return task, [*prepared, *task.load_data(data)]
+
+    return load_task_on
+
+
+def test_random_episodes_are_those_of_an_environment_with_their_terminations():
+    episodes = random_episodes(NAME, 1000, 3)
+    lengths = episodes.ends - episodes.starts
+    assert len(episodes) == 1000 and set(episodes.actions) == {"0", "1"}
+    assert 8 <= np.median(lengths) < 40 and episodes.terminated is not None
+    ended = np.flatnonzero(episodes.terminated)
+    assert set(ended + 1) <= {*episodes.starts.tolist(), 1000}, "a termination is the end of an episode"
+    assert len(ended) > episodes.count - 40, "all others were cut at the end of the recording"
+    assert np.abs(episodes.observations[episodes.starts]).max() <= 0.05, "where the environment starts"
+    np.testing.assert_array_equal(episodes.returns(), lengths)
+    again, other = random_episodes(NAME, 1000, 3), random_episodes(NAME, 1000, 4)
+    assert episodes.fingerprint() == again.fingerprint() != other.fingerprint()
+
+
+def test_the_control_has_the_terminations_scale_and_size_of_its_own_demonstrations(load, expert):
+    task, notes = load(expert, "control=random")
+    plain, _ = load(expert)
+    assert len(task.splits[Split.TRAIN]) == len(plain.splits[Split.TRAIN])
+    assert "control: the demonstrations are replaced by random actions; the return must stay low" in notes
+    assert task.expert_rate == pytest.approx(0.045, abs=0.015) and plain.expert_rate < 0.005
+    assert any(note.startswith("terminal states: ") and "as recorded" in note for note in notes)
+    position = [one.description.observations.deviation[0] for one in (task, plain)]
+    assert position[0] < 0.2 < position[1], "observations are scaled by the demonstrations that are imitated"
+
+
+def test_unmarked_demonstrations_of_random_actions_are_not_taken_for_an_expert_that_never_falls(load, unmarked):
+    """The apples-to-apples control: the same files as those of an expert, with random actions, and no setting."""
+    task, notes = load(unmarked)
+    assert task.splits[Split.TRAIN].marked is False
+    assert task.expert_rate == pytest.approx(0.045, abs=0.015)
+    assert any("which start where the observation jumps" in note for note in notes)
+
+
+def test_expert_ends_overrides_what_is_inferred(load, expert, unmarked):
+    never, notes = load(unmarked, "expert_ends=limit")
+    assert never.expert_rate == 0
+    assert any("avoiding a terminal state is rewarded, whatever is imitated" in note for note in notes)
+    train = load(expert)[0].splits[Split.TRAIN]
+    assert load(expert, "expert_ends=terminal")[0].expert_rate == train.count / len(train)
+
+
+def test_terminal_ends_need_to_be_in_the_data(load, tmp_path):
+    calm = random_episodes(NAME, 40, 1).take(np.arange(20))
+    calm.observations[:] = np.linspace(0, 0.01, 20)[:, None]
+    data = write_steps(tmp_path / "calm", calm)
+    with pytest.raises(
+        UsageError, match=r"for data that do not say where episodes end, but is terminal; mark the ends"
+    ):
+        load(data, "expert_ends=terminal")
+
+
+@pytest.mark.parametrize(("rate", "sign"), [(0.0, -1), (1.0, 1)])
+def test_a_fall_is_worse_than_surviving_only_for_an_expert_that_falls_less(load, expert, rate, sign, monkeypatch):
+    """With a discriminator that cannot tell steps apart, the ends of episodes alone decide."""
+    task, _ = load(expert)
+    task.expert_rate = rate
+    monkeypatch.setattr(task.discriminator, "cost", lambda seen, acted: torch.full((len(seen),), -np.log(2)))
+    monkeypatch.setattr(task.value, "values", lambda seen: torch.zeros(seen.shape[:-1]))
+    batch = task.source(Split.TRAIN, 1).at(0)[0]
+    fell = batch.terminated.flatten()
+    assert fell.any()
+    networks = {name: lambda *_: torch.zeros(()) for name in ("discriminator", "value")}
+    gains = []
+    networks["policy"] = lambda _histories, _lengths, _actions, advantages, _entropy: gains.append(advantages)
+    list(task.losses(batch, networks))
+    assert sign * float(gains[0][fell].mean() - gains[0][~fell].mean()) > 0
+
+
+def test_rollouts_keep_time_limits_and_the_observation_before_the_next_episode(load, expert):
+    task, _ = load(expert, "max_steps=5")
+    batch = task.source(Split.TRAIN, 1).at(0)[0]
+    assert batch.truncated[4].all() and not batch.terminated.any()
+    torch.testing.assert_close(batch.following[0], batch.observations[1])
+    assert not torch.equal(batch.following[4], batch.observations[5]), "the next episode starts elsewhere"
+    assert batch.to("cpu").truncated.equal(batch.truncated)
