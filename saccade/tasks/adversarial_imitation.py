@@ -5,6 +5,7 @@ https://arxiv.org/abs/1606.03476, Algorithm 1: equation 17 trains the discrimina
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from saccade.config import settings
 from saccade.core.callback import Progress, ignore_progress
 from saccade.core.evaluation import Evaluation
 from saccade.core.pretrained import Base
@@ -66,7 +68,7 @@ class ImitationConfig(PolicyTaskConfig):
     batch_size: int = 512
     """steps of the policy, and as many of the expert, in an update"""
     gradient_penalty: float = 1.0
-    """weight of the squared slope of the discriminator between steps of the policy and of the expert"""
+    """weight of the squared gradient of the discriminator between steps of the policy and of the expert"""
     discount: float = 0.99
     """discount of later rewards"""
     gae_decay: float = 0.97
@@ -100,6 +102,8 @@ class Task(PolicyTask):
         scales: dict[str, Any] = {"labels": len(self.space.labels), "actions": description.actions}
         self.discriminator = Discriminator(config.discriminator, description.observations, **scales)
         self.value = Value(config.value, description.observations)
+        self.data: Path | None = None
+        """what was loaded for training"""
         self.expert_rate = 0.0
         """terminations per step of the demonstrations"""
 
@@ -143,7 +147,7 @@ class Task(PolicyTask):
             return notes
         first = Environments(self.config.environment, range(STARTS)).observations
         rate = termination_rate(self.splits[Split.TRAIN], self.config.expert_ends, first)
-        self.expert_rate = rate.value
+        self.data, self.expert_rate = data, rate.value
         return [*notes, f"terminal states: {rate.value * 100:.2f} per 100 steps of the demonstrations ({rate.note})"]
 
     def source(self, split: Split, seed: int) -> Rollouts:
@@ -159,7 +163,7 @@ class Task(PolicyTask):
         return {"discriminator": self.discriminator, "value": self.value, "policy": self.policy}
 
     def optimizer_overrides(self, network: str) -> list[str]:
-        if network == "policy":  # its gradient is the complete step
+        if network == "policy":  # its gradient is the whole step, which the schedule scales
             return ["kind=sgd", "lr=1", "clip=0", "weight_decay=0"]
         return [f"lr={self.config.discriminator_lr if network == 'discriminator' else self.config.value_lr}"]
 
@@ -203,7 +207,11 @@ class Task(PolicyTask):
     def evaluate(self, split: Split, *, quick: bool = False, progress: Progress = ignore_progress) -> Evaluation:
         evaluation = super().evaluate(split, quick=quick, progress=progress)
         accuracy = {"discriminator_accuracy": self.discriminator_accuracy(split)}
-        return Evaluation({**evaluation.values, **accuracy}, notes=evaluation.notes)
+        notes = list(evaluation.notes)
+        if self.data is not None and self.config.control == "none" and not quick:
+            command = f"{control_command(self.data, self.config)} (with the train settings of this run)"
+            notes.append(f"the policy imitates only if that of random demonstrations has a low return: {command}")
+        return Evaluation({**evaluation.values, **accuracy}, notes=notes)
 
     @torch.no_grad()
     def discriminator_accuracy(self, split: Split) -> float:
@@ -215,6 +223,13 @@ class Task(PolicyTask):
         seen, acted = torch.from_numpy(self.splits[split].observations), self.space.clip(self.actions[split])
         other = self.discriminator.logits(seen.to(self.device()), acted.to(self.device())) <= 0
         return 50 * float(own.float().mean() + other.float().mean())
+
+
+def control_command(data: Path, config: ImitationConfig) -> str:
+    """Return the command that trains with the same settings on demonstrations of random actions."""
+    pairs = zip(settings(type(config), default=config), settings(type(config)), strict=True)
+    changed = [f"{own.name}={own.default}" for own, default in pairs if own.default != default.default]
+    return shlex.join(["saccade", "train", str(data), "--task", "adversarial_imitation", *changed, "control=random"])
 
 
 def random_episodes(name: str, count: int, seed: int) -> Episodes:

@@ -192,7 +192,7 @@ class Task(ImageTask):
         signatures, notes = {"accuracy": score.signature}, list[str]()
         if self.config.world:
             episodes = -(-self.config.episodes // QUICK) if quick else self.config.episodes
-            reached = evaluate_reach(self.act, episodes, progress)
+            reached = evaluate_reach(self.act, episodes, progress, quick=quick)
             values = {**reached.values, **values}
             signatures["success"] = f"touches the target in new scenes; expert and random act in the same {episodes}"
             notes.append(reached.note)

@@ -74,8 +74,8 @@ def test_the_control_has_the_terminations_scale_and_size_of_its_own_demonstratio
     assert "control: the demonstrations are replaced by random actions; the return must stay low" in notes
     assert task.expert_rate == pytest.approx(0.045, abs=0.015) and plain.expert_rate < 0.005
     assert any(note.startswith("terminal states: ") and "as recorded" in note for note in notes)
-    position = [one.description.observations.deviation[0] for one in (task, plain)]
-    assert position[0] < 0.2 < position[1], "observations are scaled by the demonstrations that are imitated"
+    angle = [one.description.observations.deviation[2] for one in (task, plain)]
+    assert angle[0] > 1.5 * angle[1], "observations are scaled by the demonstrations that are imitated"
 
 
 def test_unmarked_demonstrations_of_random_actions_are_not_taken_for_an_expert_that_never_falls(load, unmarked):
@@ -128,3 +128,33 @@ def test_rollouts_keep_time_limits_and_the_observation_before_the_next_episode(l
     torch.testing.assert_close(batch.following[0], batch.observations[1])
     assert not torch.equal(batch.following[4], batch.observations[5]), "the next episode starts elsewhere"
     assert batch.to("cpu").truncated.equal(batch.truncated)
+
+
+def test_after_a_run_the_command_of_its_control_is_printed(load, expert):
+    task, _ = load(expert, "data.valid_fraction=0.2")
+    changed = "data.valid_fraction=0.2 environment=CartPole-v1 episodes=2 environments=4 rollout_steps=32"
+    (note,) = [note for note in task.evaluate(Split.VALID).notes if "imitates only" in note]
+    assert note == (
+        "the policy imitates only if that of random demonstrations has a low return: saccade train "
+        f"{expert} --task adversarial_imitation {changed} value_steps=1 batch_size=32 control=random "
+        "(with the train settings of this run)"
+    )
+    assert not [note for note in task.evaluate(Split.VALID, quick=True).notes if "imitates only" in note]
+    control, _ = load(expert, "control=random")
+    assert not [note for note in control.evaluate(Split.VALID).notes if "imitates only" in note]
+
+
+def test_a_return_of_shorter_episodes_is_not_compared(load, unmarked, expert, tmp_path):
+    table = tmp_path / "short.csv"
+    lines = expert.read_text().splitlines()
+    first = [line for line in lines[1:] if line.startswith("0,")][:60]
+    second = [line for line in lines[1:] if line.startswith("1,")][:60]
+    table.write_text("\n".join([lines[0], *first, *second]) + "\n")
+    notes = load(table)[0].evaluate(Split.VALID).notes
+    assert "of the expert: 60.0 ± 0.0 (95% interval 60.0 to 60.0, 2 episodes)" in notes
+    assert (
+        "the expert's return cannot be compared with the others: its episodes have at most 60 steps, those of "
+        "CartPole-v1 up to 500"
+    ) in notes
+    assert not [note for note in load(expert)[0].evaluate(Split.VALID).notes if "cannot be compared" in note]
+    assert "of the expert: not in the data" in load(unmarked)[0].evaluate(Split.VALID).notes

@@ -38,7 +38,7 @@ from saccade.data.episodes import Episodes, action_space, encode_actions
 from saccade.data.fingerprints import fingerprint
 from saccade.data.formats.trajectories import TrajectorySettings, read_trajectories
 from saccade.errors import DataError, UsageError
-from saccade.metrics.returns import summarise
+from saccade.metrics.returns import ReturnScore, summarise
 from saccade.models.policy.distributions import Categorical
 from saccade.models.policy.policy import Policy, PolicyConfig, Scale
 from saccade.nn.probe import RecordedRow, watch
@@ -76,7 +76,7 @@ class Description:
     observations: Scale
     actions: Scale | None
     expert: Mapping[str, float]
-    """mean, deviation and number of episodes of the expert's return; empty: not recorded"""
+    """the expert's return as in `ReturnScore`, and the length of its longest episode; empty: not recorded"""
 
 
 class PolicyTask(Task):
@@ -126,7 +126,7 @@ class PolicyTask(Task):
         actions = None if space.discrete else _scale(encode_actions(train, space))
         returns = episodes.returns()
         expert = (
-            {} if returns is None else {"mean": returns.mean(), "deviation": returns.std(), "episodes": len(returns)}
+            {} if returns is None else {**vars(summarise(returns)), "longest": (episodes.ends - episodes.starts).max()}
         )
         described = {
             "space": vars(space),
@@ -210,7 +210,7 @@ class PolicyTask(Task):
             policy = self.policy.act(observations.to(device), lengths.to(device))
             target = actions[torch.arange(len(lengths)), lengths - 1].to(device)
             losses.append(-policy.log_prob(self.policy.to_targets(target)))
-            difference = self.policy.to_actions(policy.mode()) - target
+            difference = self.space.clip(self.policy.to_actions(policy.mode())) - target
             errors.append((difference != 0).float() if self.space.discrete else difference.square().mean(-1))
         loss, error = float(torch.cat(losses).mean()), float(torch.cat(errors).mean())
         fit = {"accuracy": 100 * (1 - error)} if self.space.discrete else {"rmse": error**0.5}
@@ -240,13 +240,23 @@ class PolicyTask(Task):
         random = summarise(self._random[count])
         values |= {"return_low": score.low, "return_high": score.high, "return_greedy": greedy.mean}
         values |= {"return_random": random.mean}
-        expert = self.description.expert
-        shown = "not in the data"
-        if expert:
-            values["return_expert"] = expert["mean"]
-            shown = f"{expert['mean']:.1f} ± {expert['deviation']:.1f} ({expert['episodes']:.0f} episodes)"
         notes = [f"return of the policy: {score.describe()}", f"of its most probable actions: {greedy.describe()}"]
-        return values, [*notes, f"of random actions: {random.describe()}", f"of the expert: {shown}"]
+        notes += [f"of random actions: {random.describe()}", *self._expert_notes(environments.limit)]
+        if self.description.expert:
+            values["return_expert"] = self.description.expert["mean"]
+        return values, notes
+
+    def _expert_notes(self, limit: int) -> list[str]:
+        """Return the recorded return of the expert for the user, and whether it can be compared."""
+        recorded = dict(self.description.expert)
+        if not recorded:
+            return ["of the expert: not in the data"]
+        longest, episodes = int(recorded.pop("longest")), int(recorded.pop("episodes"))
+        notes = [f"of the expert: {ReturnScore(**recorded, episodes=episodes).describe()}"]
+        if longest < limit:
+            lengths = f"at most {longest} steps, those of {self.config.environment} up to {limit}"
+            notes.append(f"the expert's return cannot be compared with the others: its episodes have {lengths}")
+        return notes
 
     # Inference
 
