@@ -48,6 +48,10 @@ def demo(name: str, task: str, minutes: float | None, steps: int | None, listing
       saccade demo maze
       saccade demo maze --task image_policy
       saccade demo text-lines
+      saccade demo morse
+      saccade demo communities
+      saccade demo cartpole
+      saccade demo cartpole --task adversarial_imitation
       saccade demo digits
     """
     from saccade import api
@@ -91,6 +95,8 @@ def demo(name: str, task: str, minutes: float | None, steps: int | None, listing
             first = files.examples[0]
             texts = {key: value for key, value in first.items() if not isinstance(value, Path)}
             page, shown = (_look_page(address, run_name, inputs) for inputs in (first, texts))
+        if trained.replay:
+            page = shown = _page(address, f"replay?{urlencode({'model': run_name})}")
         if address:
             _open_page(page, shown, interactive)
 

@@ -1,4 +1,4 @@
-"""Ends of recorded episodes: how many terminations per step the demonstrations have, and how that is known.
+"""Ends of recorded episodes: how many terminations per step the demonstrations have, and where that number is from.
 
 N steps, E episodes, D numbers of an observation.
 """

@@ -59,6 +59,7 @@ DEMO = Demo(
             write_cartpole,
             "attention over the last states of",
             minutes=1,
+            replay=True,
             settings={"environment": ENVIRONMENT},
         ),
         "adversarial_imitation": DemoTask(
@@ -66,6 +67,7 @@ DEMO = Demo(
             write_cartpole,
             "attention over the last states of",
             minutes=2,
+            replay=True,
             settings={
                 "environment": ENVIRONMENT,
                 "model": {

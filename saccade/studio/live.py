@@ -20,9 +20,7 @@ from saccade.runs.snapshots import read_snapshot, snapshot_steps
 
 POINTS = 600  # of a curve
 NOT_PLOTTED = {"step", "elapsed", "best", "pairs", "rows", "tokens", "questions", "sentences", "masked_tokens"}
-NOT_PLOTTED |= {"images", "episodes", "documents", "nodes", "graphs"}  # counts, not scores
-
-POLICIES = ("behaviour_cloning", "adversarial_imitation")
+NOT_PLOTTED |= {"images", "episodes", "documents", "nodes", "graphs", "frames", "held_out_steps"}  # counts, not scores
 
 
 def list_runs(root: Path) -> list[dict[str, Any]]:
@@ -32,7 +30,7 @@ def list_runs(root: Path) -> list[dict[str, Any]]:
 
 def replays(described: dict[str, Any]) -> bool:
     """Whether the model of a run can play episodes in an environment."""
-    return described["task"] in POLICIES and bool(described["config"].get("environment"))
+    return api.has_environment(described["task"], described["config"])
 
 
 def curves(root: Path, name: str) -> dict[str, Any]:

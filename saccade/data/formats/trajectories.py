@@ -117,7 +117,7 @@ def _read_aligned(folder: Path, encoding: str | None) -> Episodes:
     if observations is None or actions is None:
         missing = "actions" if actions is None else "observations"
         what, expected = f"no file {missing}.csv", "observations.csv and actions.csv beside each other"
-        raise BadRows([Problem(folder, None, None, what, expected, "add it, or name one table with both")])
+        raise BadRows([Problem(folder, None, None, what, expected, "add it, or name a table that has all columns")])
     tables = {
         path: list(_number_rows(path, encoding))
         for path in (observations, actions, paths["rewards"], *ends.values())

@@ -70,7 +70,7 @@ class PolicyTaskConfig:
 
 @dataclass(frozen=True)
 class Description:
-    """What is known of observations and actions without the data."""
+    """Observations and actions as the networks need them, without the data."""
 
     space: ActionSpace
     observations: Scale
@@ -83,6 +83,7 @@ class PolicyTask(Task):
     """A policy that imitates recorded actions; `policy` is built here, its training is that of the subclass."""
 
     unit: ClassVar[str] = "steps"
+    environment_setting: ClassVar[str] = "environment"
     needs: ClassVar[str] = "recorded episodes: observations and actions"
 
     def __init__(self, config: Any, description: Description) -> None:
