@@ -158,3 +158,31 @@ def test_a_return_of_shorter_episodes_is_not_compared(load, unmarked, expert, tm
     ) in notes
     assert not [note for note in load(expert)[0].evaluate(Split.VALID).notes if "cannot be compared" in note]
     assert "of the expert: not in the data" in load(unmarked)[0].evaluate(Split.VALID).notes
+
+
+def test_the_discriminator_and_predictions_see_actions_as_the_environment_takes_them(tmp_path):
+    """Those beyond the bounds of Pendulum, 2 either way, do the same as the bound; the policy's density does not."""
+    recorded = random_episodes("Pendulum-v1", 400, 1)
+    np.savez(tmp_path / "steps.npz", observations=recorded.observations, actions=4 * recorded.actions)
+    kind = load_task("adversarial_imitation")
+    config = override(kind.Config(), [*TINY, "environment=Pendulum-v1", "discriminator_steps=1"])
+    kind.prepare(config, tmp_path / "steps.npz", tmp_path)
+    torch.manual_seed(1)
+    task = kind.open(config, tmp_path)
+    task.load_data(tmp_path / "steps.npz")
+    batch = task.source(Split.TRAIN, 1).at(0)[0]
+    assert float(batch.actions.abs().max()) > 2, "the policy acts beyond the bounds, as the data do"
+    seen = {}
+
+    def record(name, result):
+        return lambda *inputs: seen.setdefault(name, inputs) and result
+
+    networks = {name: record(name, torch.zeros(())) for name in ("discriminator", "value", "policy")}
+    list(task.losses(batch, networks))
+    (_, own), (_, expert), *_ = seen["discriminator"]
+    assert float(own.abs().max()) == float(expert.abs().max()) == 2
+    torch.testing.assert_close(seen["policy"][2], batch.actions.flatten(0, 1))
+    with torch.no_grad():
+        task.policy.head.bias.fill_(50.0)
+    (answer,) = task.predict([{"observations": torch.zeros(1, 3)}], task.Options())
+    assert answer.output.actions == ("2",) and answer.scores == {"action 0": 2.0}
