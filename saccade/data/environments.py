@@ -128,13 +128,16 @@ class Environments:
             [_observed(copy.reset(seed=seed)[0]) for copy, seed in zip(self._copies, seeds, strict=True)]
         )
 
-    def frame(self) -> Array:
-        """Return the picture (H, W, 3) that the environment renders of its first copy, uint8."""
+    def frame(self, number: int = 0) -> Array:
+        """Return the picture (H, W, 3) that the environment renders of a copy, uint8."""
+        copy = self._copies[number]
+        if copy.render_mode != "rgb_array":
+            raise UsageError(f"'{self.name}' cannot be rendered: it has no render mode rgb_array")
         try:
-            return np.asarray(self._copies[0].render(), dtype=np.uint8)
+            return np.asarray(copy.render(), dtype=np.uint8)
         except Exception as error:  # whatever the graphics library of an environment raises
             reason = f"{type(error).__name__}: {error}".splitlines()[0]
-            hint = "; without a display, set MUJOCO_GL=egl" if _is_mujoco(self._copies[0]) else ""
+            hint = "; without a display, set MUJOCO_GL=egl" if _is_mujoco(copy) else ""
             raise UsageError(f"'{self.name}' cannot be rendered: {reason}{hint}") from error
 
     def close(self) -> None:
@@ -197,17 +200,30 @@ def check_limited(name: str) -> None:
 @cache
 def spaces(name: str) -> tuple[int, ActionSpace]:
     """Return the length of an observation and the actions of an environment; other spaces are refused."""
-    copy = make(name)
-    observed, acted = copy.observation_space, copy.action_space
+    observed = make(name).observation_space
     if type(observed).__name__ != "Box" or len(observed.shape) != 1:
         raise UsageError(f"the observations of '{name}' must be vectors of numbers, but are {observed}")
+    return observed.shape[0], actions_of(name)
+
+
+@cache
+def actions_of(name: str) -> ActionSpace:
+    """Return the actions of an environment; those that are neither discrete nor vectors are refused."""
+    acted = make(name).action_space
     if type(acted).__name__ == "Discrete":
-        labels = tuple(str(number) for number in range(int(acted.start), int(acted.start + acted.n)))
-        return observed.shape[0], ActionSpace(labels)
+        return ActionSpace(tuple(str(number) for number in range(int(acted.start), int(acted.start + acted.n))))
     if type(acted).__name__ != "Box" or len(acted.shape) != 1:
         raise UsageError(f"the actions of '{name}' must be discrete or a vector of numbers, but are {acted}")
     low, high = (tuple(float(bound) for bound in side) for side in (acted.low, acted.high))
-    return observed.shape[0], ActionSpace((), acted.shape[0], low, high)
+    return ActionSpace((), acted.shape[0], low, high)
+
+
+@cache
+def has_pictures(name: str) -> bool:
+    """Whether the observations of an environment are pictures (H, W, 3) of bytes."""
+    observed = make(name).observation_space
+    is_bytes = type(observed).__name__ == "Box" and observed.dtype == np.uint8
+    return bool(is_bytes and len(observed.shape) == 3 and observed.shape[2] == 3)
 
 
 @cache

@@ -137,7 +137,7 @@ def test_evaluation_has_expert_and_random_beside_the_model(prepared):
     [
         ({}, "reach", "image or scene must be given, but neither is; give a frame, or a scene to act in"),
         ({"image": 1, "scene": 1}, "reach", "image or scene must be given, but both are; give a frame, or a scene"),
-        ({"scene": 1}, "", r"scene must be left out for a model without a world \(setting world\); give an image"),
+        ({"scene": 1}, "", r"scene must be left out for a model without a world \(settings world, environment\); give"),
     ],
 )
 def test_what_is_given_must_fit(prepared, inputs, world, message):

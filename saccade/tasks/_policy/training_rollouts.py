@@ -85,7 +85,8 @@ class Rollouts(Source):
             ends = torch.from_numpy(moved.terminated), torch.from_numpy(moved.truncated)
             taken.append((histories, lengths, actions, *ends, as_tensor(moved.last)))
             self._histories.append(observed(self._environments), torch.from_numpy(moved.ended))
-        return [RolloutBatch(*(torch.stack(part) for part in zip(*taken, strict=True)), step=step)]
+        seen, counts, acted, terminated, truncated, following = map(torch.stack, zip(*taken, strict=True))
+        return [RolloutBatch(seen, counts, acted, terminated, truncated, following, step)]
 
     def state(self) -> dict[str, Tensor]:
         own = {"next": torch.tensor(self._next), "generator": self._generator.get_state(), **self._histories.state()}
