@@ -28,12 +28,12 @@ class TerminationRate:
     note: str
 
 
-def termination_rate(episodes: Episodes, kind: Kind, first: NDArray[np.float64]) -> TerminationRate:
-    """Return how often recorded episodes end in a terminal state; `first` (E, D): those of the environment start there.
+def termination_rate(episodes: Episodes, kind: Kind, first: NDArray[np.float64], limit: int) -> TerminationRate:
+    """Return how often recorded episodes end in a terminal state.
 
-    auto: what the data say. Where they do not, episodes that are shorter than the longest one are taken to have ended
-    in a terminal state, except the last, which may have been cut; where not even the ends are marked, an episode
-    starts where the observation jumps to those that the environment starts with.
+    `first` (E, D) and `limit` are those of the environment: observations with which episodes start, and steps at most.
+    auto: what the data say. Where they do not, it follows from the lengths of episodes (`_count_early`); where not even
+    the ends are marked, an episode starts where the observation jumps to those that the environment starts with.
     """
     starts = episodes.starts if episodes.marked else inferred_starts(episodes.observations, first)
     if kind == "limit":
@@ -48,12 +48,23 @@ def termination_rate(episodes: Episodes, kind: Kind, first: NDArray[np.float64])
     if episodes.terminated is not None:
         ended = int(episodes.terminated.sum())
         return TerminationRate(ended / len(episodes), f"{ended:,} of {len(starts):,} episodes, as recorded")
-    lengths = np.diff(np.append(starts, len(episodes)))
-    early = int((lengths[:-1] < FULL * lengths.max()).sum())
+    early, how = _count_early(np.diff(np.append(starts, len(episodes))), limit)
     seen = "" if episodes.marked else ", which start where the observation jumps"
-    how = f"those shorter than {FULL:.0%} of the longest one ({lengths.max()} steps)"
     note = f"{early:,} of {len(starts):,} episodes{seen}: {how}; the data do not say, expert_ends can"
     return TerminationRate(early / len(episodes), note)
+
+
+def _count_early(lengths: NDArray[np.int64], limit: int) -> tuple[int, str]:
+    """Return how many episodes ended in a terminal state by their `lengths` (E,), and how that was decided.
+
+    Where several episodes are exactly as long as the longest one, or it has all steps of the environment, a time limit
+    ended those that are about as long. The last episode never counts: the recording may have ended before it did.
+    """
+    longest = int(lengths.max())
+    if longest < limit and (lengths == longest).sum() < 2:
+        return len(lengths) - 1, "all but the last, since no two of the longest have the same length"
+    early = int((lengths[:-1] < FULL * longest).sum())
+    return early, f"those shorter than {FULL:.0%} of the longest ones, which a time limit ended after {longest} steps"
 
 
 def inferred_starts(observations: NDArray[np.float32], first: NDArray[np.float64]) -> NDArray[np.int64]:

@@ -24,6 +24,7 @@ from saccade.data.batching import key
 from saccade.data.environments import Environments, check_resumable, make, random_action, spaces
 from saccade.data.episode_ends import termination_rate
 from saccade.data.episodes import Episodes
+from saccade.data.formats.trajectories import read_trajectories
 from saccade.data.origins import RowOrigins
 from saccade.errors import UsageError
 from saccade.models.policy.imitation import Discriminator, TrustRegionPolicy, Value, absorbing_reward, advantages
@@ -47,7 +48,7 @@ class ImitationConfig(PolicyTaskConfig):
     them does not imitate, it is rewarded for surviving"""
     expert_ends: Literal["auto", "limit", "terminal"] = "auto"
     """how recorded episodes end: at a time limit, or in terminal states of the environment, such as a fall; auto: as
-    the data say, else those that are shorter than others in terminal states"""
+    the data say, else by the lengths of episodes: several of one length ended at a time limit"""
     environments: int = 32
     """copies of the environment that are stepped together"""
     rollout_steps: int = 128
@@ -145,8 +146,10 @@ class Task(PolicyTask):
         notes = super().load_data(data, eval_only=eval_only, progress=progress)
         if eval_only:
             return notes
-        first = Environments(self.config.environment, range(STARTS)).observations
-        rate = termination_rate(self.splits[Split.TRAIN], self.config.expert_ends, first)
+        config, environments = self.config, Environments(self.config.environment, range(STARTS))
+        random = config.control == "random"
+        episodes = self.splits[Split.TRAIN] if random else read_trajectories(data, config.data)  # with all their ends
+        rate = termination_rate(episodes, config.expert_ends, environments.observations, environments.limit)
         self.data, self.expert_rate = data, rate.value
         return [*notes, f"terminal states: {rate.value * 100:.2f} per 100 steps of the demonstrations ({rate.note})"]
 

@@ -90,8 +90,20 @@ def test_expert_ends_overrides_what_is_inferred(load, expert, unmarked):
     never, notes = load(unmarked, "expert_ends=limit")
     assert never.expert_rate == 0
     assert any("avoiding a terminal state is rewarded, whatever is imitated" in note for note in notes)
-    train = load(expert)[0].splits[Split.TRAIN]
-    assert load(expert, "expert_ends=terminal")[0].expert_rate == train.count / len(train)
+    steps = len(expert.read_text().splitlines()) - 1
+    assert load(expert, "expert_ends=terminal")[0].expert_rate == 6 / steps
+
+
+def test_ends_count_even_where_the_last_steps_of_each_episode_are_held_out(load, tmp_path):
+    episodes = random_episodes(NAME, 1000, 5)
+    chosen = np.flatnonzero(episodes.terminated)[:3] + 1
+    rows = ["a,b,c,d,action,terminated"]
+    for step in range(int(chosen[-1])):
+        numbers = ",".join(f"{value:.6g}" for value in episodes.observations[step])
+        rows.append(f"{numbers},{episodes.actions[step]},{int(episodes.terminated[step])}")
+    (tmp_path / "three.csv").write_text("\n".join(rows) + "\n")
+    task, _ = load(tmp_path / "three.csv")
+    assert task.expert_rate == 3 / int(chosen[-1]) and not task.splits[Split.TRAIN].terminated.any()
 
 
 def test_terminal_ends_need_to_be_in_the_data(load, tmp_path):
