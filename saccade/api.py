@@ -161,6 +161,14 @@ def describe_task(name: str) -> dict[str, Any]:
     }
 
 
+def has_environment(task: str, config: Mapping[str, Any]) -> bool:
+    """Whether a model of a built-in task with some settings can replay episodes in an environment."""
+    if task not in task_names():  # its code runs only if the user names it
+        return False
+    setting = load_task(task).environment_setting
+    return bool(setting) and bool(config.get(setting))
+
+
 def list_runs(root: str | Path = RUNS) -> list[dict[str, Any]]:
     """Return a summary of each run: name, task, step, best score, whether it is being trained or finished."""
     return [_summary(run) for run in runs.list_runs(Path(root))]

@@ -330,3 +330,10 @@ def test_a_classifier_is_validated_once_at_the_end(tmp_path: Path, monkeypatch: 
     run = api.train(tmp_path / "rows.tsv", task="text_classification", steps=4, root=tmp_path, **settings)
     assert evaluated and all(evaluated), "the last quick evaluation covered all rows: no second one"
     assert "accuracy" in run.metrics
+
+
+def test_only_a_built_in_task_with_an_environment_replays_episodes() -> None:
+    assert api.has_environment("behaviour_cloning", {"environment": "CartPole-v1"})
+    assert not api.has_environment("behaviour_cloning", {"environment": ""})
+    assert not api.has_environment("translation", {"environment": "CartPole-v1"})
+    assert not api.has_environment("a.module.that.is.not.imported", {"environment": "CartPole-v1"})

@@ -23,6 +23,7 @@ from saccade.cli.group import echo, log, main, progress_bar, runs_option
 from saccade.cli.printing import show_figure, show_images, show_run
 
 if TYPE_CHECKING:
+    from saccade.demo._demo import DemoFiles, DemoTask
     from saccade.run import Run
 
 
@@ -48,6 +49,10 @@ def demo(name: str, task: str, minutes: float | None, steps: int | None, listing
       saccade demo maze
       saccade demo maze --task image_policy
       saccade demo text-lines
+      saccade demo morse
+      saccade demo communities
+      saccade demo cartpole
+      saccade demo cartpole --task adversarial_imitation
       saccade demo digits
     """
     from saccade import api
@@ -83,16 +88,25 @@ def demo(name: str, task: str, minutes: float | None, steps: int | None, listing
                 **settings,
             )
         show_run(run, False)
-        if trained.samples:
-            _show_samples(run, trained.samples, trained.attention)
-            page = shown = _page(address, f"samples?{urlencode({'model': run_name})}")
-        else:
-            _show_examples(run, files.examples, trained.attention)
-            first = files.examples[0]
-            texts = {key: value for key, value in first.items() if not isinstance(value, Path)}
-            page, shown = (_look_page(address, run_name, inputs) for inputs in (first, texts))
+        page, shown = _show_model(run, files, trained, address)
         if address:
             _open_page(page, shown, interactive)
+
+
+def _show_model(run: Run, files: DemoFiles, trained: DemoTask, address: str) -> tuple[str, str]:
+    """Print what a model does; return the page of the studio that shows it, and its address for the terminal."""
+    name = run.path.name
+    if trained.samples:
+        _show_samples(run, trained.samples, trained.attention)
+        page = _page(address, f"samples?{urlencode({'model': name})}")
+        return page, page
+    _show_examples(run, files.examples, trained.attention)
+    if trained.replay:
+        page = _page(address, f"replay?{urlencode({'model': name})}")
+        return page, page
+    first = files.examples[0]
+    texts = {key: value for key, value in first.items() if not isinstance(value, Path)}
+    return _look_page(address, name, first), _look_page(address, name, texts)
 
 
 def _list_demos() -> None:

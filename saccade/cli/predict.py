@@ -124,7 +124,12 @@ def predict(
     "default: the word alignment, else the last layer; in a .gif the words of a question.",
 )
 @click.option("--head", type=click.IntRange(0), help="Head to show; default: the mean over heads.")
-@click.option("--seed", default=0, help="Of a policy, without INPUT: the seed of the episode that it plays.")
+@click.option(
+    "--seed",
+    type=click.IntRange(0),
+    default=0,
+    help="Of a policy, without INPUT: the seed of the episode that it plays.",
+)
 @click.option("--pieces", is_flag=True, help="Show the subword tokens of the model instead of words.")
 @click.option("--at", metavar="ROW,COLUMN", default="", help="Over an image: the cell that attends; default: the mean.")
 @click.option("--opacity", default=0.7, show_default=True, help="Over an image: opacity of the largest weight.")

@@ -50,6 +50,8 @@ class Task(abc.ABC):
     """what the data are, in a few words"""
     unit: ClassVar[str] = "tokens"
     """what `Batch.units` counts"""
+    environment_setting: ClassVar[str] = ""
+    """the setting that names the environment in which `replay` plays episodes; empty: this task has none"""
     continues: bool = False
     """whether the output continues the input, as with a language model"""
 

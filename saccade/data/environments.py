@@ -37,7 +37,7 @@ class ActionSpace:
     """numbers of a continuous action"""
     low: tuple[float, ...] = ()
     high: tuple[float, ...] = ()
-    """bounds of a continuous action, to which an environment's actions are clipped; empty: none are known"""
+    """bounds of a continuous action, to which an environment's actions are clipped; empty: none"""
 
     @property
     def discrete(self) -> bool:
@@ -47,6 +47,13 @@ class ActionSpace:
     def features(self) -> int:
         """Numbers that describe an action to a network: one for each label, or the vector itself."""
         return len(self.labels) or self.dim
+
+    def clip(self, actions: Tensor) -> Tensor:
+        """Return actions as an environment takes them: continuous ones within their bounds."""
+        if not self.low:
+            return actions
+        low, high = (torch.tensor(side, dtype=actions.dtype, device=actions.device) for side in (self.low, self.high))
+        return actions.clamp(low, high)
 
     def describe(self) -> str:
         """Return the space in a few words."""
@@ -101,11 +108,13 @@ class Environments:
         for number, copy in enumerate(self._copies):
             if only is not None and not only[number]:
                 continue
-            observation, reward, terminated, *_ = copy.step(to_action(copy.action_space, actions[number]))
+            action = to_action(copy.action_space, actions[number])
+            observation, reward, terminated, truncated, _ = copy.step(action)
             self.steps[number] += 1
             last[number] = _observed(observation)
             rewards[number], ends[0, number] = float(reward), bool(terminated)
-            ends[1, number] = not terminated and bool(self.limit) and self.steps[number] >= self.limit
+            limited = bool(self.limit) and self.steps[number] >= self.limit
+            ends[1, number] = not terminated and (bool(truncated) or limited)
         after = last.copy()
         for number in np.flatnonzero(ends.any(0)).tolist():
             after[number], self.steps[number] = _observed(self._copies[number].reset()[0]), 0
@@ -119,13 +128,16 @@ class Environments:
             [_observed(copy.reset(seed=seed)[0]) for copy, seed in zip(self._copies, seeds, strict=True)]
         )
 
-    def frame(self) -> Array:
-        """Return the picture (H, W, 3) that the environment renders of its first copy, uint8."""
+    def frame(self, number: int = 0) -> Array:
+        """Return the picture (H, W, 3) that the environment renders of a copy, uint8."""
+        copy = self._copies[number]
+        if copy.render_mode != "rgb_array":
+            raise UsageError(f"'{self.name}' cannot be rendered: it has no render mode rgb_array")
         try:
-            return np.asarray(self._copies[0].render(), dtype=np.uint8)
+            return np.asarray(copy.render(), dtype=np.uint8)
         except Exception as error:  # whatever the graphics library of an environment raises
             reason = f"{type(error).__name__}: {error}".splitlines()[0]
-            hint = "; without a display, set MUJOCO_GL=egl" if _is_mujoco(self._copies[0]) else ""
+            hint = "; without a display, set MUJOCO_GL=egl" if _is_mujoco(copy) else ""
             raise UsageError(f"'{self.name}' cannot be rendered: {reason}{hint}") from error
 
     def close(self) -> None:
@@ -176,20 +188,42 @@ def time_limit(name: str) -> int:
     return int(require_gymnasium().spec(name).max_episode_steps or 0)
 
 
+def check_limited(name: str) -> None:
+    """Refuse an environment without a time limit: an evaluation of its episodes might never end."""
+    if not time_limit(name):
+        raise UsageError(
+            f"the episodes of '{name}' must have a time limit, but have none, so that an evaluation might never end; "
+            "register it with max_episode_steps"
+        )
+
+
 @cache
 def spaces(name: str) -> tuple[int, ActionSpace]:
     """Return the length of an observation and the actions of an environment; other spaces are refused."""
-    copy = make(name)
-    observed, acted = copy.observation_space, copy.action_space
+    observed = make(name).observation_space
     if type(observed).__name__ != "Box" or len(observed.shape) != 1:
         raise UsageError(f"the observations of '{name}' must be vectors of numbers, but are {observed}")
+    return observed.shape[0], actions_of(name)
+
+
+@cache
+def actions_of(name: str) -> ActionSpace:
+    """Return the actions of an environment; those that are neither discrete nor vectors are refused."""
+    acted = make(name).action_space
     if type(acted).__name__ == "Discrete":
-        labels = tuple(str(number) for number in range(int(acted.start), int(acted.start + acted.n)))
-        return observed.shape[0], ActionSpace(labels)
+        return ActionSpace(tuple(str(number) for number in range(int(acted.start), int(acted.start + acted.n))))
     if type(acted).__name__ != "Box" or len(acted.shape) != 1:
         raise UsageError(f"the actions of '{name}' must be discrete or a vector of numbers, but are {acted}")
     low, high = (tuple(float(bound) for bound in side) for side in (acted.low, acted.high))
-    return observed.shape[0], ActionSpace((), acted.shape[0], low, high)
+    return ActionSpace((), acted.shape[0], low, high)
+
+
+@cache
+def has_pictures(name: str) -> bool:
+    """Whether the observations of an environment are pictures (H, W, 3) of bytes."""
+    observed = make(name).observation_space
+    is_bytes = type(observed).__name__ == "Box" and observed.dtype == np.uint8
+    return bool(is_bytes and len(observed.shape) == 3 and observed.shape[2] == 3)
 
 
 @cache
@@ -204,9 +238,9 @@ def check_resumable(name: str) -> None:
         first.step(action[None])
     second.load_state(first.state())
     for action in actions[TRIAL_STEPS:]:
-        one, other = first.step(action[None]), second.step(action[None])
-        same = one.rewards == other.rewards and np.array_equal(first.observations, second.observations)
-        if not same or not np.array_equal(one.ended, other.ended):
+        original, restored = first.step(action[None]), second.step(action[None])
+        same = original.rewards == restored.rewards and np.array_equal(first.observations, second.observations)
+        if not same or not np.array_equal(original.ended, restored.ended):
             raise UsageError(
                 f"'{name}' does not continue exactly from a saved state, so a run could not be resumed; give it "
                 "methods state_dict() and load_state_dict(state) that save all of its state as arrays"

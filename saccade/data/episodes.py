@@ -35,6 +35,8 @@ class Episodes:
     origins: RowOrigins
     marked: bool = True
     """whether the data say where episodes end"""
+    terminated: NDArray[np.bool_] | None = None
+    """whether the environment ended the episode with the step, not a time limit (N,); None: the data do not say"""
 
     def __len__(self) -> int:
         return len(self.observations)
@@ -74,6 +76,7 @@ class Episodes:
             starts=starts,
             rewards=rewards,
             origins=origins,
+            terminated=None if self.terminated is None else self.terminated[steps],
         )
 
     def split(self, fraction: float) -> tuple[Episodes, Episodes]:
@@ -97,9 +100,10 @@ class Episodes:
     def fingerprint(self) -> str:
         """Return a hash of the steps."""
         digest = hashlib.sha256(repr((self.observations.shape, self.actions.shape)).encode())
-        parts = [self.observations, self.actions, self.starts, *([] if self.rewards is None else [self.rewards])]
+        parts = (self.observations, self.actions, self.starts, self.rewards, self.terminated)
         for part in parts:
-            digest.update(np.ascontiguousarray(part).tobytes())
+            if part is not None:
+                digest.update(np.ascontiguousarray(part).tobytes())
         return digest.hexdigest()[:16]
 
     def notes(self) -> list[str]:

@@ -93,6 +93,8 @@ class ImageSettings(TableSettings):
     """column of the action that was taken when a picture was seen"""
     episode_column: str = ""
     """column of the name or number of the episode that a picture is part of"""
+    reward_column: str = ""
+    """column of the reward of the action, for the return of recorded episodes; only read if it is given"""
 
 
 @dataclass(frozen=True)

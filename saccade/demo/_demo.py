@@ -36,6 +36,8 @@ class DemoTask:
     """of training"""
     samples: int = 0
     """outputs to show of a model that needs no input, instead of those for examples"""
+    replay: bool = False
+    """whether the demo ends with an episode of the model in its environment, on the page Replay"""
     preset: str = ""
     settings: Mapping[str, Any] = field(default_factory=dict)
 

@@ -14,7 +14,7 @@ ENVIRONMENT = "CartPole-v1"
 COLUMNS = ("cart_position", "cart_velocity", "pole_angle", "pole_angular_velocity")
 GAINS = (0.3, 0.6, 8.0, 1.5)  # push to the side where this weighted sum of the state is
 MISTAKES = 0.1  # fraction of random actions, from which the expert shows how to recover
-EPISODE = 200  # steps at most
+EPISODE = 500  # steps at most, the limit of the environment
 
 
 def expert_action(state: Sequence[float]) -> int:
@@ -23,7 +23,7 @@ def expert_action(state: Sequence[float]) -> int:
 
 
 def expert_rows(episodes: int, seed: int) -> list[tuple[str, ...]]:
-    """Return the steps of some episodes as rows of a table: episode, state, the expert's action, reward."""
+    """Return the steps of some episodes as rows of a table: episode, state, the expert's action, reward, end."""
     import numpy as np
 
     rows: list[tuple[str, ...]] = []
@@ -32,17 +32,19 @@ def expert_rows(episodes: int, seed: int) -> list[tuple[str, ...]]:
         for _ in range(EPISODE):
             state = [float(value) for value in environment.observations[0]]
             action = expert_action(state)
-            rows.append((str(episode), *(f"{value:.6g}" for value in state), str(action), "1"))
             taken = draw.randrange(2) if draw.random() < MISTAKES else action
-            if environment.step(np.array([taken])).terminated[0]:
+            terminated = bool(environment.step(np.array([taken])).terminated[0])
+            numbers = (f"{value:.6g}" for value in state)
+            rows.append((str(episode), *numbers, str(action), "1", str(int(terminated))))
+            if terminated:
                 break
     return rows
 
 
-def write_cartpole(folder: Path, *, seed: int = 1, episodes: int = 20) -> DemoFiles:
+def write_cartpole(folder: Path, *, seed: int = 1, episodes: int = 8) -> DemoFiles:
     """Write a table of the expert's steps."""
     rows = expert_rows(episodes, seed)
-    header = ("episode", *COLUMNS, "action", "reward")
+    header = ("episode", *COLUMNS, "action", "reward", "terminated")
     write_files(folder, {"expert.csv": partial(table, [header, *rows])}, "episodes")
     histories = [[[float(value) for value in row[1:5]] for row in rows[first : first + 8]] for first in (0, 60)]
     examples = tuple({"observations": json.dumps(history)} for history in histories)
@@ -57,6 +59,7 @@ DEMO = Demo(
             write_cartpole,
             "attention over the last states of",
             minutes=1,
+            replay=True,
             settings={"environment": ENVIRONMENT},
         ),
         "adversarial_imitation": DemoTask(
@@ -64,9 +67,9 @@ DEMO = Demo(
             write_cartpole,
             "attention over the last states of",
             minutes=2,
+            replay=True,
             settings={
                 "environment": ENVIRONMENT,
-                "max_steps": EPISODE,
                 "model": {
                     "architecture": "transformer",
                     "history": 4,

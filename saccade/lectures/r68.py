@@ -29,8 +29,9 @@ VISIBLE = 0.5  # of what the mask allows, while training
 STATEMENT = "Speech, vision, language, graphs and control: one attention class for all of them."
 ABOUT = (
     "Each input is a sequence of vectors. The same network reads all of them: a linear layer, positions, the class "
-    "Attention, a linear layer. It is trained to rebuild each position from the others, so that a position looks for "
-    "others like it. Only the mask says what a modality allows: all others, neighbours in a graph, or the past."
+    "Attention, a linear layer. It is trained to rebuild each position from the others. The weights of queries and "
+    "keys start equal, so that a position attends to others like it even before training. Only the mask says what a "
+    "modality allows: all others, neighbours in a graph, or the past."
 )
 
 

@@ -17,7 +17,8 @@ NAME = 22  # columns of the name of a curve
 def episode_text(episode: Mapping[str, Any], width: int = 100) -> list[str]:
     """Return the lines that describe an episode, as wide as a terminal."""
     steps: Sequence[Mapping[str, Any]] = episode["steps"]
-    head = f"{episode['environment']}, seed {episode['seed']}: {len(steps)} steps, return {episode['return']:.1f}"
+    total = "not finite" if episode["return"] is None else f"{episode['return']:.1f}"
+    head = f"{episode['environment']}, seed {episode['seed']}: {len(steps)} steps, return {total}"
     names, labels = list(episode["observations"]), list(episode["labels"])
     curves = {name: [step["observation"][n] for step in steps] for n, name in enumerate(names)}
     if labels:
@@ -27,7 +28,11 @@ def episode_text(episode: Mapping[str, Any], width: int = 100) -> list[str]:
         curves |= {f"action {n}": [step["action"][n] for step in steps] for n in range(len(steps[0]["action"]))}
     room = max(10, width - NAME - 24)
     lines = [f"{head}, {episode['end']}"]
-    for name, values in curves.items():
+    for name, recorded in curves.items():
+        values = [value for value in recorded if value is not None]
+        if len(values) < len(recorded):
+            lines.append(f"{name[:NAME]:{NAME}} {len(recorded) - len(values)} of {len(recorded)} values are not finite")
+            continue
         low, high = min(values), max(values)
         lines.append(f"{name[:NAME]:{NAME}} {_blocks(values, room)} {low:.3g} to {high:.3g}")
     for name in steps[0]["attention"]:

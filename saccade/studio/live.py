@@ -21,8 +21,7 @@ from saccade.runs.snapshots import read_snapshot, snapshot_steps
 POINTS = 600  # of a curve
 NOT_PLOTTED = {"step", "elapsed", "best", "pairs", "rows", "tokens", "questions", "sentences", "masked_tokens"}
 NOT_PLOTTED |= {"images", "episodes", "documents", "nodes", "test_nodes", "graphs", "recordings"}  # counts, not scores
-
-POLICIES = ("behaviour_cloning", "adversarial_imitation")
+NOT_PLOTTED |= {"frames", "held_out_steps"}
 
 
 def list_runs(root: Path) -> list[dict[str, Any]]:
@@ -32,7 +31,7 @@ def list_runs(root: Path) -> list[dict[str, Any]]:
 
 def replays(described: dict[str, Any]) -> bool:
     """Whether the model of a run can play episodes in an environment."""
-    return described["task"] in POLICIES and bool(described["config"].get("environment"))
+    return api.has_environment(described["task"], described["config"])
 
 
 def curves(root: Path, name: str) -> dict[str, Any]:

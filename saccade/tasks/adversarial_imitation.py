@@ -5,6 +5,7 @@ https://arxiv.org/abs/1606.03476, Algorithm 1: equation 17 trains the discrimina
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,13 +15,16 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from saccade.config import settings
 from saccade.core.callback import Progress, ignore_progress
 from saccade.core.evaluation import Evaluation
 from saccade.core.pretrained import Base
 from saccade.core.source import Split
 from saccade.data.batching import key
 from saccade.data.environments import Environments, check_resumable, make, random_action, spaces
+from saccade.data.episode_ends import termination_rate
 from saccade.data.episodes import Episodes
+from saccade.data.formats.trajectories import read_trajectories
 from saccade.data.origins import RowOrigins
 from saccade.errors import UsageError
 from saccade.models.policy.imitation import Discriminator, TrustRegionPolicy, Value, absorbing_reward, advantages
@@ -30,7 +34,8 @@ from saccade.tasks._policy.rollouts import observed
 from saccade.tasks._policy.task import Description, PolicyTask, PolicyTaskConfig
 from saccade.tasks._policy.training_rollouts import RolloutBatch, Rollouts
 
-COPIES = 32  # of the environment, in which the demonstrations of the control are made
+COPIES = 32  # of the environment, in which the demonstrations of the control are recorded
+STARTS = 64  # episodes that show with which observations the environment starts
 
 
 @dataclass(frozen=True)
@@ -41,8 +46,9 @@ class ImitationConfig(PolicyTaskConfig):
     control: Literal["none", "random"] = "none"
     """random: train on demonstrations of random actions instead of the data; a policy that gets a high return from
     them does not imitate, it is rewarded for surviving"""
-    expert_ends: Literal["limit", "terminal"] = "limit"
-    """how recorded episodes end: at a time limit, or in terminal states of the environment, such as a fall"""
+    expert_ends: Literal["auto", "limit", "terminal"] = "auto"
+    """how recorded episodes end: at a time limit, or in terminal states of the environment, such as a fall; auto: as
+    the data say, else by the lengths of episodes: several of one length ended at a time limit"""
     environments: int = 32
     """copies of the environment that are stepped together"""
     rollout_steps: int = 128
@@ -63,7 +69,7 @@ class ImitationConfig(PolicyTaskConfig):
     batch_size: int = 512
     """steps of the policy, and as many of the expert, in an update"""
     gradient_penalty: float = 1.0
-    """weight of the squared slope of the discriminator between steps of the policy and of the expert"""
+    """weight of the squared gradient of the discriminator between steps of the policy and of the expert"""
     discount: float = 0.99
     """discount of later rewards"""
     gae_decay: float = 0.97
@@ -97,6 +103,8 @@ class Task(PolicyTask):
         scales: dict[str, Any] = {"labels": len(self.space.labels), "actions": description.actions}
         self.discriminator = Discriminator(config.discriminator, description.observations, **scales)
         self.value = Value(config.value, description.observations)
+        self.data: Path | None = None
+        """what was loaded for training"""
         self.expert_rate = 0.0
         """terminations per step of the demonstrations"""
 
@@ -115,6 +123,14 @@ class Task(PolicyTask):
         return [*loop, *(f"train.optim.{name}={value}" for name, value in optim.items())]
 
     @classmethod
+    def read(cls, config: Any, data: Path) -> tuple[Episodes, Episodes]:
+        train, valid = super().read(config, data)
+        if config.control == "random":
+            name = config.environment
+            return random_episodes(name, len(train), 0), random_episodes(name, len(valid), 1)
+        return train, valid
+
+    @classmethod
     def prepare(
         cls, config: Any, data: Path, assets: Path, *, base: Base = None, progress: Progress = ignore_progress
     ) -> list[str]:
@@ -130,18 +146,12 @@ class Task(PolicyTask):
         notes = super().load_data(data, eval_only=eval_only, progress=progress)
         if eval_only:
             return notes
-        train = self.splits[Split.TRAIN]
-        if self.config.control == "random":
-            made = {
-                s: random_episodes(self.config.environment, len(e), n) for n, (s, e) in enumerate(self.splits.items())
-            }
-            self.set_splits({split: episodes for split, (episodes, _) in made.items()})
-            self.expert_rate = made[Split.TRAIN][1] / len(train)
-        elif self.config.expert_ends == "terminal":
-            if not train.marked:
-                raise UsageError("expert_ends=terminal needs data that say where episodes end; these do not")
-            self.expert_rate = train.count / len(train)
-        return notes
+        config, environments = self.config, Environments(self.config.environment, range(STARTS))
+        random = config.control == "random"
+        episodes = self.splits[Split.TRAIN] if random else read_trajectories(data, config.data)  # with all their ends
+        rate = termination_rate(episodes, config.expert_ends, environments.observations, environments.limit)
+        self.data, self.expert_rate = data, rate.value
+        return [*notes, f"terminal states: {rate.value * 100:.2f} per 100 steps of the demonstrations ({rate.note})"]
 
     def source(self, split: Split, seed: int) -> Rollouts:
         config = self.config
@@ -156,31 +166,37 @@ class Task(PolicyTask):
         return {"discriminator": self.discriminator, "value": self.value, "policy": self.policy}
 
     def optimizer_overrides(self, network: str) -> list[str]:
-        if network == "policy":  # its gradient is the complete step
+        if network == "policy":  # its gradient is the whole step, which the schedule scales
             return ["kind=sgd", "lr=1", "clip=0", "weight_decay=0"]
         return [f"lr={self.config.discriminator_lr if network == 'discriminator' else self.config.value_lr}"]
 
     def losses(self, batch: RolloutBatch, networks: Mapping[str, nn.Module]) -> Iterator[tuple[str, Tensor]]:
         config, observations = self.config, batch.observations
         seen, acted = observations.flatten(0, 1), batch.actions.flatten(0, 1)
+        taken = self.space.clip(acted)  # what the environment did, and D sees
         expert_seen = torch.from_numpy(self.splits[Split.TRAIN].observations)
-        expert_acted = self.actions[Split.TRAIN]
+        expert_acted = self.space.clip(self.actions[Split.TRAIN])
         draw, size = torch.Generator().manual_seed(batch.step), config.batch_size
         for _ in range(config.discriminator_steps):
             own, other = (torch.randint(len(part), (size,), generator=draw) for part in (seen, expert_seen))
             between = torch.rand(size, 1, generator=draw).to(seen.device)
             expert = (expert_seen[other].to(seen.device), expert_acted[other].to(seen.device))
-            loss = networks["discriminator"]((seen[own], acted[own]), expert, between, config.gradient_penalty)
+            loss = networks["discriminator"]((seen[own], taken[own]), expert, between, config.gradient_penalty)
             yield "discriminator", loss
         with torch.no_grad():
-            rewards = -self.discriminator.cost(seen, acted).view_as(batch.lengths)
-            absorbing = absorbing_reward(float(batch.terminated.float().mean()), self.expert_rate) - float(
-                rewards.mean()
+            rewards = -self.discriminator.cost(seen, taken).view_as(batch.lengths)
+            absorbing = absorbing_reward(float(batch.terminated.float().mean()), self.expert_rate)
+            mean = float(rewards.mean())  # of a return that never ends a constant changes nothing
+            gains = advantages(
+                rewards - mean,
+                values := self.value.values(observations),
+                self.value.values(batch.following),
+                (batch.terminated, batch.truncated),
+                absorbing=absorbing - mean,
+                discount=config.discount,
+                decay=config.gae_decay,
             )
-            rewards = rewards - rewards.mean()  # of a return that never ends a constant changes nothing
-            values = self.value.values(torch.cat((observations, batch.following[None])))
-            gains = advantages(rewards, values, batch.terminated, absorbing, config.discount, config.gae_decay)
-            returns = (gains + values[:-1]).flatten()
+            returns = (gains + values).flatten()
         for _ in range(config.value_steps):
             chosen = torch.randint(len(seen), (size,), generator=draw)
             yield "value", networks["value"](seen[chosen], returns[chosen])
@@ -194,34 +210,49 @@ class Task(PolicyTask):
     def evaluate(self, split: Split, *, quick: bool = False, progress: Progress = ignore_progress) -> Evaluation:
         evaluation = super().evaluate(split, quick=quick, progress=progress)
         accuracy = {"discriminator_accuracy": self.discriminator_accuracy(split)}
-        return Evaluation({**evaluation.values, **accuracy}, notes=evaluation.notes)
+        notes = list(evaluation.notes)
+        if self.data is not None and self.config.control == "none" and not quick:
+            command = f"{control_command(self.data, self.config)} (with the train settings of this run)"
+            notes.append(f"the policy imitates only if that of random demonstrations has a low return: {command}")
+        return Evaluation({**evaluation.values, **accuracy}, notes=notes)
 
     @torch.no_grad()
     def discriminator_accuracy(self, split: Split) -> float:
         """Return how often D tells steps of the policy from held-out ones of the expert, in percent; 50 is chance."""
         source = self.source(split, seed=0)
         batch = source.at(0)[0].to(self.device())
-        own = self.discriminator.logits(batch.observations.flatten(0, 1), batch.actions.flatten(0, 1)) > 0
-        seen, acted = torch.from_numpy(self.splits[split].observations), self.actions[split]
+        taken = self.space.clip(batch.actions.flatten(0, 1))
+        own = self.discriminator.logits(batch.observations.flatten(0, 1), taken) > 0
+        seen, acted = torch.from_numpy(self.splits[split].observations), self.space.clip(self.actions[split])
         other = self.discriminator.logits(seen.to(self.device()), acted.to(self.device())) <= 0
         return 50 * float(own.float().mean() + other.float().mean())
 
 
-def random_episodes(name: str, count: int, seed: int) -> tuple[Episodes, int]:
-    """Return `count` steps of random actions in an environment, as recorded ones, and how many end an episode."""
+def control_command(data: Path, config: ImitationConfig) -> str:
+    """Return the command that trains with the same settings on demonstrations of random actions."""
+    pairs = zip(settings(type(config), default=config), settings(type(config)), strict=True)
+    changed = [f"{own.name}={own.default}" for own, default in pairs if own.default != default.default]
+    return shlex.join(["saccade", "train", str(data), "--task", "adversarial_imitation", *changed, "control=random"])
+
+
+def random_episodes(name: str, count: int, seed: int) -> Episodes:
+    """Return `count` steps of random actions in an environment, as an expert's would be recorded."""
     draw, space = np.random.default_rng(seed), make(name).action_space
     copies = min(COPIES, count)
     environments = Environments(name, range(seed * COPIES, seed * COPIES + copies))
-    seen, acted, terminated = [], [], []
+    steps = []
     for _ in range(-(-count // copies)):
         actions = np.stack([random_action(space, draw) for _ in range(copies)])
-        seen.append(observed(environments).numpy())
-        acted.append(actions)
-        terminated.append(environments.step(actions).terminated)
-    actions = np.concatenate(acted)[:count]
-    origins = RowOrigins((Path("random actions"),), np.zeros(count, np.int32), np.arange(count, dtype=np.int64))
+        seen = observed(environments).numpy()
+        moved = environments.step(actions)
+        steps.append((seen, actions, moved.rewards, moved.terminated, moved.ended))
+    # One copy after another, so that the steps of an episode follow each other.
+    seen, actions, rewards, terminated, ended = (
+        np.stack(part, 1).reshape(-1, *part[0].shape[1:])[:count] for part in zip(*steps, strict=True)
+    )
+    ended = ended | (np.arange(1, count + 1) % len(steps) == 0)  # a copy that stops is cut
+    starts = np.flatnonzero(np.append(True, ended[:-1]))
     discrete = spaces(name)[1].discrete
     recorded = np.array([str(int(space.start) + int(action)) for action in actions]) if discrete else actions
-    # Steps of different copies are beside each other: each is an episode of its own.
-    episodes = Episodes(np.concatenate(seen)[:count], recorded, np.arange(count), None, origins, marked=False)
-    return episodes, int(np.concatenate(terminated)[:count].sum())
+    origins = RowOrigins((Path("random actions"),), np.zeros(count, np.int32), np.arange(count, dtype=np.int64))
+    return Episodes(seen, recorded, starts, rewards, origins, terminated=terminated)

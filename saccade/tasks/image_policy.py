@@ -1,11 +1,12 @@
 """Image policy: the action that an expert would take at the sight of a frame (behaviour cloning from pictures).
 
-With a world, whole episodes are evaluated: the model acts, and sees what comes of it.
+With a world or an environment, whole episodes are evaluated: the model acts, and sees what comes of it.
 Shapes: B frames, T steps, A actions.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -36,6 +37,7 @@ from saccade.core import (
     World,
 )
 from saccade.core.callback import ignore_progress
+from saccade.data.environments import Environments
 from saccade.data.formats.image_rows import ImageRows, ImageSettings, read_image_rows
 from saccade.data.images.augment import Augment
 from saccade.data.images.decoded import decode_pictures
@@ -43,6 +45,7 @@ from saccade.data.images.pictures import Pictures
 from saccade.data.splitting import SplitSettings, hold_out
 from saccade.errors import DataError, UsageError
 from saccade.metrics import classification
+from saccade.metrics.returns import summarise
 from saccade.models.policy.looking import ImagePolicy, ImagePolicyConfig
 from saccade.models.vision.architectures import VisionConfig
 from saccade.models.vision.resnet import ResNetConfig
@@ -52,6 +55,7 @@ from saccade.tasks._parallel import parallel_map
 from saccade.tasks._vision.encoders import read_encoder, write_encoder
 from saccade.tasks._vision.image_format import ImageFormat
 from saccade.tasks._vision.task import ImageConfig, ImageExamples, ImageTask
+from saccade.tasks._worlds.playing import Play, check_playable, evaluate_play, open_environments, parse_seed, play
 from saccade.tasks._worlds.reaching import Reach, evaluate_reach, evaluation_scenes, rollout
 from saccade.worlds.arm import ACTIONS, parse_scene
 
@@ -71,8 +75,11 @@ class PolicyConfig(ImageConfig):
     """random changes of the training frames; a mirrored one would change what is left and right"""
     world: Literal["", "reach"] = ""
     """world in which whole episodes are evaluated; reach: an arm that touches a target; empty: frames alone"""
+    environment: str = ""
+    """environment of gymnasium in which whole episodes are evaluated, with discrete actions; its frames are its
+    observations where these are pictures, else what it renders"""
     episodes: int = 200
-    """episodes of an evaluation in the world; a quick one has a quarter of them"""
+    """episodes of an evaluation in the world or environment; a quick one has a quarter of them"""
     batch_size: int = 128
     """frames per step"""
 
@@ -80,6 +87,8 @@ class PolicyConfig(ImageConfig):
         super().__post_init__()
         if self.episodes < 1:
             raise ValueError(f"episodes must be at least 1, but is {self.episodes}")
+        if self.world and self.environment:
+            raise ValueError(f"world must be empty with an environment, but is {self.world}")
 
 
 @dataclass(frozen=True)
@@ -112,7 +121,11 @@ class Task(ImageTask):
         self.actions, self.model = tuple(actions), model
         self.action_ids = {action: number for number, action in enumerate(actions)}
         if not config.world:
-            self.metric = Metric("accuracy", True, "%")
+            self.metric = Metric("return", True) if config.environment else Metric("accuracy", True, "%")
+        if config.environment:
+            help = 'the seed of an episode in the environment of the run: {"seed": 3}'
+            self.inputs = (self.inputs[0], World("scene", optional=True, check=parse_seed, help=help))
+        self._environments: dict[int, Environments] = {}
 
     # Data
 
@@ -121,11 +134,16 @@ class Task(ImageTask):
         return ["train.precision=fastest"]
 
     @classmethod
+    def read_rows(cls, data: Path, settings: ImageSettings, progress: Progress = ignore_progress) -> ImageRows:
+        roles = (*cls.roles, "reward") if settings.reward_column else cls.roles
+        return read_image_rows(data, roles, settings, progress)
+
+    @classmethod
     def read(
         cls, settings: ImageSettings, data: Path, progress: Progress = ignore_progress
     ) -> tuple[ImageRows, ImageRows, list[str]]:
         """Return the frames for training and for validation; all frames of an episode are in one of them."""
-        rows = read_image_rows(data, cls.roles, settings, progress)
+        rows = cls.read_rows(data, settings, progress)
         if settings.valid or rows.parts is not None:
             return super().read(settings, data, progress)
         keys = list(rows.texts["episode"])
@@ -147,10 +165,15 @@ class Task(ImageTask):
         train, valid, notes = cls.read(config.data, data, progress)
         counts = Counter([*train.texts["action"], *valid.texts["action"]])
         actions = list(ACTIONS) if config.world == "reach" else sorted(counts)
+        owner = f"the world {config.world}" if config.world else "the training data"
+        if config.environment:
+            actions, owner = list(check_playable(config.environment)), config.environment
         if len(counts) < 2:
             raise DataError(f"{data}: every action is '{next(iter(counts))}', expected at least two; add other frames")
         for rows in (train, valid):
-            check_actions(rows, actions, f"the world {config.world}" if config.world else "the training data")
+            check_actions(rows, actions, owner)
+            if config.data.reward_column:
+                recorded_returns(rows)
         format = cls.choose_format(config, train.pictures, base)
         write_json(assets / ASSET, {"actions": actions, "format": vars(format)})
         images = decode_pictures(train.pictures, format.resize, progress)
@@ -193,12 +216,29 @@ class Task(ImageTask):
         signatures, notes = {"accuracy": score.signature}, list[str]()
         if self.config.world:
             episodes = -(-self.config.episodes // QUICK) if quick else self.config.episodes
-            reached = evaluate_reach(self.act, episodes, progress)
+            reached = evaluate_reach(self.act, episodes, progress, quick=quick)
             values = {**reached.values, **values}
             signatures["success"] = f"touches the target in new scenes; expert and random act in the same {episodes}"
             notes.append(reached.note)
-        complete = len(indices) == len(examples) and not (quick and self.config.world)
+        if self.config.environment:
+            played, notes = evaluate_play(self.act, self._copies(quick), quick=quick, progress=progress)
+            values, notes = {**played, **values}, [*notes, *([] if quick else self._recorded_notes(examples.rows))]
+        complete = len(indices) == len(examples) and not (quick and (self.config.world or self.config.environment))
         return Evaluation(values, signatures, notes=notes, complete=complete)
+
+    def _copies(self, quick: bool) -> Environments:
+        """Return the copies of the environment in which an evaluation plays, an episode each."""
+        count = -(-self.config.episodes // QUICK) if quick else self.config.episodes
+        if count not in self._environments:
+            self._environments[count] = open_environments(self.config.environment, range(count))
+        return self._environments[count]
+
+    def _recorded_notes(self, rows: ImageRows) -> list[str]:
+        """Return the return of the held-out episodes for the user, where their rewards are read."""
+        if not self.config.data.reward_column:
+            return ["of recorded episodes: unknown; data.reward_column=NAME says which column has the rewards"]
+        totals = recorded_returns(rows)
+        return [f"of held-out recorded episodes: {summarise(totals).describe()}"]
 
     def run(self, pixels: Tensor) -> Tensor:
         """Return the logits (B, A) of frames (B, 3, H, W), in batches on all cores."""
@@ -228,6 +268,9 @@ class Task(ImageTask):
             for example in examples:
                 if "image" in example:
                     yield self._predict_frame(example, next(frames), next(rows), options)
+                elif self.config.environment:
+                    played = play(self.act, self.config.environment, parse_seed(example["scene"]))
+                    yield self._predict_episode(example, played, options)
                 else:
                     episode = rollout(self.act, [parse_scene(example["scene"])])[0]
                     yield self._predict_episode(example, episode, options)
@@ -236,8 +279,10 @@ class Task(ImageTask):
         if ("image" in example) == ("scene" in example):
             given = "both are" if "image" in example else "neither is"
             raise UsageError(f"image or scene must be given, but {given}; give a frame, or a scene to act in")
-        if "scene" in example and not self.config.world:
-            raise UsageError("scene must be left out for a model without a world (setting world); give an image")
+        if "scene" in example and not (self.config.world or self.config.environment):
+            raise UsageError(
+                "scene must be left out for a model without a world (settings world, environment); give an image"
+            )
 
     def _predict_frame(
         self, example: Mapping[str, Any], pixels: Tensor, probabilities: Tensor, options: PredictOptions
@@ -248,15 +293,19 @@ class Task(ImageTask):
         maps = self.attention([pixels], (best,)) if options.attention else AttentionMaps()
         return Prediction(example, ActionsOutput((best,)), ranked, maps, trace=[pixels])
 
-    def _predict_episode(self, example: Mapping[str, Any], episode: Reach, options: PredictOptions) -> Prediction:
+    def _predict_episode(
+        self, example: Mapping[str, Any], episode: Reach | Play, options: PredictOptions
+    ) -> Prediction:
         pixels = [self.read_frame(frame) for frame in episode.frames]
         labels = tuple(self.actions[action] for action in episode.actions)
         scores = {"probability": float(np.mean(episode.probabilities)), "steps": float(len(labels))}
         maps = self.attention(pixels, labels) if options.attention else AttentionMaps()
-        notes = () if episode.gripped else (f"it did not grip within {len(labels)} actions",)
-        return Prediction(
-            example, ActionsOutput(labels, float(episode.success)), scores, maps, trace=pixels, notes=notes
-        )
+        if isinstance(episode, Play):
+            reward, notes = episode.total, () if episode.end else (f"the first {len(labels)} steps of the episode",)
+        else:
+            reward = float(episode.success)
+            notes = () if episode.gripped else (f"it did not grip within {len(labels)} actions",)
+        return Prediction(example, ActionsOutput(labels, reward), scores, maps, trace=pixels, notes=notes)
 
     # Attention and explanations
 
@@ -313,6 +362,20 @@ class Task(ImageTask):
         predicted = self.run(self.centred(examples.pixels(rows))).argmax(-1).tolist()
         names = examples.rows.texts["action"]
         return "\n".join(f"{names[row]} -> {self.actions[n]}" for row, n in zip(rows, predicted, strict=True))
+
+
+def recorded_returns(rows: ImageRows) -> list[float]:
+    """Return the sum of rewards of each recorded episode."""
+    totals: dict[str, float] = {}
+    for row, (episode, text) in enumerate(zip(rows.texts["episode"], rows.texts["reward"], strict=True)):
+        try:
+            reward = float(text)
+        except ValueError:
+            reward = math.nan
+        if not math.isfinite(reward):
+            raise DataError(f"{rows.origins.describe(row)}: reward '{text}', expected a finite number; correct it")
+        totals[episode] = totals.get(episode, 0.0) + reward
+    return list(totals.values())
 
 
 def check_actions(rows: ImageRows, actions: Sequence[str], owner: str) -> None:

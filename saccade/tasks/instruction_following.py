@@ -144,7 +144,7 @@ class Task(core.Task):
         write_json(assets / LANDMARKS, {"words": landmarks, "max_steps": config.max_steps or 2 * longest})
         notes = write_tokenizer(train.instructions, config.vocabulary_size, assets)
         notes.append(f"landmarks: {len(landmarks)} words; episodes have up to {longest} actions")
-        return [*notes, *held_out_notes(train, valid)]
+        return [*notes, *train.map_notes(valid), *held_out_notes(train, valid)]
 
     @classmethod
     def open(cls, config: Any, assets: Path) -> Self:

@@ -97,6 +97,7 @@ def process(workspace: Path, *arguments: str, **environment: str) -> subprocess.
         (["predict", "done", "line", "-o", "hot"], 2, r"an option .* but is 'hot'; for example temperature=0\.8"),
         (["predict", "done", "line", "--file", "book.txt"], 2, r"--file cannot be combined with INPUT arguments"),
         (["predict", "done", "--file", "/dev/null"], 3, r"/dev/null is empty, expected one example per line"),
+        (["look", "done", "--seed", "-1"], 2, r"--seed.*-1 is not in the range x>=0"),
         (["look", "done", "line", "--out", "no/x.svg"], 5, r"cannot write no/x\.svg: No such file .*; choose another"),
         (
             ["train", "book.txt", "--runs", "book.txt"],

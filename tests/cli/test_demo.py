@@ -3,6 +3,7 @@
 import base64
 import re
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
@@ -125,6 +126,28 @@ def test_an_address_holds_texts_and_files(tmp_path):
         "map": ['{"map": ["."]}'],
         "key": ["abc"],
     }
+
+
+def test_a_demo_with_an_environment_ends_on_the_page_that_replays_an_episode(tmp_path, monkeypatch):
+    pytest.importorskip("gymnasium", reason="the cart and the pole are an environment of gymnasium")
+    from saccade.demo import cartpole
+
+    @contextmanager
+    def a_studio(root):
+        yield "http://127.0.0.1:8700/?key=abc"
+
+    trained = cartpole.DEMO.task("behaviour_cloning")
+    assert trained.replay and cartpole.DEMO.task("adversarial_imitation").replay
+    pages = []
+    settings = dict(entry.split("=") for entry in Trial.of("behaviour_cloning").settings)
+    small = replace(trained, write=partial(cartpole.write_cartpole, episodes=5), settings=settings)
+    monkeypatch.setattr(demo, "load_demo", lambda name: Demo("a pole", {"behaviour_cloning": small}))
+    monkeypatch.setattr(command, "_studio", a_studio)
+    monkeypatch.setattr(command, "_open_page", lambda page, shown, interactive: pages.append(page))
+    monkeypatch.chdir(tmp_path)
+    result = call("cartpole", "--steps", 2)
+    assert result.exit_code == 0, result.stderr
+    assert pages == ["http://127.0.0.1:8700/replay?model=cartpole-1&key=abc"]
 
 
 def test_a_demo_of_generated_images_shows_samples_and_the_scores_before_and_after(tmp_path, monkeypatch):

@@ -11,8 +11,9 @@ pytest.importorskip("gymnasium", reason="environments need gymnasium")
 import gymnasium
 
 from saccade.data import environments as module
-from saccade.data.environments import Environments, check_resumable, spaces
+from saccade.data.environments import Environments, check_limited, check_resumable, spaces
 from saccade.errors import UsageError
+from saccade.tasks._policy.rollouts import act_randomly, episode_returns
 
 NAMES = ["CartPole-v1", "Acrobot-v1", "MountainCar-v0", "MountainCarContinuous-v0", "Pendulum-v1"]
 MUJOCO = ["Hopper-v5", "HalfCheetah-v5", "Ant-v5"]
@@ -71,6 +72,13 @@ def test_actions_are_clipped_to_their_bounds() -> None:
     np.testing.assert_array_equal(one.observations, other.observations)
 
 
+def test_continuous_actions_are_clipped_for_networks_too() -> None:
+    _, space = spaces("Pendulum-v1")
+    torch.testing.assert_close(space.clip(torch.tensor([[5.0], [-9.0], [0.5]])), torch.tensor([[2.0], [-2.0], [0.5]]))
+    labels = torch.tensor([0, 1])
+    assert spaces("CartPole-v1")[1].clip(labels) is labels and module.ActionSpace((), 1).clip(labels) is labels
+
+
 def test_spaces_are_described() -> None:
     assert spaces("CartPole-v1") == (4, module.ActionSpace(("0", "1")))
     size, space = spaces("Pendulum-v1")
@@ -105,6 +113,25 @@ class Walk(gymnasium.Env):
         return np.array([self.position], np.float32), 1.0, abs(self.position) > 3, False, {}
 
 
+class EndlessWalk(Walk):
+    """Never ends by itself."""
+
+    def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        observation, reward, _, _, info = super().step(action)
+        return observation, reward, False, False, info
+
+
+class CutWalk(Walk):
+    def reset(self, **settings: Any) -> tuple[Any, dict[str, Any]]:
+        self.taken = 0
+        return super().reset(**settings)
+
+    def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.taken += 1
+        observation, reward, _, _, info = super().step(action)
+        return observation, reward, False, self.taken == 7, info
+
+
 class SavedWalk(Walk):
     def state_dict(self) -> dict[str, np.ndarray]:
         return {"position": np.array(self.position)}
@@ -123,9 +150,38 @@ def walks() -> Any:
     names = {"Walk-v0": Walk, "SavedWalk-v0": SavedWalk, "ForgetfulWalk-v0": ForgetfulWalk}
     for name, kind in names.items():
         gymnasium.register(name, kind, max_episode_steps=50)
+    gymnasium.register("CutWalk-v0", CutWalk, max_episode_steps=50)
+    gymnasium.register("EndlessWalk-v0", EndlessWalk)
     yield
-    for name in names:
+    for name in (*names, "CutWalk-v0", "EndlessWalk-v0"):
         gymnasium.registry.pop(name)
+
+
+def test_an_environment_without_a_time_limit_is_not_evaluated(walks: None) -> None:
+    message = (
+        "the episodes of 'EndlessWalk-v0' must have a time limit, but have none, so that an evaluation might never "
+        "end; register it with max_episode_steps"
+    )
+    with pytest.raises(UsageError, match=message):
+        check_limited("EndlessWalk-v0")
+    with pytest.raises(UsageError, match=message):
+        episode_returns(Environments("EndlessWalk-v0", [1]), act_randomly("EndlessWalk-v0", 1), 1, 1)
+
+
+def test_an_environment_may_truncate_an_episode_itself(walks: None) -> None:
+    environments = Environments("CutWalk-v0", [1])
+    ends = [environments.step(np.zeros(1)) for _ in range(14)]
+    assert [number for number, end in enumerate(ends, 1) if end.truncated[0]] == [7, 14]
+    assert not any(end.terminated[0] for end in ends)
+
+
+def test_an_evaluation_builds_no_environment_while_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    environments, choose = Environments("CartPole-v1", [1, 2]), act_randomly("CartPole-v1", 1)
+    built: list[str] = []
+    make = module.make
+    monkeypatch.setattr(module, "make", lambda name, **settings: built.append(name) or make(name, **settings))
+    returns = episode_returns(environments, choose, 1, 5)
+    assert len(returns) == 2 and returns.min() >= 8 and len(built) <= 1, "one, which knows the time limit"
 
 
 def test_an_environment_with_state_dict_can_be_resumed(walks: None) -> None:

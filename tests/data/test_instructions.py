@@ -3,6 +3,7 @@
 import gzip
 import json
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
@@ -120,3 +121,12 @@ def test_a_map_is_never_in_both_parts(tmp_path):
     train, valid = read_episodes(path, InstructionSettings(valid_fraction=0.5))
     maps = [{item.world.rows for item in part.items} for part in (train, valid)]
     assert not maps[0] & maps[1] and len(train) + len(valid) == 30 and len(valid) in (10, 20)
+
+
+def test_validation_data_of_their_own_may_share_maps_which_are_counted(tmp_path):
+    other = {"map": ["#####", "#...#", "#.L.#", "#####"], "start": [1, 1, "south"], "goal": [2, 1]}
+    for name, changes in (("train", [{}, {}]), ("valid", [{}, other, other])):
+        (tmp_path / f"{name}.jsonl").write_text("".join(line(change) + "\n" for change in changes))
+    train, valid = read_episodes(tmp_path / "train.jsonl", InstructionSettings(valid=str(tmp_path / "valid.jsonl")))
+    assert train.map_notes(valid) == ["1 of 3 validation episodes are on maps of the training data"]
+    assert train.map_notes(valid.take(np.array([1, 2]))) == []

@@ -44,6 +44,15 @@ def test_continuous_actions_have_a_line_each():
     assert [line[:8] for line in episode_text(played)[3:5]] == ["action 0", "action 1"]
 
 
+def test_numbers_that_are_not_finite_are_counted():
+    played = {**episode(), "return": None}
+    for number in (3, 4):
+        played["steps"][number]["observation"][1] = None  # as JSON has it
+    lines = episode_text(played, 60)
+    assert lines[0] == "CartPole-v1, seed 3: 40 steps, return not finite, terminated"
+    assert lines[1].endswith("█ 0 to 39") and lines[2].split(maxsplit=1) == ["speed", "2 of 40 values are not finite"]
+
+
 def test_every_step_is_written_as_json(tmp_path):
     write_episode(episode(), tmp_path / "episode.json")
     assert json.loads((tmp_path / "episode.json").read_text())["steps"] == episode()["steps"]

@@ -87,6 +87,11 @@ def test_a_perfect_policy_succeeds_as_the_expert_and_a_constant_one_never():
     assert never.values["success"] == 0 and never.values["steps"] == arm.MAX_STEPS
 
 
+def test_the_scenes_that_choose_a_checkpoint_are_not_those_of_the_final_evaluation():
+    chosen, final = ([scene.to_json() for scene in evaluation_scenes(20, quick=quick)] for quick in (True, False))
+    assert not [scene for scene in chosen if scene in final]
+
+
 def test_a_rollout_shows_what_comes_of_its_actions():
     scene = world_data.SCENE
     plan = iter([0, 2, 4])
@@ -132,7 +137,7 @@ def test_evaluation_has_expert_and_random_beside_the_model(prepared):
     [
         ({}, "reach", "image or scene must be given, but neither is; give a frame, or a scene to act in"),
         ({"image": 1, "scene": 1}, "reach", "image or scene must be given, but both are; give a frame, or a scene"),
-        ({"scene": 1}, "", r"scene must be left out for a model without a world \(setting world\); give an image"),
+        ({"scene": 1}, "", r"scene must be left out for a model without a world \(settings world, environment\); give"),
     ],
 )
 def test_what_is_given_must_fit(prepared, inputs, world, message):

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from saccade.data.environments import ActionSpace
+from saccade.data.environments import ActionSpace, spaces
 from saccade.models.policy.policy import Policy, PolicyConfig, Scale
 from saccade.nn.transformer import TransformerConfig
 from saccade.tasks._policy.replaying import replay
@@ -35,3 +35,13 @@ def test_an_episode_has_actions_probabilities_and_attention_to_its_history():
 def test_the_seed_decides_the_episode_and_a_policy_without_history_has_no_attention():
     assert play(3) == play(3) != play(4)
     assert all(step["attention"] == {} for step in play(3, "mlp")["steps"])
+
+
+def test_continuous_actions_are_shown_as_the_environment_takes_them():
+    pytest.importorskip("gymnasium")
+    torch.manual_seed(1)
+    config = PolicyConfig(architecture="mlp")
+    policy = Policy(config, Scale([0.0] * 3, [1.0] * 3), actions=Scale([9.0], [1.0])).eval()
+    with torch.no_grad():
+        episode = replay(policy, spaces("Pendulum-v1")[1], "Pendulum-v1", 1, 3)
+    assert {tuple(step["action"]) for step in episode["steps"]} == {(2.0,)}, "9 is beyond the bound 2"

@@ -36,6 +36,7 @@ NAMES_OF_ROLES = {
     "text": "the text it shows",
     "action": "an action",
     "episode": "an episode",
+    "reward": "a reward",
 }
 
 

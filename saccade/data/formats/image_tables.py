@@ -42,6 +42,7 @@ USUAL = {
     "text": ("text", *TRANSCRIPTS, "label", "labels"),
     "action": ("action", "actions", "command", "move"),
     "episode": ("episode", "episode_id", "episode_number", "trajectory", "rollout"),
+    "reward": ("reward", "rewards"),
 }
 PAIRS = (("question", "answer"), ("action", "episode"))  # roles of which a table has both
 
@@ -67,7 +68,7 @@ class PictureTable(ImageLayout):
     def roles(self) -> tuple[tuple[str, ...], ...]:
         """What the texts may be by the names of the columns, or by their contents where these say nothing."""
         file, settings = self.files[0], self._settings
-        given = [role for role in NAMES_OF_ROLES if settings.column(role)]
+        given = ["action" if role == "reward" else role for role in NAMES_OF_ROLES if settings.column(role)]
         if given:
             pair = next((pair for pair in PAIRS if set(given) & set(pair)), None)
             return (pair,) if pair else tuple((role,) for role in given)

@@ -71,6 +71,13 @@ class Episodes:
         names = {name for item in self.items for name in item.world.legend.values()}
         return sorted({word for name in names for word in name.split()} - set(TERRAIN))
 
+    def map_notes(self, valid: Episodes) -> list[str]:
+        """Return a note if validation episodes have maps of these; never where one file was divided."""
+        maps = {episode.world.rows for episode in self.items}
+        shared = sum(episode.world.rows in maps for episode in valid.items)
+        note = f"{shared:,} of {len(valid):,} validation episodes are on maps of the training data"
+        return [note] if shared else []
+
     def fingerprint(self) -> str:
         """Return a hash of all episodes."""
         return hash_lines(repr(episode) for episode in self.items)
@@ -81,7 +88,7 @@ class Episodes:
 
 
 def read_episodes(data: Path, settings: InstructionSettings) -> tuple[Episodes, Episodes]:
-    """Return the episodes for training and those for validation; maps are never in both."""
+    """Return the episodes for training and for validation; those of one file are divided by their maps."""
     episodes = read_episode_files(data, settings.encoding)
     if settings.valid:
         return episodes, read_episode_files(Path(settings.valid), settings.encoding)

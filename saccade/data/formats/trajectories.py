@@ -7,14 +7,14 @@ rewards.csv and dones.csv if they were recorded; JSON lines of steps or of episo
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from saccade.data.episodes import Episodes
 from saccade.data.formats.trajectory_arrays import find_hdf5, names_in_npz, read_hdf5, read_npz
-from saccade.data.formats.trajectory_steps import Steps
+from saccade.data.formats.trajectory_steps import TERMINATED, Steps
 from saccade.data.settings import ValidationSplit
 from saccade.data.tables.encodings import explain
 from saccade.data.tables.problems import BadRows, Problem
@@ -26,7 +26,8 @@ TABLES = (".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz")
 EPISODE = {"episode", "episode_id", "episode_index", "traj", "trajectory", "trajectory_id", "traj_id"}
 ACTION = {"action", "actions", "act", "acts"}
 REWARD = {"reward", "rewards"}
-END = {"done", "dones", "terminal", "terminals", "terminated", "truncated", "episode_end", "last", "timeout"}
+LIMIT = {"truncated", "truncation", "truncations", "timeout", "timeouts"}
+END = {"done", "dones", "episode_end", "episode_ends", "last", *TERMINATED, *LIMIT}
 OBSERVATION = {"observation", "observations", "obs", "state", "states"}
 IGNORED = {"step", "steps", "time", "timestep", "t", "index", "info", "infos", ""}
 PICTURE = {"image", "image_path", "file_name", "filename", "frame", "picture", "path"}
@@ -111,14 +112,16 @@ def _read_aligned(folder: Path, encoding: str | None) -> Episodes:
     """Read observations and actions, and rewards and ends if they are there: the same number of rows in each."""
     steps = Steps()
     paths = {name: _aligned(folder, name) for name in ("observations", "actions", "rewards")}
-    ends = next((path for name in sorted(END) if (path := _aligned(folder, name)) is not None), None)
+    ends = {name: path for name in sorted(END) if (path := _aligned(folder, name)) is not None}
     observations, actions = paths["observations"], paths["actions"]
     if observations is None or actions is None:
         missing = "actions" if actions is None else "observations"
         what, expected = f"no file {missing}.csv", "observations.csv and actions.csv beside each other"
-        raise BadRows([Problem(folder, None, None, what, expected, "add it, or name one table with both")])
+        raise BadRows([Problem(folder, None, None, what, expected, "add it, or name a table that has all columns")])
     tables = {
-        path: list(_number_rows(path, encoding)) for path in (observations, actions, paths["rewards"], ends) if path
+        path: list(_number_rows(path, encoding))
+        for path in (observations, actions, paths["rewards"], *ends.values())
+        if path
     }
     count = len(tables[observations])
     for path, table in tables.items():
@@ -134,8 +137,11 @@ def _read_aligned(folder: Path, encoding: str | None) -> Episodes:
             steps.refuse(actions, action_line, "an empty action", "a number or a label")
     if (rewards := paths["rewards"]) is not None:
         steps.rewards = [steps.number(rewards, line, cells[0], "reward") for line, cells in tables[rewards]]
-    if ends is not None:
-        steps.ends = [steps.flag(ends, line, cells[0], "end") for line, cells in tables[ends]]
+    flags = {
+        name: [steps.flag(path, line, cells[0], "end") for line, cells in tables[path]] for name, path in ends.items()
+    }
+    for row in zip(*flags.values(), strict=True):
+        steps.add_end(dict(zip(flags, row, strict=True)))
     return steps.join(folder)
 
 
@@ -192,8 +198,8 @@ def _read_table(file: DataFile, steps: Steps) -> None:
                 steps.refuse(file.path, row.line, "an empty episode", "the number or name of the episode")
             steps.episodes.append(cells[episode])
         if ends:
-            flags = [steps.flag(file.path, row.line, cells[n], f"column '{file.columns[n]}'") for n in ends]
-            steps.ends.append(any(flags))
+            flags = {n: steps.flag(file.path, row.line, cells[n], f"column '{file.columns[n]}'") for n in ends}
+            steps.add_end({names[n]: flag for n, flag in flags.items()})
 
 
 def _read_jsonl(file: DataFile, steps: Steps) -> None:
@@ -207,22 +213,26 @@ def _read_jsonl(file: DataFile, steps: Steps) -> None:
             continue
         rewards, episode = _first(keys, REWARD), _first(keys, EPISODE)
         if isinstance(seen, list) and seen and all(isinstance(step, list) for step in seen):
-            _add_episode(file.path, line, steps, (seen, acted, rewards, str(number)))
+            ended = _first(keys, TERMINATED)
+            _add_episode(file.path, line, steps, (seen, acted, rewards, ended, str(number)))
             continue
-        ends = [value for key, value in keys.items() if key in END]
+        ends = {key: value for key, value in keys.items() if key in END}
         steps.add(file.path, line, _vector(file.path, line, steps, seen), _action(acted))
         if rewards is not None:
             steps.rewards.append(steps.number(file.path, line, rewards, "reward"))
         if episode is not None:
             steps.episodes.append(str(episode))
         if ends:
-            steps.ends.append(any(steps.flag(file.path, line, value, "end") for value in ends))
+            steps.add_end({key: steps.flag(file.path, line, value, "end") for key, value in ends.items()})
     _check_complete(file.path, steps)
 
 
-def _add_episode(path: Path, line: int, steps: Steps, episode: tuple[Any, Any, Any, str]) -> None:
-    """Add an episode that is one line; it may have one observation more than actions, the one after the last."""
-    seen, acted, rewards, name = episode
+def _add_episode(path: Path, line: int, steps: Steps, episode: tuple[Any, Any, Any, Any, str]) -> None:
+    """Add an episode that is one line; it may have one observation more than actions, the one after the last.
+
+    Whether the environment terminated it is one flag, or a flag for each step.
+    """
+    seen, acted, rewards, ended, name = episode
     if not isinstance(acted, list) or len(seen) not in (len(acted), len(acted) + 1):
         count = len(acted) if isinstance(acted, list) else 1
         steps.refuse(path, line, f"{len(seen)} observations and {count} actions", "as many actions as observations")
@@ -231,11 +241,17 @@ def _add_episode(path: Path, line: int, steps: Steps, episode: tuple[Any, Any, A
         count = len(rewards) if isinstance(rewards, list) else 1
         steps.refuse(path, line, f"{count} rewards and {len(acted)} actions", "a reward for each action")
         return
+    ends = ended if isinstance(ended, list) else [False] * (len(acted) - 1) + [ended]
+    if ended is not None and len(ends) != len(acted):
+        steps.refuse(path, line, f"{len(ends)} terminations and {len(acted)} actions", "a flag for each action, or one")
+        return
     for number, action in enumerate(acted):
         steps.add(path, line, _vector(path, line, steps, seen[number]), _action(action))
         steps.episodes.append(name)
         if rewards is not None:
             steps.rewards.append(steps.number(path, line, rewards[number], "reward"))
+        if ended is not None:
+            steps.terminated.append(steps.flag(path, line, ends[number], "a termination"))
 
 
 def _vector(path: Path, line: int, steps: Steps, value: Any) -> list[float]:
@@ -254,8 +270,8 @@ def _first(keys: dict[str, Any], names: set[str]) -> Any:
 def _check_complete(path: Path, steps: Steps) -> None:
     """Refuse rewards, episodes or ends that only some of the steps have."""
     steps.problems.check()
-    parts: dict[str, Sequence[Any]] = {"rewards": steps.rewards, "episodes": steps.episodes, "ends": steps.ends}
-    for name, values in parts.items():
+    for name in ("rewards", "episodes", "ends", "terminated"):
+        values = getattr(steps, name)
         if values and len(values) != len(steps.observations):
             what = f"{len(values):,} {name} for {len(steps.observations):,} steps"
             raise BadRows([Problem(path, None, None, what, "one for each step, or none", "add those that are missing")])

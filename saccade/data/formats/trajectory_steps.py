@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from saccade.data.origins import RowOrigins
 from saccade.data.tables.problems import BadRows, Problem, Problems
 
 STEP = "correct the row, or leave the episode out"
+TERMINATED = {"terminal", "terminals", "terminated", "termination", "terminations"}  # not by a time limit
 TRUE, FALSE = ("1", "1.0", "true"), ("0", "0.0", "false")
 
 
@@ -29,6 +30,8 @@ class Steps:
     rewards: list[float] = field(default_factory=list)
     episodes: list[str] = field(default_factory=list)
     ends: list[bool] = field(default_factory=list)
+    terminated: list[bool] = field(default_factory=list)
+    """whether the environment ended the episode; empty: the data do not say"""
     lines: list[tuple[int, int]] = field(default_factory=list)
     """number of the file, and line"""
 
@@ -76,6 +79,13 @@ class Steps:
         self.actions.append(action)
         self.lines.append((self.files.index(path), line))
 
+    def add_end(self, flags: Mapping[str, bool]) -> None:
+        """Add whether an episode ends with the step, by flags such as `done`, `terminated` and `truncated`."""
+        self.ends.append(any(flags.values()))
+        terminated = [flag for name, flag in flags.items() if name in TERMINATED]
+        if terminated:
+            self.terminated.append(any(terminated))
+
     def join(self, path: Path) -> Episodes:
         """Return the episodes, or raise all problems."""
         self.problems.check()
@@ -98,6 +108,7 @@ class Steps:
             np.array(self.rewards) if self.rewards else None,
             RowOrigins(tuple(self.files), numbers.astype(np.int32), lines.astype(np.int64)),
             marked=bool(self.episodes or self.ends),
+            terminated=np.array(self.terminated) if self.terminated else None,
         )
 
     def _joined_actions(self) -> Any:

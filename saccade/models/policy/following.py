@@ -66,7 +66,7 @@ class FollowerConfig:
 
 
 class Observations(NamedTuple):
-    """What is known before each action."""
+    """What is observed before each action."""
 
     cells: Tensor  # (B, T, N, W) uint8: words of the cells in sight
     heading: Tensor  # (B, T)
@@ -161,15 +161,15 @@ class InstructionFollower(nn.Module):
         parts = (torch.stack(states, dim=1), torch.stack(contexts, dim=1), inputs)
         return self.merge(torch.cat(parts, dim=-1)), state
 
-    def decide(self, known: Tensor, cells: Tensor) -> list[Tensor]:
-        """Return the logits (M, A) after each hop of steps that know (M, D) and see cells (M, N, W)."""
-        terrain = cells[..., :TERRAIN].to(known.dtype)
+    def decide(self, states: Tensor, cells: Tensor) -> list[Tensor]:
+        """Return the logits (M, A) after each hop of the `states` (M, D) of steps that see cells (M, N, W)."""
+        terrain = cells[..., :TERRAIN].to(states.dtype)
         terrain = torch.cat((terrain, 1 - terrain.amax(-1, keepdim=True)), dim=-1)  # (M, N, 5): the last, an object
         grid = terrain.unflatten(1, (self.config.view, self.config.view)).permute(0, 3, 1, 2)
         around = F.relu(self.convolution(grid.contiguous(memory_format=torch.channels_last)))  # (M, C, V, V)
-        place = self.places.to(known.dtype).expand(len(cells), -1, -1)
-        memory = torch.cat((cells.to(known.dtype), around.permute(0, 2, 3, 1).flatten(1, 2), place), dim=-1)
-        u, logits = known[:, None], []
+        place = self.places.to(states.dtype).expand(len(cells), -1, -1)
+        memory = torch.cat((cells.to(states.dtype), around.permute(0, 2, 3, 1).flatten(1, 2), place), dim=-1)
+        u, logits = states[:, None], []
         for hop in range(1, self.config.hops + 1):
             u = u + self.get_submodule(f"view{hop}")(self.norm(u), memory)
             u = u + self.get_submodule(f"feed{hop}")(self.norm(u))
@@ -183,16 +183,16 @@ class InstructionFollower(nn.Module):
         `targets` (B, T) are the actions of the expert; -1: the episode is over.
         """
         instruction, state = self.encode(ids, keep)
-        known, _ = self.recur(instruction, seen, state)
-        logits = self.decide(known.flatten(0, 1), seen.cells.flatten(0, 1))[-1]  # (B T, A)
+        states, _ = self.recur(instruction, seen, state)
+        logits = self.decide(states.flatten(0, 1), seen.cells.flatten(0, 1))[-1]  # (B T, A)
         if targets is None:
             return logits.view(*seen.heading.shape, -1)
         return F.cross_entropy(logits.float(), targets.flatten(), ignore_index=-1)
 
     def step(self, instruction: Instruction, seen: Observations, state: State) -> tuple[list[Tensor], State]:
         """Return the logits (B, A) of one more step after each hop, and the next state."""
-        known, state = self.recur(instruction, seen, state)
-        return self.decide(known[:, 0], seen.cells[:, 0]), state
+        states, state = self.recur(instruction, seen, state)
+        return self.decide(states[:, 0], seen.cells[:, 0]), state
 
     def _nearby(self, seen: Observations) -> Tensor:
         """Return the words of the nearest cells and the heading as one vector (B, T, 9W + 4)."""

@@ -57,13 +57,13 @@ class Discriminator(nn.Module):
     ) -> Tensor:
         """Return -E_policy[log D] - E_expert[log(1 - D)] (equation 17), with a gradient penalty.
 
-        The penalty is the squared slope of the logit (https://arxiv.org/abs/1801.04406) at points `between` (B, 1),
+        The penalty is the squared gradient of the logit (https://arxiv.org/abs/1801.04406) at points `between` (B, 1),
         0 to 1, on lines from steps of the policy to steps of the expert.
         """
         with twice_differentiable():
             fake, real = self.features(*policy), self.features(*expert)
-            both = self.head(self.body(torch.cat((fake, real))))[:, 0]
-            loss = F.softplus(-both[: len(fake)]).mean() + F.softplus(both[len(fake) :]).mean()
+            logits = self.head(self.body(torch.cat((fake, real))))[:, 0]
+            loss = F.softplus(-logits[: len(fake)]).mean() + F.softplus(logits[len(fake) :]).mean()
             mixed = torch.lerp(fake, real, between).detach().requires_grad_()
             (grad,) = torch.autograd.grad(self.head(self.body(mixed)).sum(), mixed, create_graph=True)
             return loss + penalty * grad.square().sum(1).mean()
@@ -91,9 +91,10 @@ class Value(nn.Module):
 class TrustRegionPolicy(Policy):
     """A policy whose loss has the negative of a TRPO step as its gradient.
 
-    The training loop applies gradients with an optimizer; plain SGD with learning rate 1 then takes exactly that
-    step. So the trust region needs no loop of its own, and resuming, DDP and checkpoints work as for any network.
-    Set `trust_region` after construction.
+    The training loop applies gradients with an optimizer; plain SGD takes that step times its learning rate, the whole
+    of it at 1. A schedule that lowers the rate shortens the step: the divergence stays below `max_kl`, about with the
+    square of the rate. So the trust region needs no loop of its own, and resuming, DDP and checkpoints work as for any
+    network. Set `trust_region` after construction.
     """
 
     trust_region = TrustRegionConfig()
@@ -143,26 +144,37 @@ class _Acting(nn.Module):
 def absorbing_reward(policy_rate: float, expert_rate: float) -> float:
     """Return -log D of the absorbing state that an episode enters when the environment terminates it.
 
-    https://arxiv.org/abs/1809.02925. That state has no observation: D is in closed form the optimum of equation 17, the
-    share of the policy in all terminations, from the terminations per step of the policy and of the expert.
+    https://arxiv.org/abs/1809.02925 trains D on that state; here D is in closed form the optimum of equation 17 for a
+    state without an observation, the share of the policy in all terminations, from the terminations per step of the
+    policy and of the expert. It is log 2 where they terminate equally often, as for any step that D cannot tell apart,
+    and 0 for an expert that never does: then ending an episode is the worst that can happen.
     """
     return -math.log(policy_rate / (policy_rate + expert_rate)) if policy_rate else 0.0
 
 
 def advantages(
-    rewards: Tensor, values: Tensor, terminated: Tensor, absorbing: float, discount: float, decay: float
+    rewards: Tensor,
+    values: Tensor,
+    following: Tensor,
+    ends: tuple[Tensor, Tensor],
+    *,
+    absorbing: float,
+    discount: float,
+    decay: float,
 ) -> Tensor:
     """Return generalised advantage estimates (T, N), https://arxiv.org/abs/1506.02438.
 
-    `values` (T + 1, N) are those of the observations before each step and after the last one. After a step that
-    `terminated` (T, N) an episode the reward is `absorbing` for ever. A return that stops there would reward surviving
-    with any positive reward, whatever is imitated. A time limit does not end the return: the observation after it is
-    the first of the next episode.
+    `values` (T, N) are those of the observations before each step, `following` (T, N) those after it, before another
+    episode starts. `ends` are the steps (T, N) that terminated an episode and those after which a time limit cut it.
+    After a termination the reward is `absorbing` for ever; a return that stops there would reward surviving with any
+    positive reward, whatever is imitated. After a time limit the return goes on with the value of the last
+    observation. No return goes on in the next episode.
     """
-    following = torch.where(terminated, absorbing / (1 - discount), values[1:])
-    errors = rewards + discount * following - values[:-1]  # (T, N)
+    terminated, truncated = ends
+    following = torch.where(terminated, absorbing / (1 - discount), following)
+    errors = rewards + discount * following - values  # (T, N)
     estimates, later = [], torch.zeros_like(errors[0])
-    for error, ended in zip(errors.flip(0), terminated.flip(0), strict=True):
+    for error, ended in zip(errors.flip(0), (terminated | truncated).flip(0), strict=True):
         later = error + discount * decay * later * ~ended
         estimates.append(later)
     return torch.stack(estimates[::-1])

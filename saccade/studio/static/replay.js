@@ -30,10 +30,10 @@ const scene = () => {
 
 const decision = ({ action, probabilities, observation }) => {
   const rows = [["action", actionText(action)], ["return so far", digits(returnSoFar(), 1)], ...episode.observations.map((name, i) => [name, number(observation[i])])];
-  const chances = probabilities.length
+  const bars = probabilities.length
     ? [make("h3", {}, "Probability of each action"), showAxis({ axis: { kind: "tokens" }, labels: episode.labels, values: probabilities, selected: probabilities.indexOf(Math.max(...probabilities)) })]
     : [];
-  return [make("dl", { className: "scores" }, ...rows.map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, value)))), ...chances];
+  return [make("dl", { className: "scores" }, ...rows.map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, value)))), ...bars];
 };
 const attention = (maps) => Object.entries(maps).flatMap(([name, heads]) => heads.map((weights, head) => {
   const labels = weights.map((_, i) => (i + 1 < weights.length ? `t-${weights.length - 1 - i}` : "t"));

@@ -42,7 +42,7 @@ def replay(policy: Policy, space: ActionSpace, name: str, window: int, seed: int
             except UsageError as error:
                 note = str(error)
         chosen, attention = _act(policy, histories)
-        action = policy.to_actions(chosen.mode()).cpu().numpy()
+        action = space.clip(policy.to_actions(chosen.mode())).cpu().numpy()
         observation = environments.observations[0].tolist()
         moved = environments.step(np.asarray(action, dtype=np.float64))
         total += float(moved.rewards[0])

@@ -6,13 +6,14 @@ N copies of the environment, T steps of a history, D numbers of an observation.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from saccade.data.environments import Environments, make, random_action
+from saccade.data.environments import Environments, check_limited, make, random_action
 from saccade.models.policy.distributions import Distribution
 from saccade.models.policy.policy import Policy
 
@@ -44,7 +45,12 @@ class Histories:
 
 def observed(environments: Environments) -> Tensor:
     """Return the observations (N, D) of all copies."""
-    return torch.from_numpy(np.asarray(environments.observations, dtype=np.float32))
+    return as_tensor(environments.observations)
+
+
+def as_tensor(observations: NDArray[Any]) -> Tensor:
+    """Return observations as a network reads them."""
+    return torch.from_numpy(np.asarray(observations, dtype=np.float32))
 
 
 @torch.no_grad()
@@ -76,20 +82,17 @@ def act_randomly(name: str, seed: int) -> Act:
 
 def episode_returns(environments: Environments, choose: Act, window: int, first_seed: int) -> NDArray[np.float64]:
     """Return the sum of rewards of one episode in each copy, which start from consecutive seeds."""
+    check_limited(environments.name)
     environments.reset(range(first_seed, first_seed + len(environments)))
     histories = Histories(observed(environments), window)
     running, returns = np.ones(len(environments), dtype=bool), np.zeros(len(environments))
     while running.any():
         now = torch.from_numpy(running)
-        actions = np.zeros((len(running), *_shape(environments)), dtype=np.float64)
-        actions[running] = choose(histories.values[now], histories.lengths[now]).numpy()
+        chosen = choose(histories.values[now], histories.lengths[now]).numpy()
+        actions = np.zeros((len(running), *chosen.shape[1:]))
+        actions[running] = chosen
         step = environments.step(actions, running)
         returns += np.where(running, step.rewards, 0.0)
         running &= ~step.ended
         histories.append(observed(environments), torch.from_numpy(step.ended))
     return returns
-
-
-def _shape(environments: Environments) -> tuple[int, ...]:
-    space = make(environments.name).action_space
-    return () if type(space).__name__ == "Discrete" else tuple(space.shape)

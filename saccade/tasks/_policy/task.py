@@ -33,12 +33,12 @@ from saccade.core import (
     Vector,
     ignore_progress,
 )
-from saccade.data.environments import ActionSpace, Environments, spaces
+from saccade.data.environments import ActionSpace, Environments, check_limited, spaces
 from saccade.data.episodes import Episodes, action_space, encode_actions
 from saccade.data.fingerprints import fingerprint
 from saccade.data.formats.trajectories import TrajectorySettings, read_trajectories
 from saccade.errors import DataError, UsageError
-from saccade.metrics.returns import summarise
+from saccade.metrics.returns import ReturnScore, summarise
 from saccade.models.policy.distributions import Categorical
 from saccade.models.policy.policy import Policy, PolicyConfig, Scale
 from saccade.nn.probe import RecordedRow, watch
@@ -70,19 +70,20 @@ class PolicyTaskConfig:
 
 @dataclass(frozen=True)
 class Description:
-    """What is known of observations and actions without the data."""
+    """Observations and actions as the networks need them, without the data."""
 
     space: ActionSpace
     observations: Scale
     actions: Scale | None
     expert: Mapping[str, float]
-    """mean, deviation and number of episodes of the expert's return; empty: not recorded"""
+    """the expert's return as in `ReturnScore`, and the length of its longest episode; empty: not recorded"""
 
 
 class PolicyTask(Task):
     """A policy that imitates recorded actions; `policy` is built here, its training is that of the subclass."""
 
     unit: ClassVar[str] = "steps"
+    environment_setting: ClassVar[str] = "environment"
     needs: ClassVar[str] = "recorded episodes: observations and actions"
 
     def __init__(self, config: Any, description: Description) -> None:
@@ -126,7 +127,7 @@ class PolicyTask(Task):
         actions = None if space.discrete else _scale(encode_actions(train, space))
         returns = episodes.returns()
         expert = (
-            {} if returns is None else {"mean": returns.mean(), "deviation": returns.std(), "episodes": len(returns)}
+            {} if returns is None else {**vars(summarise(returns)), "longest": (episodes.ends - episodes.starts).max()}
         )
         described = {
             "space": vars(space),
@@ -210,7 +211,7 @@ class PolicyTask(Task):
             policy = self.policy.act(observations.to(device), lengths.to(device))
             target = actions[torch.arange(len(lengths)), lengths - 1].to(device)
             losses.append(-policy.log_prob(self.policy.to_targets(target)))
-            difference = self.policy.to_actions(policy.mode()) - target
+            difference = self.space.clip(self.policy.to_actions(policy.mode())) - target
             errors.append((difference != 0).float() if self.space.discrete else difference.square().mean(-1))
         loss, error = float(torch.cat(losses).mean()), float(torch.cat(errors).mean())
         fit = {"accuracy": 100 * (1 - error)} if self.space.discrete else {"rmse": error**0.5}
@@ -223,7 +224,9 @@ class PolicyTask(Task):
         """
         count = min(QUICK_EPISODES, self.config.episodes) if quick else self.config.episodes
         seed, window = SELECTION_SEED if quick else TEST_SEED, self.config.model.window
-        environments = self._environments.setdefault(count, Environments(self.config.environment, range(count)))
+        if count not in self._environments:
+            self._environments[count] = Environments(self.config.environment, range(count))
+        environments = self._environments[count]
         generator = torch.Generator().manual_seed(seed)
         score = summarise(episode_returns(environments, act(self.policy, generator), window, seed))
         values = {"return": score.mean, "return_deviation": score.deviation, "episodes": count}
@@ -238,13 +241,23 @@ class PolicyTask(Task):
         random = summarise(self._random[count])
         values |= {"return_low": score.low, "return_high": score.high, "return_greedy": greedy.mean}
         values |= {"return_random": random.mean}
-        expert = self.description.expert
-        shown = "not in the data"
-        if expert:
-            values["return_expert"] = expert["mean"]
-            shown = f"{expert['mean']:.1f} ± {expert['deviation']:.1f} ({expert['episodes']:.0f} episodes)"
         notes = [f"return of the policy: {score.describe()}", f"of its most probable actions: {greedy.describe()}"]
-        return values, [*notes, f"of random actions: {random.describe()}", f"of the expert: {shown}"]
+        notes += [f"of random actions: {random.describe()}", *self._expert_notes(environments.limit)]
+        if self.description.expert:
+            values["return_expert"] = self.description.expert["mean"]
+        return values, notes
+
+    def _expert_notes(self, limit: int) -> list[str]:
+        """Return the recorded return of the expert for the user, and whether it can be compared."""
+        recorded = dict(self.description.expert)
+        if not recorded:
+            return ["of the expert: not in the data"]
+        longest, episodes = int(recorded.pop("longest")), int(recorded.pop("episodes"))
+        notes = [f"of the expert: {ReturnScore(**recorded, episodes=episodes).describe()}"]
+        if longest < limit:
+            lengths = f"at most {longest} steps, those of {self.config.environment} up to {limit}"
+            notes.append(f"the expert's return cannot be compared with the others: its episodes have {lengths}")
+        return notes
 
     # Inference
 
@@ -279,7 +292,7 @@ class PolicyTask(Task):
             probabilities = policy.logits.softmax(-1)[0].tolist()
             scores = dict(zip(self.space.labels, probabilities, strict=True))
             return (max(scores, key=scores.__getitem__),), scores
-        numbers = self.policy.to_actions(policy.mode())[0].tolist()
+        numbers = self.space.clip(self.policy.to_actions(policy.mode()))[0].tolist()
         return tuple(f"{number:.4g}" for number in numbers), {f"action {n}": v for n, v in enumerate(numbers)}
 
     def rerun(self, prediction: Prediction, *, layers: bool = False) -> ForwardTrace:
@@ -327,10 +340,11 @@ def _scale(values: Any) -> Scale:
 def _environment_space(name: str, episodes: Episodes, space: ActionSpace) -> ActionSpace:
     """Return the actions of an environment, if the data fit it."""
     size, own = spaces(name)
-    found = episodes.observations.shape[1]
+    check_limited(name)
+    recorded = episodes.observations.shape[1]
     where = episodes.origins.describe(0)
-    if found != size:
-        raise DataError(f"{where}: an observation of {found} numbers, expected {size} as in {name}")
+    if recorded != size:
+        raise DataError(f"{where}: an observation of {recorded} numbers, expected {size} as in {name}")
     if own.discrete != space.discrete and own.discrete:
         raise DataError(f"{where}: {space.describe()}, expected {own.describe()} as in {name}")
     encode_actions(episodes, own)

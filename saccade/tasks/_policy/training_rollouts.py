@@ -15,7 +15,7 @@ from torch import Tensor
 from saccade.core.source import Source
 from saccade.data.environments import Environments
 from saccade.models.policy.policy import Policy
-from saccade.tasks._policy.rollouts import Histories, act, observed
+from saccade.tasks._policy.rollouts import Histories, act, as_tensor, observed
 
 PER_EPOCH = 100  # steps of training that count as an epoch
 
@@ -30,8 +30,10 @@ class RolloutBatch:
     """(S, N, ...)"""
     terminated: Tensor
     """whether the environment ended the episode with the step (S, N)"""
+    truncated: Tensor
+    """whether the time limit ended it (S, N)"""
     following: Tensor
-    """observations after the last step (N, D)"""
+    """observations after each step, before another episode starts (S, N, D)"""
     step: int
 
     @property
@@ -53,7 +55,7 @@ class RolloutBatch:
         return [f"environment {copy} of step {self.step + 1}" for copy in range(self.lengths.shape[1])]
 
     def to(self, device: Any) -> RolloutBatch:
-        names = ("histories", "lengths", "actions", "terminated", "following")
+        names = ("histories", "lengths", "actions", "terminated", "truncated", "following")
         return replace(self, **{name: getattr(self, name).to(device) for name in names})
 
 
@@ -75,15 +77,16 @@ class Rollouts(Source):
             raise ValueError(f"an environment is stepped in order: step {self._next} comes next, not {step}")
         self._next += 1
         choose = act(self._policy, self._generator)
-        taken: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
+        taken: list[tuple[Tensor, ...]] = []
         for _ in range(self._steps):
             histories, lengths = self._histories.values.clone(), self._histories.lengths
             actions = choose(histories, lengths)
             moved = self._environments.step(actions.numpy())
-            taken.append((histories, lengths, actions, torch.from_numpy(moved.terminated)))
+            ends = torch.from_numpy(moved.terminated), torch.from_numpy(moved.truncated)
+            taken.append((histories, lengths, actions, *ends, as_tensor(moved.last)))
             self._histories.append(observed(self._environments), torch.from_numpy(moved.ended))
-        seen, counts, acted, terminated = (torch.stack(part) for part in zip(*taken, strict=True))
-        return [RolloutBatch(seen, counts, acted, terminated, observed(self._environments), step)]
+        seen, counts, acted, terminated, truncated, following = map(torch.stack, zip(*taken, strict=True))
+        return [RolloutBatch(seen, counts, acted, terminated, truncated, following, step)]
 
     def state(self) -> dict[str, Tensor]:
         own = {"next": torch.tensor(self._next), "generator": self._generator.get_state(), **self._histories.state()}

@@ -17,7 +17,7 @@ from saccade.core.callback import Progress, ignore_progress
 from saccade.worlds import arm
 from saccade.worlds.arm import ACTIONS, GRIP, MAX_STEPS, Scene
 
-SEED = 20_170  # of the scenes of an evaluation, which no demonstration has
+SEED, SELECTION_SEED = 20_170, 20_171  # of evaluation scenes: those that choose a checkpoint are others
 DISTRACTORS = 3
 
 Frame = NDArray[np.uint8]
@@ -75,15 +75,17 @@ def rollout(policy: Policy, scenes: Sequence[Scene], progress: Progress = ignore
     ]
 
 
-def evaluation_scenes(count: int) -> list[Scene]:
-    """Return the scenes in which policies are compared."""
-    rng = np.random.default_rng(SEED)
+def evaluation_scenes(count: int, *, quick: bool = False) -> list[Scene]:
+    """Return the scenes in which policies are compared; `quick`: those in which a checkpoint is chosen."""
+    rng = np.random.default_rng(SELECTION_SEED if quick else SEED)
     return [arm.sample_scene(rng, DISTRACTORS) for _ in range(count)]
 
 
-def evaluate_reach(policy: Policy, count: int, progress: Progress = ignore_progress) -> ReachEvaluation:
+def evaluate_reach(
+    policy: Policy, count: int, progress: Progress = ignore_progress, *, quick: bool = False
+) -> ReachEvaluation:
     """Return how often a policy touches the target, beside the expert and random actions."""
-    scenes = evaluation_scenes(count)
+    scenes = evaluation_scenes(count, quick=quick)
     episodes = rollout(policy, scenes, progress)
     success = 100 * float(np.mean([episode.success for episode in episodes]))
     expert, random = (100 * float(np.mean(_blind(choose, scenes))) for choose in (arm.expert, _random_actions()))

@@ -165,11 +165,14 @@ def test_a_gradient_penalty_lowers_the_slope_of_the_discriminator() -> None:
     assert 0 < slopes[1] < slopes[0] / 4
 
 
+NEVER = torch.zeros(5, 2, dtype=torch.bool)
+RETURN = {"discount": 0.9, "decay": 0.8}
+
+
 def test_advantages_are_those_of_the_definition() -> None:
     torch.manual_seed(0)
     rewards, values = torch.randn(5, 2), torch.randn(6, 2)
-    never = torch.zeros(5, 2, dtype=torch.bool)
-    ours = advantages(rewards, values, never, 7.0, 0.9, 0.8)
+    ours = advantages(rewards, values[:-1], values[1:], (NEVER, NEVER), absorbing=7.0, **RETURN)
     errors = [rewards[t] + 0.9 * values[t + 1] - values[t] for t in range(5)]
     for t in range(5):
         expected = sum((0.72**later) * errors[t + later] for later in range(5 - t))
@@ -177,12 +180,23 @@ def test_advantages_are_those_of_the_definition() -> None:
 
 
 def test_after_a_termination_the_reward_is_that_of_the_absorbing_state() -> None:
-    rewards, values = torch.randn(4, 1), torch.randn(5, 1)
-    terminated = torch.tensor([[False], [True], [False], [False]])
-    ours = advantages(rewards, values, terminated, 0.3, 0.9, 0.8)
+    rewards, values, following = torch.randn(5, 2), torch.randn(5, 2), torch.randn(5, 2)
+    terminated = NEVER.clone()
+    terminated[1] = True
+    ours = advantages(rewards, values, following, (terminated, NEVER), absorbing=0.3, **RETURN)
     last = rewards[1] + 0.9 * 0.3 / (1 - 0.9) - values[1]
     torch.testing.assert_close(ours[1], last)  # nothing of the next episode
-    torch.testing.assert_close(ours[0], rewards[0] + 0.9 * values[1] - values[0] + 0.72 * last)
+    torch.testing.assert_close(ours[0], rewards[0] + 0.9 * following[0] - values[0] + 0.72 * last)
+
+
+def test_after_a_time_limit_the_return_goes_on_with_the_value_of_the_last_observation() -> None:
+    rewards, values, following = torch.randn(5, 2), torch.randn(5, 2), torch.randn(5, 2)
+    truncated = NEVER.clone()
+    truncated[1] = True
+    ours = advantages(rewards, values, following, (NEVER, truncated), absorbing=0.3, **RETURN)
+    last = rewards[1] + 0.9 * following[1] - values[1]
+    torch.testing.assert_close(ours[1], last)  # nothing of the next episode
+    torch.testing.assert_close(ours[0], rewards[0] + 0.9 * following[0] - values[0] + 0.72 * last)
 
 
 def test_a_policy_that_ends_as_often_as_the_expert_is_not_rewarded_for_surviving() -> None:
@@ -195,10 +209,18 @@ def test_a_policy_that_ends_as_often_as_the_expert_is_not_rewarded_for_surviving
     assert absorbing_reward(0.01, 0.05) > log2 > absorbing_reward(0.1, 0.05)
     assert absorbing_reward(0.05, 0.0) == 0, "the expert never ends an episode"
     assert absorbing_reward(0.0, 0.05) == 0, "not used: no step of the policy ends one"
-    values = torch.full((9, 1), log2 / (1 - 0.9))
+    rewards, values = torch.full((8, 1), log2), torch.full((8, 1), log2 / (1 - 0.9))
     terminated = torch.arange(8)[:, None] % 3 == 0
-    found = advantages(torch.full((8, 1), log2), values, terminated, absorbing_reward(0.05, 0.05), 0.9, 0.95)
-    torch.testing.assert_close(found, torch.zeros(8, 1), atol=1e-5, rtol=0)
+    never = torch.zeros_like(terminated)
+
+    def estimate(expert_rate: float) -> torch.Tensor:
+        absorbing = absorbing_reward(0.05, expert_rate)
+        return advantages(rewards, values, values, (terminated, never), absorbing=absorbing, **RETURN)
+
+    torch.testing.assert_close(estimate(0.05), torch.zeros(8, 1), atol=1e-5, rtol=0)
+    at_fall, others = estimate(0.0)[terminated], estimate(0.0)[~terminated]
+    assert bool((at_fall < -log2).all()) and bool((others <= 0).all()), "an expert that never falls: a fall is bad"
+    assert bool((estimate(0.2)[terminated] > 0).all()), "an expert that falls more often: a fall is good"
 
 
 def test_the_value_network_learns_returns() -> None:
