@@ -1,6 +1,7 @@
 """How image tasks read images: as the processor of a pretrained encoder does, or by the sizes of the images."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +71,7 @@ def test_images_for_a_pretrained_encoder_are_read_as_its_processor_reads_them(na
         assert torch.equal(stored[0], task.format.read(Path(paths[0]).read_bytes())), "predict reads the same"
 
 
-def test_features_of_a_frozen_encoder_are_those_of_its_processor(tmp_path: Path) -> None:
+def test_a_frozen_encoder_sees_the_border_that_its_processor_crops(tmp_path: Path) -> None:
     processor, pixels = PROCESSORS["timm, an odd margin"], write_classes(tmp_path / "data")
     rows = [f"{Path(path).relative_to(tmp_path / 'data')},picture number {n}" for n, path in enumerate(pixels)]
     (tmp_path / "data" / "metadata.csv").write_text("\n".join(["file_name,caption", *rows]))
@@ -83,7 +84,7 @@ def test_features_of_a_frozen_encoder_are_those_of_its_processor(tmp_path: Path)
     number = int(examples.rows.picture[0])
     with torch.no_grad():
         path = examples.rows.pictures.name(number)
-        expected = base.network.eval()(processor.apply(pixels[path])[None])
+        expected = base.network.eval()(replace(processor, resize=(24,)).apply(pixels[path])[None])
     vectors = examples.features.batch(np.array([number])).float()
     torch.testing.assert_close(vectors, expected, atol=2e-3, rtol=2e-3)
 

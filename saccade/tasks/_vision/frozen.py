@@ -15,10 +15,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from saccade.core import Batch, Progress, Split
+from saccade.core import Base, Batch, Progress, Split
 from saccade.core.callback import ignore_progress
+from saccade.data.images.pictures import Pictures
 from saccade.models.vision.encoder import VisionEncoder
 from saccade.tasks._vision.features import GridFeatures, grid_features
+from saccade.tasks._vision.image_format import ImageFormat
 from saccade.tasks._vision.task import ImageConfig, ImageExamples, ImageTask
 
 
@@ -59,6 +61,12 @@ class FrozenImageTask(ImageTask):
             return ["train.precision=fastest"]
         lr = {"all": "2e-4", "lora": "1e-3"}[config.tune]
         return ["train.precision=fastest", "train.optim.kind=adamw", f"train.optim.lr={lr}", "train.optim.clip=1"]
+
+    @classmethod
+    def choose_format(cls, config: Any, pictures: Pictures, base: Base) -> ImageFormat:
+        """Return how images are read: without a margin, since a text may be about what is at the border."""
+        format = super().choose_format(config, pictures, base)
+        return replace(format, stored=format.size)
 
     @property
     @abc.abstractmethod
