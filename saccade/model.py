@@ -15,7 +15,7 @@ from typing import Any, TypeVar, overload
 from saccade.config import Setting, from_json, override, settings
 from saccade.core.callback import Progress, ignore_progress
 from saccade.core.evaluation import Evaluation
-from saccade.core.fields import Field, Graph, Vector, bind
+from saccade.core.fields import Field, Graph, Vector, bind, name_of
 from saccade.core.prediction import GeneratedToken, Prediction
 from saccade.core.source import Split
 from saccade.core.task import InputLength, Task
@@ -269,5 +269,5 @@ def _not_finite(error: FloatingPointError) -> ModelFileError:
 
 
 def _jsonable(value: Any) -> Any:
-    """Return an input as JSON: text and mappings as they are, anything binary by its type."""
-    return value if isinstance(value, str | int | float | dict) else f"<{type(value).__name__}>"
+    """Return an input as JSON: text and mappings as they are, a file by its name, anything else by its type."""
+    return value if isinstance(value, str | int | float | dict) else name_of(value, f"<{type(value).__name__}>")

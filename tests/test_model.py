@@ -14,7 +14,7 @@ from saccade.core import Task as Contract
 from saccade.core.attention import AttentionMap, AttentionMaps
 from saccade.core.axes import Role, TokenAxis
 from saccade.core.evaluation import Evaluation, Metric
-from saccade.core.fields import Text, Vector
+from saccade.core.fields import Image, Text, Vector
 from saccade.core.outputs import TextOutput
 from saccade.core.prediction import GeneratedToken, Prediction
 from saccade.errors import DataError, ModelFileError, UsageError
@@ -207,6 +207,13 @@ def test_a_prediction_becomes_json(model):
         "output": {"kind": "text", "text": "A|B"},
         "scores": {"score": 0.25},
     }
+
+
+def test_a_file_is_named_in_json_and_bytes_are_not(tmp_path):
+    (tmp_path / "dog.png").write_bytes(b"...")
+    inputs = {"image": Image("image").read(tmp_path / "dog.png"), "other": b"..."}
+    named = ModelPrediction(inputs, TextOutput("a dog")).to_json()["inputs"]
+    assert named == {"image": str(tmp_path / "dog.png"), "other": "<bytes>"}
 
 
 def test_threads_share_a_model(model):
