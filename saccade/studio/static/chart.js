@@ -9,7 +9,8 @@ const ticks = (low, high, count) => {
   const power = 10 ** Math.floor(Math.log10(raw));
   const step = [1, 2, 5, 10].map((factor) => factor * power).find((value) => value >= raw);
   const values = [];
-  for (let value = Math.ceil(low / step) * step; value <= high + step * 1e-9; value += step) values.push(value);
+  // Multiples, not sums of steps: 0.02 - 2 * 0.01 would be 3e-18 instead of 0.
+  for (let number = Math.ceil(low / step); number * step <= high + step * 1e-9; number++) values.push(number * step);
   return values;
 };
 const label = (value) => (Math.abs(value) >= 10000 ? `${value / 1000}k` : String(Number(value.toPrecision(6))));
