@@ -1,0 +1,69 @@
+"""Errors as OpenAI's API has them: a status, and JSON with message, type, param and code."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.responses import Response
+
+from saccade.core.serialize import dump_json
+from saccade.errors import ModelFileError, SaccadeError
+
+TYPES = {
+    401: "authentication_error",
+    403: "permission_error",
+    429: "rate_limit_error",
+    500: "server_error",
+    503: "service_unavailable_error",
+}
+INVALID = "invalid_request_error"
+
+
+class JsonResponse(Response):
+    """Strict JSON."""
+
+    media_type = "application/json"
+
+    def render(self, content: Any) -> bytes:
+        return dump_json(content).encode()
+
+
+class ApiError(Exception):
+    """A request that is refused or failed; `param` is the parameter that is wrong, `code` a name for programs."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        param: str | None = None,
+        code: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status, self.message, self.param, self.code, self.headers = status, message, param, code, headers
+
+    @classmethod
+    def of(cls, error: SaccadeError) -> ApiError:
+        """Return an error of the package: a mistake of the client, unless the files of the model are at fault."""
+        if isinstance(error, ModelFileError):
+            return cls(500, str(error), code="model_error")
+        return cls(400, str(error), code="invalid_value")
+
+    def to_json(self) -> dict[str, Any]:
+        kind = TYPES.get(self.status, INVALID)
+        return {"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}}
+
+    def response(self) -> Response:
+        return JsonResponse(self.to_json(), self.status, dict(self.headers or {}))
+
+
+def busy(message: str, seconds: int = 1) -> ApiError:
+    """Return the refusal of a request for which there is no place now."""
+    return ApiError(429, message, code="queue_full", headers={"retry-after": str(seconds)})
+
+
+def failure() -> ApiError:
+    """Return what a client learns of an error of the server, whose log has the details."""
+    return ApiError(500, "the server failed on this request; its log says why", code="internal_error")
