@@ -1,4 +1,4 @@
-"""Lecture rows R05, R08, R10, R34, R40, R41, R44 and R49: sequence to sequence, from one vector to halting."""
+"""Lecture rows R05, R10, R34, R40, R41, R44 and R49: sequence to sequence, from one vector to halting."""
 
 from pathlib import Path
 
@@ -20,16 +20,6 @@ from saccade.nn.probe import watch
 from saccade.nn.recurrent import Recurrent
 from saccade.nn.transformer import Layer
 
-SPANISH = [
-    ("we are eating bread", "estamos comiendo pan"),
-    ("we are eating", "estamos comiendo"),
-    ("they are eating bread", "están comiendo pan"),
-    ("we are drinking water", "estamos bebiendo agua"),
-    ("they are drinking water", "están bebiendo agua"),
-    ("I am eating bread", "estoy comiendo pan"),
-    ("I am drinking water", "estoy bebiendo agua"),
-    ("we eat bread", "comemos pan"),
-]
 CHINESE = [
     ("機器學習", "machine learning"),
     ("機器", "machine"),
@@ -96,15 +86,6 @@ def test_r05_teacher_forced_and_free_running_outputs_differ_and_can_be_printed(c
     assert capsys.readouterr().out.splitlines()[1] == "free-running " + " ".join(map(str, found.ids))
 
 
-@pytest.mark.slow
-def test_r08_an_rnn_with_one_vector_translates_and_stops(tmp_path, monkeypatch):
-    shape = ["model.architecture=rnn", "model.rnn.dim=32", "model.rnn.hidden=48", "model.rnn.dropout=0"]
-    model = trained(tmp_path, monkeypatch, SPANISH, 150, *shape)
-    assert not any(isinstance(module, Attention) for module in model.task.model.modules())
-    assert model("we are eating bread").text == "estamos comiendo pan"
-    assert ends_on_stop(model, "we are eating bread")
-
-
 def test_r10_additive_weights_are_a_distribution_and_are_learned_without_supervision():
     config = RecurrentConfig(dim=8, hidden=10, score="additive")
     model = lively(build(Seq2SeqConfig(architecture="rnn+attention", rnn=config), Vocabularies(9, 9)))
@@ -145,7 +126,7 @@ def test_r40_r41_base_has_six_encoder_and_six_decoder_blocks_of_two_and_three_su
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("architecture", ["transformer", "rnn+attention"])
+@pytest.mark.parametrize("architecture", ["rnn+attention"])
 def test_r44_from_a_file_of_pairs_to_machine_learning(tmp_path, monkeypatch, architecture):
     shape = ["dim=32", "hidden=64", "depth=1", "decoder_depth=1", "dropout=0", "embedding_dropout=0"]
     overrides = [f"model.transformer.{setting}" for setting in shape]

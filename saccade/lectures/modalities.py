@@ -6,16 +6,13 @@ Shapes: T positions, F features, D width.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
-from html import escape
 
 import torch
 from torch import Tensor, nn
 
-from saccade.core import AttentionMap
-from saccade.lectures._lecture import Lecture, Shown
-from saccade.lectures._modalities import MODALITIES, Example, Modality
-from saccade.look.draw import svg
+from saccade.core import AttentionMap, GridAxis
+from saccade.lectures._modalities import EDGES, MODALITIES, SENTENCE, Example, Modality
+from saccade.lectures._row import Demonstration, Row, Shown
 from saccade.look.overlay import OverlayStyle
 from saccade.nn.attention import Attention
 from saccade.nn.linear import Linear
@@ -26,7 +23,6 @@ from saccade.nn.probe import RecordedRow, watch
 DIM, STEPS, LR, SEED = 32, 400, 0.01, 1
 POSITION = 0.1  # weight of the positional encoding
 VISIBLE = 0.5  # of what the mask allows, while training
-STATEMENT = "Speech, vision, language, graphs and control: one attention class for all of them."
 ABOUT = (
     "Each input is a sequence of vectors. The same network reads all of them: a linear layer, positions, the class "
     "Attention, a linear layer. It is trained to rebuild each position from the others. The weights of queries and "
@@ -73,7 +69,7 @@ def train_reader(example: Example) -> Reader:
 
 
 @torch.no_grad()
-def show(modality: Modality) -> Shown:
+def read_map(modality: Modality) -> Shown:
     """Return the attention of one modality, read by the probe beside the fused kernel."""
     example = modality.make()
     reader = train_reader(example)
@@ -87,35 +83,43 @@ def show(modality: Modality) -> Shown:
     return Shown(modality.name, about, AttentionMap(name, weights, axis, axis), style)
 
 
-def run() -> list[Shown]:
-    """Return the maps of all modalities."""
-    return [show(modality) for modality in MODALITIES]
-
-
-STYLE = """
-body{margin:0 auto;max-width:110rem;padding:1.5rem;font:16px/1.5 system-ui,sans-serif;color:#1b1f24;background:#fff}
-main{display:grid;gap:1.5rem;grid-template-columns:repeat(auto-fit,minmax(min(26rem,100%),1fr));align-items:start}
-figure{margin:0;border:1px solid #8884;border-radius:.7rem;padding:1rem}
-figcaption{margin-bottom:.5rem}svg{max-width:100%;height:auto}h1{font-size:1.4rem}h2{font-size:1.05rem;margin:0}
-p{max-width:60rem}code{font-size:.9em}
-@media(prefers-color-scheme:dark){body{color:#e6e8eb;background:#15181c}}
-"""
-
-
-def page(shown: Sequence[Shown]) -> str:
-    """Return the maps side by side as one HTML file that needs nothing else."""
+def all_modalities(show: Demonstration) -> None:
+    """R68: the maps of all modalities, read by networks with the same attention class."""
     lines = len(inspect.getsource(Attention).splitlines())
-    used = f"<code>{Attention.__module__}.{Attention.__qualname__}</code>, {lines} lines, serves all {len(shown)} maps."
-    figures = "".join(
-        f"<figure><figcaption><h2>{escape(item.name)}</h2>{escape(item.about)}</figcaption>"
-        f"{svg(item.attention, '', item.style)}</figure>"
-        for item in shown
-    )
-    return (
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(STATEMENT)}</title>'
-        f'<meta name="viewport" content="width=device-width"><style>{STYLE}</style></head><body>'
-        f"<h1>{escape(STATEMENT)}</h1><p>{escape(ABOUT)}</p><p>{used}</p><main>{figures}</main></body></html>"
+    show.note(ABOUT)
+    show.note(f"{Attention.__module__}.{Attention.__qualname__}, {lines} lines, serves all {len(MODALITIES)} maps.")
+    maps = {modality.name: read_map(modality) for modality in MODALITIES}
+    for item in maps.values():
+        show.map(item.name, item.about, item.attention, item.style)
+    for modality in MODALITIES:
+        reader = Reader(modality.make().features.shape[1])
+        kinds = [type(module).__name__ for module in reader.modules() if hasattr(module, "weights")]
+        show.equal(f"{modality.name}: attention layers of the network", kinds, ["Attention"])
+    _check_maps(show, {name: item.attention.weights[0] for name, item in maps.items()}, maps["vision"])
+
+
+def _check_maps(show: Demonstration, weights: dict[str, Tensor], vision: Shown) -> None:
+    """Check what each map must show: copies of a word, cells of a disc, frames of a pitch, neighbours, the past."""
+    words = SENTENCE.split()
+    repeated = [at for at, word in enumerate(words) if words.count(word) == 2]
+    found = sum(words[int(weights["language"][at].argmax())] == words[at] for at in repeated)
+    show.equal("language: words that occur twice look most at their copy", found, len(repeated))
+    axis, at = vision.attention.queries, vision.style.at
+    assert isinstance(axis, GridAxis) and axis.image is not None and at is not None
+    best = int(weights["vision"][at[0] * axis.columns + at[1]].argmax())
+    side = axis.image.shape[1] // axis.rows
+    top, left = (side * cell + side // 2 for cell in divmod(best, axis.columns))
+    show.equal("vision: colour where a cell of a disc looks most", axis.image[:, top, left].tolist(), [230, 60, 50])
+    first, second = [0, 1, 2, 7, 8, 9], [4, 5, 10, 11, 12]  # frames within a tone
+    own = min(float(weights["speech"][frames][:, frames].sum(1).min()) for frames in (first, second))
+    show.above("speech: weight of a frame on frames of its pitch, at least", own, 0.8)
+    edges = {*EDGES, *((b, a) for a, b in EDGES)}
+    seen = {(int(a), int(b)) for a, b in torch.nonzero(weights["graphs"])}
+    show.equal("graphs: pairs with a weight that are no edge, and edges without", len(seen ^ edges), 0)
+    show.equal(
+        "control: largest weight on the present or the future", float(weights["control"].triu().abs().max()), 0.0
     )
 
 
-LECTURE = Lecture("R68", STATEMENT, run, page)
+TITLE = "Speech, vision, language, graphs and control: one attention class for all of them"
+ROWS = (Row("R68", TITLE, all_modalities, 6.0),)
