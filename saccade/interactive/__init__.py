@@ -1,0 +1,1 @@
+"""Interactive text generation: conversations and stories, and the sessions that continue them with an engine."""
