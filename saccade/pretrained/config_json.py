@@ -38,6 +38,8 @@ def read_config(folder: Path) -> tuple[Family, Any, dict[str, Any]]:
     if "vocab_size" in _names(family.fields) and "vocab_size" not in selected:
         raise ModelFileError(f"{path}: vocab_size is missing; download the model again")
     check_sizes(path, selected)
+    if selected.get("num_hidden_layers") == 0:
+        raise ModelFileError(f"{path}: num_hidden_layers must be at least 1, but is 0; choose a model with layers")
     _check_types(path, family.fields, selected)
     try:
         fields = from_json(family.fields, selected)

@@ -14,7 +14,7 @@ ALLOWED_FILES = [
     *("added_tokens.json", "vocab.txt", "vocab.json", "merges.txt", "source.spm", "target.spm"),
     *("modules.json", "sentence_*_config.json", "config_sentence_transformers.json", "*_Pooling/config.json"),
     *("*_Normalize/config.json", "0_Transformer/*.json", "0_Transformer/*.txt", "0_Transformer/model.safetensors"),
-    "chat_template.jinja",
+    *("chat_template.jinja", "adapter_config.json", "adapter_model.safetensors"),
 ]
 
 

@@ -116,7 +116,7 @@ class ImageProcessor:
         if _flag(path, values, "do_pad"):
             raise _refusal(path, "do_pad must be false, but is true")
         resample = values["resample"]
-        if isinstance(resample, bool) or resample not in RESAMPLE:
+        if type(resample) is not int or resample not in RESAMPLE:
             names = ", ".join(f"{number} ({name})" for number, name in RESAMPLE.items())
             raise _refusal(path, f"resample must be one of {names}, but is {str(resample)[:80]!r}")
         mean, std = _normalization(path, values)

@@ -8,7 +8,7 @@ from typing import Any
 
 from saccade.config import to_json
 from saccade.core import Pretrained
-from saccade.errors import ModelFileError
+from saccade.errors import ModelFileError, ResourceError, UsageError
 from saccade.models.text.bert import BertForPreTraining
 from saccade.pretrained.config_json import read_config
 from saccade.pretrained.families import Family
@@ -16,14 +16,21 @@ from saccade.pretrained.families.heads import HEADS, Head, read_head, with_head
 from saccade.pretrained.families.image_heads import CLASSES, ImageHead, read_image_head, with_image_head
 from saccade.pretrained.gguf import read_gguf
 from saccade.pretrained.links import check_links
+from saccade.pretrained.peft_adapters import Adapter, apply_adapter, is_adapter, read_adapter
 from saccade.pretrained.references import resolve
 from saccade.pretrained.sentence_transformers import MODULES, SentenceModules, encoder_folder, read_modules
 from saccade.pretrained.weights import LoadedNetwork, SafetensorsFiles, load_network
 
 
-def open_pretrained(ref: str) -> Pretrained:
-    """Open a folder, a .gguf file, a name of the catalogue, or owner/name on the hub."""
-    return _open(resolve(ref))[0]
+def open_pretrained(ref: str, base: Pretrained | None = None) -> Pretrained:
+    """Open a folder, a .gguf file, a name of the catalogue, or owner/name on the hub.
+
+    `base` is the model of an adapter of peft; None: the one that the adapter names.
+    """
+    path = resolve(ref)
+    if base is not None and not is_adapter(path):
+        raise UsageError(f"base must be given for an adapter of peft only, but {ref} is a model; leave it out")
+    return _open(path, base)[0]
 
 
 def describe(ref: str) -> dict[str, Any]:
@@ -41,9 +48,30 @@ def describe(ref: str) -> dict[str, Any]:
     }
 
 
-def _open(path: Path) -> tuple[Pretrained, tuple[str, ...]]:
+def _open(path: Path, base: Pretrained | None = None) -> tuple[Pretrained, tuple[str, ...]]:
     """Return a pretrained model and the names of the tensors that it does not use."""
+    if is_adapter(path):
+        adapter = read_adapter(path)
+        return apply_adapter(adapter, _open_base(adapter) if base is None else base), ()
     return read_folder(path) if path.is_dir() else read_gguf(path)
+
+
+def _open_base(adapter: Adapter) -> Pretrained:
+    """Open the model that an adapter names."""
+    if not adapter.base:
+        raise ModelFileError(
+            f"{adapter.path}: base_model_name_or_path must name the model of the adapter, but is missing; give it with "
+            "--base"
+        )
+    try:
+        path = resolve(adapter.base)
+    except (UsageError, ResourceError) as error:
+        raise ModelFileError(f"{adapter.path}: {error}; give the model of the adapter with --base") from error
+    if is_adapter(path):
+        raise ModelFileError(
+            f"{adapter.path}: the base of an adapter must be a model, but {adapter.base} is an adapter"
+        )
+    return _open(path)[0]
 
 
 def read_folder(folder: Path) -> tuple[Pretrained, tuple[str, ...]]:

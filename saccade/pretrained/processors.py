@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import tokenizers
 from tokenizers.processors import TemplateProcessing
 
 from saccade.atomic_io import write_json
+from saccade.data.text.auto_tokenizer import special_tokens
 from saccade.data.text.sentencepiece import is_marian, read_sides
 from saccade.data.text.tokenizer_checks import check_fits, parse_json, read_text
 from saccade.data.text.tokenizers import Tokenizer
@@ -48,7 +49,9 @@ class TextProcessor:
     decoder_start_id: int | None = None
     """the token a decoder starts with"""
     chat_template: str = ""
-    """Jinja template of a conversation, as text: it is never run"""
+    """Jinja template of a conversation; it is rendered in a sandbox only"""
+    special_tokens: Mapping[str, str] = field(default_factory=dict)
+    """special tokens by role, such as bos_token, that a template can name"""
     max_length: int | None = None
     """number of tokens to which an encoder's texts are truncated; None: as many as the network has positions"""
     parse_special: bool = False
@@ -89,13 +92,15 @@ def _processor(
         token_ids(source.get(f"{name}_token_id"), vocabulary_size)
         for name, source in (("bos", generation), ("eos", generation), ("decoder_start", {**config, **generation}))
     )
+    template = _chat_template(folder, settings)
     return TextProcessor(
         tokenizer=tokenizer,
         target_tokenizer=target_tokenizer,
         bos_id=bos_ids[0] if bos_ids else None,
         eos_ids=eos_ids,
         decoder_start_id=start_ids[0] if start_ids else None,
-        chat_template=_chat_template(folder, settings),
+        chat_template=template,
+        special_tokens=special_tokens(folder, config) if template else {},
         max_length=_max_length(folder / TOKENIZER_CONFIG, settings.get("model_max_length")),
         parse_special=True,
         cleans_up_spaces=settings.get("clean_up_tokenization_spaces") is True and tokenizer.kind != "bpe",
@@ -157,6 +162,7 @@ def write_text_processor(processor: TextProcessor, folder: Path, *, token_types:
     roles = BERT_SPECIAL_TOKENS if is_bert else ROBERTA_SPECIAL_TOKENS if "<mask>" in tokenizer.specials else {}
     settings: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast"}
     settings |= {role: token for role, token in roles.items() if token in tokenizer.specials}
+    settings |= {role: token for role, token in processor.special_tokens.items() if token in tokenizer.specials}
     if is_bert:
         inputs = ["input_ids", "token_type_ids", "attention_mask"] if token_types else ["input_ids", "attention_mask"]
         settings["model_input_names"] = inputs

@@ -1,20 +1,23 @@
-"""Dynamic int8 quantization of linear layers, for inference on a CPU.
+"""Quantization of the linear layers of a model, for inference.
 
-Weights have one scale for each output, activations one that is computed at run time. About three times faster than
-float32.
+`quantize`: int8 weights and activations for many rows, about three times faster than float32 in an encoder on a CPU.
+`quantize_weights`: weights of 16, 8 or 4 bits, for generation, which reads every weight for every token.
 """
 
 from __future__ import annotations
 
 import copy
 import warnings
+from typing import TypeVar, cast
 
 import torch
 from torch import Tensor, nn
 
 from saccade.errors import UsageError
 from saccade.nn.linear import is_plain
+from saccade.nn.quantized import WEIGHT_TYPES, QuantizedLinear, WeightType
 
+Network = TypeVar("Network", bound=nn.Module)
 MIN_WEIGHTS = 1 << 12  # smaller layers do not become faster
 
 
@@ -38,6 +41,24 @@ class Int8Linear(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         y: Tensor = torch.ops.quantized.linear_dynamic(x, self._packed, self._reduce_range)
         return y
+
+
+def quantize_weights(model: Network, kind: str) -> Network:
+    """Return a copy of a language model with rounded weights in its linear layers; the output layer has 8 bits or more.
+
+    Norms, embeddings and biases stay float32.
+    """
+    if kind not in WEIGHT_TYPES:
+        raise ValueError(f"weights must be {', '.join(WEIGHT_TYPES)}, but are '{kind}'")
+    quantized = copy.copy(model)
+    quantized.__dict__ = {**model.__dict__, "_modules": dict(model._modules)}
+    for name, child in model.named_children():
+        if is_plain(child):
+            exact = name == "head" and kind == "int4"
+            quantized._modules[name] = QuantizedLinear(child, "int8" if exact else cast(WeightType, kind))
+        else:
+            quantized._modules[name] = quantize_weights(child, kind)
+    return quantized.eval()
 
 
 def quantize(model: nn.Module) -> nn.Module:

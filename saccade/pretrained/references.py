@@ -14,7 +14,8 @@ from saccade.pretrained.sentence_transformers import MODULES
 def is_pretrained(ref: str) -> bool:
     """Whether a reference names a pretrained model; owner/name does unless there is a folder called owner."""
     path = Path(ref).expanduser()
-    if ref in CATALOGUE or path.suffix == ".gguf" or any(map(os.path.lexists, (path / "config.json", path / MODULES))):
+    marks = (path / "config.json", path / MODULES, path / "adapter_config.json")
+    if ref in CATALOGUE or path.suffix == ".gguf" or any(map(os.path.lexists, marks)):
         return True
     return hub.is_hub_id(ref) and not path.parent.exists()
 

@@ -15,7 +15,7 @@ def read_object(path: Path) -> dict[str, Any]:
     """Return the JSON object of a file: unique keys, finite numbers."""
     content = _read(path)
     if not isinstance(content, dict):
-        raise _refusal(path, f"must hold a JSON object, but holds {type(content).__name__}")
+        raise _refusal(path, f"must hold a JSON object, but holds {_kind(content)}")
     return content
 
 
@@ -23,7 +23,7 @@ def read_list(path: Path) -> list[Any]:
     """Return the JSON list of a file."""
     content = _read(path)
     if not isinstance(content, list):
-        raise _refusal(path, f"must hold a JSON list, but holds {type(content).__name__}")
+        raise _refusal(path, f"must hold a JSON list, but holds {_kind(content)}")
     return content
 
 
@@ -59,3 +59,16 @@ def one_line(error: Exception) -> str:
 
 def _refusal(path: Path, rule: str) -> ModelFileError:
     return ModelFileError(f"{path}: {rule}; download the model again")
+
+
+def _kind(content: object) -> str:
+    """Return the name of a kind of JSON value."""
+    kinds = {
+        dict: "an object",
+        list: "a list",
+        str: "a string",
+        bool: "true or false",
+        int: "a number",
+        float: "a number",
+    }
+    return kinds.get(type(content), "null")

@@ -53,14 +53,14 @@ class TensorSource(Protocol):
 class SafetensorsFiles:
     """The tensors of one or several safetensors files; each is read on demand."""
 
-    def __init__(self, folder: Path, renames: Sequence[tuple[str, str]] = ()) -> None:
-        """Open the files of a folder; `renames` are parts of names that are read as others."""
+    def __init__(self, folder: Path, renames: Sequence[tuple[str, str]] = (), *, file: str = "") -> None:
+        """Open the files of a folder, or one of them; `renames` are parts of names that are read as others."""
         self.folder = folder
         self.files: dict[str, Path] = {}
         self.stored_names: dict[str, str] = {}
         self.shapes: dict[str, tuple[int, ...]] = {}
         self.dtypes: dict[str, str] = {}
-        for path in _weight_files(folder):
+        for path in [folder / file] if file else _weight_files(folder):
             for stored_name, entry in _header(path).items():
                 if stored_name == "__metadata__":
                     continue

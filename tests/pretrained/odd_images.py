@@ -21,7 +21,7 @@ from saccade.errors import ModelFileError
 from saccade.models.vision.classifier import ImageClassifier
 from saccade.models.vision.clip import CLIP
 from saccade.pretrained.config_json import read_config
-from saccade.pretrained.export import write_network
+from saccade.pretrained.exports.hf import write_network
 from saccade.pretrained.families.image_heads import image_head_fields, read_image_head, with_image_head
 from saccade.pretrained.opening import read_network
 

@@ -21,7 +21,7 @@ from saccade.errors import ModelFileError
 from saccade.models.text.heads import BertWithHead, BertWithPooling
 from saccade.nn.cache import KVCache
 from saccade.pretrained.config_json import read_config
-from saccade.pretrained.export import write_network
+from saccade.pretrained.exports.hf import write_network
 from saccade.pretrained.families.heads import head_fields, read_head, with_head
 from saccade.pretrained.opening import read_network
 

@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 from saccade.errors import ModelFileError
 from saccade.nn.cache import KVCache
 from saccade.pretrained.config_json import read_config
-from saccade.pretrained.export import write_network
+from saccade.pretrained.exports.hf import write_network
 from saccade.pretrained.opening import read_network
 from tests.pretrained.odd_shapes import OddShape, difference
 

@@ -8,7 +8,7 @@ import torch
 from saccade.errors import ModelFileError
 from saccade.nn.cache import KVCache
 from saccade.pretrained.config_json import read_config
-from saccade.pretrained.export import find_family, write_network
+from saccade.pretrained.exports.hf import find_family, write_network
 from saccade.pretrained.families import FAMILIES
 from saccade.pretrained.opening import read_network
 

@@ -254,7 +254,10 @@ def test_an_unsuitable_base_is_refused(rows, bert_folder, gpt2_folder, tmp_path)
     (no_cls / "vocab.txt").unlink()
     train_tokenizer("words", TEXTS, 20).save(no_cls / "tokenizer.json")
     (no_cls / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
-    message = r"^the tokenizer must have the special tokens \[CLS\] and \[SEP\] or <s> and </s>, but has <unk>$"
+    message = (
+        r"^the tokenizer must have the special tokens \[CLS\] and \[SEP\] or <s> and </s>, but has <unk>; "
+        r"use the tokenizer\.json that belongs to the model$"
+    )
     with pytest.raises(ModelFileError, match=message):
         train(rows, no_cls)
 

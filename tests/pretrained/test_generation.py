@@ -116,14 +116,34 @@ def test_a_beginning_is_put_before_a_prompt_and_an_empty_one_starts_with_it(fold
     assert model("", temperature=0, max_new_tokens=3).trace.ids[:1] == [0]  # bos_token_id
 
 
-def test_a_template_of_another_format_is_not_run(folder):
-    (folder / "chat_template.jinja").write_text("{{ messages }}")
-    model = saccade.load(str(folder), device="cpu")
-    assert model.task.processor.chat_template == "{{ messages }}"
-    with pytest.raises(UsageError, match="its template is of another format, and templates are never run"):
-        model("the cat", chat="yes")
+def test_a_message_is_asked_with_the_template_of_the_folder_and_a_prompt_continued(folder):
+    template = "{% for m in messages %}" + SPECIALS[0] + "{{ m.role[0] ~ ' ' ~ m.content }}{% endfor %} the"
+    (folder / "chat_template.jinja").write_text(template)
+    model, oracle = saccade.load(str(folder), device="cpu"), transformers.AutoTokenizer.from_pretrained(folder)
+    messages = [{"role": "system", "content": "a dog"}, {"role": "user", "content": "the cat"}]
+    expected = oracle.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
+    prediction = model("the cat", system="a dog", chat="yes", max_new_tokens=3)
+    assert prediction.trace.ids[: prediction.trace.prompt] == expected == model.engine(1).encode_chat(messages)
+    assert model("the cat", max_new_tokens=3).trace.ids[:2] == oracle("the cat").input_ids[:2]
+    with pytest.raises(UsageError, match=r"a role must be a word such as user or assistant, but is 'a\\nb'"):
+        model.engine(1).encode_chat([{"role": "a\nb", "content": "the cat"}])
     with pytest.raises(UsageError, match="system must be empty unless the prompt is a message"):
         model("the cat", system="Be kind.")
+
+
+def test_an_exported_folder_renders_the_same_template(folder, tmp_path):
+    (folder / "chat_template.jinja").write_text("{{ bos_token }}{{ messages[0].content }}{{ eos_token }}")
+    (folder / "tokenizer_config.json").write_text(json.dumps({"bos_token": SPECIALS[1], "eos_token": SPECIALS[2]}))
+    model, messages = saccade.load(str(folder), device="cpu"), [{"role": "user", "content": "the cat"}]
+    model.export(tmp_path / "out")
+    ids = saccade.load(str(tmp_path / "out"), device="cpu").engine(1).encode_chat(messages)
+    assert ids == model.engine(1).encode_chat(messages) and (ids[0], ids[-1]) == (1, 2)
+
+
+def test_a_model_without_a_template_is_not_asked(folder):
+    message = "needs a model with a chat template, but this one has none; continue a text with `saccade predict`"
+    with pytest.raises(UsageError, match=message):
+        saccade.load(str(folder), device="cpu")("the cat", chat="yes")
 
 
 def test_spaces_are_not_cleaned_up_in_silence(folder):
@@ -137,7 +157,7 @@ def test_spaces_are_not_cleaned_up_in_silence(folder):
 def test_logits_that_are_no_numbers_are_refused(folder, temperature):
     model = saccade.load(str(folder), device="cpu")
     model.task.model.head.weight.data.fill_(float("nan"))
-    message = "logits must be finite, but are not: a weight is not a number or too large"
+    message = "must be finite, but are not: a weight is not a number or too large"
     with pytest.raises(ModelFileError, match=message):
         model("the cat", temperature=temperature)
     with pytest.raises(ModelFileError, match=message):

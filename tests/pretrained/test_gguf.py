@@ -10,8 +10,9 @@ import torch
 from saccade.data.text.alphabets import BYTES
 from saccade.errors import ModelFileError, UsageError
 from saccade.pretrained import gguf_header
-from saccade.pretrained.export import write_network
+from saccade.pretrained.exports.hf import write_network
 from saccade.pretrained.gguf import GGUFTensors, read_gguf
+from saccade.pretrained.gguf_architectures import ARCHITECTURES
 from saccade.pretrained.gguf_header import read_header
 
 gguf = pytest.importorskip("gguf", reason="reads and writes these files; installed with the [gguf] extra")
@@ -142,7 +143,7 @@ def test_the_logits_are_those_of_the_original_model(kind, tied, tmp_path):
 def test_quantized_tensors_are_dequantized_as_by_the_library(name, tmp_path):
     kind = gguf.GGMLQuantizationType[name]
     path = save(tmp_path / "a.gguf", random_model(), quantized=kind)
-    tensors = GGUFTensors(read_header(path))
+    tensors = GGUFTensors(read_header(path), ARCHITECTURES["llama"])
     expected = {tensor.name: tensor for tensor in gguf.GGUFReader(path).tensors}["blk.1.ffn_up.weight"]
     assert expected.tensor_type == kind
     tensor = tensors.get("model.layers.1.mlp.up_proj.weight")
@@ -177,18 +178,21 @@ def test_the_bos_token_is_used_where_the_file_asks_for_it(tmp_path):
 UNSUPPORTED = {
     "architecture": (
         {"general.architecture": "gpt2"},
-        "general.architecture must be one of llama, qwen2, but is 'gpt2'",
+        "general.architecture must be one of llama, qwen2, qwen3, smollm3, gemma3, gpt2, but is 'gpt2'",
     ),
     "pre-tokenizer": (
         {"tokenizer.ggml.pre": "deepseek"},
         "tokenizer.ggml.pre must be one of gpt-2, .* but is 'deepseek'",
     ),
     "tokenizer model": (
-        {"tokenizer.ggml.model": "llama"},
-        r"tokenizer.ggml.model must be 'gpt2' \(byte-level BPE\), but is 'llama'",
+        {"tokenizer.ggml.model": "bert"},
+        r"tokenizer.ggml.model must be .gpt2. .* or .llama. .*, but is .bert.",
     ),
     "eos": ({"tokenizer.ggml.eos_token_id": 999}, "eos_token_id must be a token id from 0 to 261, but is 999"),
-    "rope scaling": ({"llama.rope.scaling.type": "yarn"}, "llama.rope.scaling.type must be 'none', but is 'yarn'"),
+    "rope scaling": (
+        {"llama.rope.scaling.type": "yarn"},
+        "llama.rope.scaling.type must be 'none' or 'linear', but is 'yarn'",
+    ),
     "experts": ({"llama.expert_count": 8}, "llama.expert_count must be 0, but is 8"),
     "head": ({"llama.rope.dimension_count": 8}, "llama.rope.dimension_count must be 16, but is 8"),
     "duplicate token": ({"tokenizer.ggml.tokens": ["a"] * len(TOKENS)}, "tokens must be unique, but one occurs twice"),
@@ -259,3 +263,15 @@ def test_a_missing_package_names_the_command_that_installs_it(tmp_path, monkeypa
     monkeypatch.setitem(sys.modules, "gguf", None)
     with pytest.raises(UsageError, match=r"pip install saccade\[gguf\]"):
         read_gguf(path)
+
+
+def test_the_end_of_a_turn_that_the_template_writes_ends_generation(tmp_path):
+    tokens = [*TOKENS[:2], "<|im_end|>", *TOKENS[3:]]
+    template = "{% for m in messages %}<|im_start|>{{ m.content }}<|im_end|>{% endfor %}"
+    values = {"tokenizer.ggml.tokens": tokens, "tokenizer.ggml.token_type": [3, 3, 3, *KINDS[3:]]}
+    values |= {"tokenizer.chat_template": template, "tokenizer.ggml.bos_token_id": 1}
+    processor = processor_of(save(tmp_path / "a.gguf", random_model(), values=values))
+    assert processor.eos_ids == (0, 2)
+    assert processor.special_tokens == {"bos_token": "<|im_start|>", "eos_token": "<|endoftext|>"}
+    named = {**values, "tokenizer.ggml.eot_token_id": 2, "tokenizer.chat_template": "{{ messages }}"}
+    assert processor_of(save(tmp_path / "b.gguf", random_model(), values=named)).eos_ids == (0, 2)

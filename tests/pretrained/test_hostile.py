@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 
 from saccade.data.text.alphabets import BYTES
 from saccade.data.text.tokenizer_training import train_tokenizer
-from saccade.pretrained.export import write_network
+from saccade.pretrained.exports.hf import write_network
 from saccade.pretrained.families import FAMILIES
 
 pytest.importorskip("gguf", reason="reads GGUF files; installed with the [gguf] extra")
@@ -827,7 +827,7 @@ REASONS = {
     "config: largest of all": "'bert.embedding.weight' must have the shape (2000000, 65536), but has (30, 8)",
     "config: not a number": "numbers must be finite, but one is NaN",
     "config.json: duplicate key": "keys must be unique, but one of 3 occurs twice",
-    "config.json: list": "must hold a JSON object, but holds list",
+    "config.json: list": "must hold a JSON object, but holds a list",
     "config.json: too large": "must have at most 16,777,216 bytes, but has 17,825,792",
     "config.json is a: pipe": "must be a regular file, but is not",
     "index: parent": "must be a plain name ending in .safetensors, but is '../outside.safetensors'",

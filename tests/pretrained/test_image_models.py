@@ -14,7 +14,7 @@ from saccade.models import presets
 from saccade.models.vision.classifier import ImageClassifier
 from saccade.models.vision.clip import CLIP
 from saccade.models.vision.vit import ViT, ViTConfig
-from saccade.pretrained.export import export
+from saccade.pretrained.exports.hf import export
 from saccade.pretrained.families.image_heads import ImageHead
 from saccade.pretrained.image_processors import ImageProcessor
 from saccade.pretrained.opening import describe, open_pretrained
@@ -81,7 +81,7 @@ def test_a_picture_gets_the_logits_of_transformers_in_both_directions(vit_folder
         ours = pretrained.network(pretrained.processor.apply(image)[None])
     torch.testing.assert_close(ours, classify(vit_folder, image), atol=1e-4, rtol=1e-4)
     notes = export(pretrained, tmp_path / "out")
-    assert notes == [f"{tmp_path / 'out'}: a vit for transformers"]
+    assert notes[:1] == [f"{tmp_path / 'out'}: a vit for transformers"]
     torch.testing.assert_close(classify(tmp_path / "out", image), ours, atol=1e-4, rtol=1e-4)
     config = transformers.AutoConfig.from_pretrained(tmp_path / "out")
     assert config.id2label == {0: "cat", 1: "dog", 2: "owl"}

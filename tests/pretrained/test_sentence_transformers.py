@@ -197,7 +197,7 @@ def test_trained_sentence_vectors_open_in_sentence_transformers(pool, bert_folde
         for value in model.task.model.parameters():
             value.normal_(std=0.3)
     notes = model.export(tmp_path / "out")
-    assert notes == [f"{tmp_path / 'out'}: a bert for transformers and sentence-transformers"]
+    assert notes[:1] == [f"{tmp_path / 'out'}: a bert for transformers and sentence-transformers"]
     expected = expected_vectors(tmp_path / "out")
     for ours in (model, saccade.load(str(tmp_path / "out"), device="cpu")):
         vectors = torch.stack([ours(text).output.values for text in TEXTS])

@@ -255,7 +255,7 @@ def test_a_packed_copy_and_the_model_agree(model):
 def test_an_exported_folder_is_opened_by_transformers_and_by_us(kind, request, tmp_path):
     folder, network = request.getfixturevalue(kind)
     model = saccade.load(str(folder), device="cpu")
-    assert model.export(tmp_path / "out") == [f"{tmp_path / 'out'}: a whisper for transformers"]
+    assert model.export(tmp_path / "out")[:1] == [f"{tmp_path / 'out'}: a whisper for transformers"]
     exported = transformers.WhisperForConditionalGeneration.from_pretrained(tmp_path / "out").eval()
     processor = transformers.WhisperProcessor.from_pretrained(tmp_path / "out")
     assert processor.feature_extractor.nb_max_frames == 100 and processor.tokenizer.eos_token == "<|endoftext|>"

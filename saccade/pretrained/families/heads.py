@@ -152,7 +152,7 @@ def with_head(family: Family, head: Head) -> Family:
         mappings = [*weight_and_bias("dense", names.dense), *weight_and_bias("head", names.output)]
 
     def build(config: BertConfig, fields: Any, _: Names) -> nn.Module:
-        return _network(head, config, fields.vocab_size)
+        return build_network(head, config, fields.vocab_size)
 
     return replace(
         family,
@@ -163,7 +163,8 @@ def with_head(family: Family, head: Head) -> Family:
     )
 
 
-def _network(head: Head, config: BertConfig, vocabulary: int) -> nn.Module:
+def build_network(head: Head, config: BertConfig, vocabulary: int) -> nn.Module:
+    """Return an encoder with a head and random weights."""
     if head.task == "tagging":
         return BertForTokenClassification(config, vocabulary, len(head.labels))
     if head.task == "question_answering":

@@ -1,4 +1,4 @@
-"""Export: a network with its processor -> a folder that transformers can open."""
+"""The format hf: a network with its processor -> a folder that transformers can open."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors.torch import save_file
-from torch import nn
+from torch import Tensor, nn
 
 from saccade.atomic_io import new_folder, write_json
 from saccade.config import from_json
@@ -17,10 +18,13 @@ from saccade.errors import UsageError
 from saccade.nn.transformer import TransformerConfig
 from saccade.pretrained.adapters import merge_lora
 from saccade.pretrained.config_json import select_fields
+from saccade.pretrained.exports.parity import Parity, compare
+from saccade.pretrained.exports.signatures import signature_of
 from saccade.pretrained.families import FAMILIES, Family, Names
 from saccade.pretrained.families.heads import Head, check_exportable, head_fields, with_head, without_scale
 from saccade.pretrained.families.image_heads import ImageHead, image_head_fields, with_image_head
 from saccade.pretrained.families.mapping import to_checkpoint
+from saccade.pretrained.opening import read_folder
 from saccade.pretrained.sentence_transformers import SentenceModules, write_modules
 from saccade.pretrained.weights import WEIGHTS
 
@@ -37,9 +41,8 @@ TRAINING_ONLY = {
 
 def export(pretrained: Pretrained, folder: Path) -> list[str]:
     """Write a network for transformers; return notes on what was written."""
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UsageError(f"{folder} must be a new or an empty folder, but is not empty; name another one")
-    network, head = merge_lora(pretrained.network), pretrained.head
+    check_new_folder(folder)
+    network, head = merge_lora(pretrained.network).eval(), pretrained.head
     family = find_family(network, pretrained.config, pretrained.family, head)
     write_processor = family.write_processor
     assert write_processor is not None
@@ -47,7 +50,7 @@ def export(pretrained: Pretrained, folder: Path) -> list[str]:
     if isinstance(head, Head):
         check_exportable(family, head)
         family, network = with_head(family, head), without_scale(network, head)
-    fields = {**generation, **_head_fields(head)}
+    fields = {**generation, **head_values(head)}
     with new_folder(folder) as temporary:
         write_network(network, pretrained.config, family, temporary, fields)
         write_processor(pretrained.processor, temporary)
@@ -59,8 +62,36 @@ def export(pretrained: Pretrained, folder: Path) -> list[str]:
             f"# {folder.name}\n\nA model of the {family.name} family, exported by Saccade. Open it with transformers."
         )
         (temporary / "README.md").write_text(f"{card}\n", encoding="utf-8")
+        parity = _parity(replace(pretrained, network=network), temporary)
     also = " and sentence-transformers" if isinstance(head, SentenceModules) else ""
-    return [f"{folder}: a {family.name} for transformers{also}"]
+    return [f"{folder}: a {family.name} for transformers{also}", parity]
+
+
+def check_new_folder(folder: Path) -> None:
+    """Refuse to write into a folder that has files, or through a file."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UsageError(f"{folder} must be a new or an empty folder, but is not empty; name another one")
+
+
+def _parity(pretrained: Pretrained, folder: Path) -> str:
+    """Read the files back and return the line that says how much the outputs differ from those of the network."""
+    return compare_networks(pretrained, read_folder(folder)[0].network, "the files read back")
+
+
+@torch.no_grad()
+def compare_networks(pretrained: Pretrained, restored: nn.Module, tool: str) -> str:
+    """Return the line that says how much the outputs of a network that was read back differ; too much is refused."""
+    ours, theirs = pretrained.network, restored
+    if isinstance(pretrained.head, SentenceModules):  # pooling has no weights
+        ours, theirs = ours.get_submodule("bert"), theirs.get_submodule("bert")
+    expected, actual = (signature_of(network, pretrained.config, pretrained.processor) for network in (ours, theirs))
+    if expected is None or actual is None:
+        weights = [(value, theirs.get_parameter(name)) for name, value in ours.named_parameters()]
+        return Parity(*compare(weights), "weights", f"{len(weights)} tensors").require(tool)
+    pairs: list[tuple[Tensor, Tensor]] = []
+    for inputs in expected.samples():
+        pairs += zip(expected.module(*inputs), actual.module(*inputs), strict=True)
+    return Parity(*compare(pairs), " and ".join(expected.outputs), expected.extent).require(tool)
 
 
 def write_network(
@@ -74,17 +105,25 @@ def write_network(
     unmapped = sorted(names - {mapping.name for mapping in mappings})
     if unmapped:
         raise UsageError(f"a {family.name} has no tensor for '{unmapped[0]}'; train one of its presets")
+    values = config_json(network, config, family, extra or {})
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / "config.json", values)
+    save_file(to_checkpoint(mappings, parameters), folder / WEIGHTS, {"format": "pt"})
+
+
+def config_json(network: nn.Module, config: Any, family: Family, extra: dict[str, Any]) -> dict[str, Any]:
+    """Return the config.json of a network, with `extra` fields."""
+    architecture = family.architecture(Names(name for name, _ in network.named_parameters()))
     try:
         values = family.write_config(config, network)
     except ValueError as error:
         raise UsageError(f"this model cannot be written for transformers: {error}") from error
-    folder.mkdir(parents=True, exist_ok=True)
     header = {"model_type": family.name, "architectures": [architecture], "dtype": "float32"}
-    write_json(folder / "config.json", {**header, **values, **(extra or {})})
-    save_file(to_checkpoint(mappings, parameters), folder / WEIGHTS, {"format": "pt"})
+    return {**header, **values, **extra}
 
 
-def _head_fields(head: Any) -> dict[str, Any]:
+def head_values(head: Any) -> dict[str, Any]:
+    """Return the fields of config.json that describe a head."""
     if isinstance(head, ImageHead):
         return image_head_fields(head)
     return head_fields(head) if isinstance(head, Head) else {}
