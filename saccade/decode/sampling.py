@@ -23,9 +23,13 @@ class Sampling:
     """exclude tokens less probable than this times the most probable one"""
     repetition_penalty: float = 1.0
     """>1 makes tokens that have already occurred less probable"""
+    presence_penalty: float = 0.0
+    """subtracted from the logits of tokens that were already generated"""
+    frequency_penalty: float = 0.0
+    """subtracted from the logits of generated tokens for each time that they were"""
 
     def __post_init__(self) -> None:
-        if self.temperature < 0:
+        if not self.temperature >= 0:
             raise ValueError(f"temperature must be 0 or more, but is {self.temperature}")
         if self.top_k < 0:
             raise ValueError(f"top_k must be 0 or more, but is {self.top_k}")
@@ -35,23 +39,55 @@ class Sampling:
             raise ValueError(f"min_p must be at least 0 and below 1, but is {self.min_p}")
         if not 0.01 <= self.repetition_penalty <= 100:
             raise ValueError(f"repetition_penalty must be from 0.01 to 100, but is {self.repetition_penalty}")
+        for name in ("presence_penalty", "frequency_penalty"):
+            if not -100 <= getattr(self, name) <= 100:
+                raise ValueError(f"{name} must be from -100 to 100, but is {getattr(self, name)}")
+
+    @property
+    def penalizes(self) -> bool:
+        """Whether the choice depends on the tokens so far."""
+        return self.repetition_penalty != 1 or self.presence_penalty != 0 or self.frequency_penalty != 0
 
 
-def choose(logits: Tensor, used: Tensor, sampling: Sampling, generator: torch.Generator) -> Tensor:
-    """Choose the next token of each row: logits (B, V), tokens so far (B, T) -> (B,)."""
-    if not bool(logits.amax(-1).isfinite().all()):  # -inf excludes a token, but the maximum is a number
+def choose(
+    logits: Tensor, used: Tensor | None, sampling: Sampling, generator: torch.Generator, *, prompt: int = 0
+) -> Tensor:
+    """Choose the next token of each row: logits (B, V), tokens so far (B, T), `prompt` of which are given -> (B,).
+
+    The tokens so far are needed for penalties only.
+    """
+    top = most_probable(logits)
+    if not bool(logits.gather(-1, top[:, None]).isfinite().all()):  # -inf excludes a token, but the maximum is a number
         raise FloatingPointError("the logits of the next token must be finite, but are not")
-    if sampling.repetition_penalty != 1:
+    if used is not None and sampling.repetition_penalty != 1:
         logits = penalize(logits, used, sampling.repetition_penalty)
+    if used is not None and (sampling.presence_penalty or sampling.frequency_penalty):
+        generated = used[:, prompt:]  # may have more tokens than the vocabulary
+        counts = torch.zeros_like(logits).scatter_add(-1, generated, torch.ones_like(generated, dtype=logits.dtype))
+        logits = logits - sampling.presence_penalty * (counts > 0) - sampling.frequency_penalty * counts
     if sampling.temperature < 1e-5:  # practically 0, and logits divided by it would overflow
-        return logits.argmax(-1)
+        return most_probable(logits) if sampling.penalizes else top
     probs = distribution(logits, sampling)
     return torch.multinomial(probs.cpu(), 1, generator=generator)[:, 0].to(logits.device)
+
+
+def most_probable(logits: Tensor) -> Tensor:
+    """Return the tokens (B,) with the largest logits, or one that is not a number; on a CPU by one thread.
+
+    To wake others takes longer.
+    """
+    if logits.device.type != "cpu" or logits.dtype not in (torch.float32, torch.float64):
+        return logits.argmax(-1)
+    return torch.from_numpy(logits.numpy().argmax(-1))
 
 
 def distribution(logits: Tensor, sampling: Sampling) -> Tensor:
     """Return the probabilities (B, V) to sample from, after temperature and cut-offs; the most probable token stays."""
     probs = (logits.float() / sampling.temperature).softmax(-1)
+    if not bool(probs[:, 0].isfinite().all()):  # the largest number divided by a small one: all of the row is nan
+        raise FloatingPointError("the logits of the next token must be finite, but are not")
+    if not sampling.top_k and sampling.top_p == 1 and not sampling.min_p:
+        return probs
     ranked, order = probs.sort(-1, descending=True)
     cut = torch.zeros_like(ranked, dtype=torch.bool)
     if sampling.top_k:

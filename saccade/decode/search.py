@@ -13,6 +13,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from saccade.core.cancellation import check_cancelled
+
 
 class IncrementalDecoder(Protocol):
     """Targets being generated; the rows are the beams of a sentence, one sentence after the other."""
@@ -75,6 +77,7 @@ def search(
     beams = Beams(max_length, end_id, settings, prefixes or [()] * len(max_length))
     ids = torch.full((len(max_length), 1), start_id)
     while beams.open:
+        check_cancelled()
         rows, sentences, ids = beams.choose(decoder.step(ids))
         if beams.open:
             decoder.reorder(rows, sentences)

@@ -24,6 +24,7 @@ from saccade.nn.linear import Linear
 from saccade.nn.listeners import emit
 from saccade.nn.masks import CausalWindow, KernelMask, Mask, Padding, visible
 from saccade.nn.onednn_attention import attends_by_onednn, onednn_attention
+from saccade.nn.packed import Kernel
 from saccade.nn.probe import notify
 
 Rotate = Callable[[Tensor, int | Tensor], Tensor]
@@ -194,6 +195,8 @@ class Attention(nn.Module):
     y = softmax(score(q, k)) v. Which keys: `mask`. Position: `rotate`. Similarity: `score`. Past calls: `cache`.
     """
 
+    kernel: Kernel | None = None  # of a packed copy (`nn/packed.py`)
+
     def __init__(
         self,
         dim: int,
@@ -260,11 +263,18 @@ class Attention(nn.Module):
         return self.heads // self.kv_heads
 
     def _project_self(self, x: Tensor, start: int | Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Project the input to q, k and v; q and k are prepared together."""
-        widths = ((self.heads + self.kv_heads) * self.head_dim, self.kv_heads * self.head_dim)
-        qk, v = self.qkv(x).split(widths, dim=-1)
-        q, k = self._split_heads(qk, start, self.heads, self.kv_heads).split((self.heads, self.kv_heads), dim=1)
-        return q, k, v.unflatten(-1, (self.kv_heads, self.head_dim)).transpose(1, 2)  # (B, G, T, E)
+        """Project the input to q, k and v; q and k are prepared together.
+
+        Heads are split before they are transposed: their gradients are then joined by one copy.
+        """
+        q_heads, kv_heads = self.heads, self.kv_heads
+        joint = self.qkv(x).unflatten(-1, (q_heads + 2 * kv_heads, self.head_dim))  # (B, T, H + 2 G, E)
+        if self.rotate is None and type(self.score) is Dot:  # nothing to prepare
+            q, k, v = joint.split((q_heads, kv_heads, kv_heads), dim=2)
+        else:
+            qk, v = joint.split((q_heads + kv_heads, kv_heads), dim=2)
+            q, k = self._prepare(qk, start, q_heads).split((q_heads, kv_heads), dim=2)
+        return q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)  # (B, H, T, E), (B, G, T, E) twice
 
     def _project_memory(self, memory: Tensor) -> tuple[Tensor, Tensor]:
         """Project a memory to keys and values."""
@@ -277,11 +287,13 @@ class Attention(nn.Module):
         return self._split_heads(self.q(x), start, self.heads, 0)
 
     def _split_heads(self, x: Tensor, start: int | Tensor, queries: int, keys: int) -> Tensor:
-        """Split into query and key heads, prepare for the score and rotate by position: (B, T, H E) -> (B, H, T, E)."""
-        x = self.score.prepare(x.unflatten(-1, (queries + keys, self.head_dim)), queries)  # (B, T, H, E)
-        if self.rotate is not None:
-            x = self.rotate(x, start)
-        return x.transpose(1, 2)
+        """Split into query and key heads and prepare them: (B, T, H E) -> (B, H, T, E)."""
+        return self._prepare(x.unflatten(-1, (queries + keys, self.head_dim)), start, queries).transpose(1, 2)
+
+    def _prepare(self, x: Tensor, start: int | Tensor, queries: int) -> Tensor:
+        """Prepare heads (B, T, H, E), the first `queries` of which are queries, for the score and rotate them."""
+        x = self.score.prepare(x, queries)
+        return x if self.rotate is None else self.rotate(x, start)
 
     def _output(self, q: Tensor, k: Tensor, v: Tensor, lowered: KernelMask | None, cache: LayerCache | None) -> Tensor:
         """Attend, notify the probe, apply ablations and project the concatenated heads: (B, Q, D)."""
@@ -299,6 +311,12 @@ class Attention(nn.Module):
         dropout = self.dropout if self.training else 0.0
         if lowered is not None and lowered.edges is not None:
             return self._attend_edges(q, repeat_heads(k, self.heads), repeat_heads(v, self.heads), lowered.edges)
+        if (kernel := self.kernel) is not None and isinstance(self.score, Dot) and not dropout:
+            keep = lowered.mask.keep if lowered is not None and isinstance(lowered.mask, Padding) else None
+            if lowered is None or keep is not None:
+                by_kernel = kernel(q, k, v, keep, self.score.factor(self.head_dim))
+                if by_kernel is not None:
+                    return by_kernel
         tensor, causal = (None, False) if lowered is None else (lowered.tensor, lowered.causal)
         if isinstance(self.score, Dot) and tensor is None and not causal and not dropout and attends_by_onednn(q, k):
             y = onednn_attention(q, k, v, self.score.factor(self.head_dim))

@@ -5,7 +5,7 @@ Shapes: B rows, G key/value heads, T new tokens, K all tokens, E head width.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import torch
@@ -27,8 +27,8 @@ class Follower(Protocol):
 class LayerCache:
     """The part of a `KVCache` that belongs to one layer."""
 
-    def __init__(self, owner: KVCache) -> None:
-        self.owner = owner
+    def __init__(self, owner: KVCache, name: str = "") -> None:
+        self.owner, self.name = owner, name
         self.keys: Tensor | None = None  # (B, G, capacity, E)
         self.values: Tensor | None = None
         self.fixed: tuple[Tensor, Tensor] | None = None  # keys and values of a memory (B, G, S, E)
@@ -39,8 +39,7 @@ class LayerCache:
         """Append k and v (B, G, T, E) at each row's own length; returns all of them (B, G, K, E)."""
         owner = self.owner
         if self.keys is None or self.values is None:
-            shape = (k.shape[0], k.shape[1], owner.capacity, k.shape[3])
-            self.keys, self.values = k.new_empty(shape), v.new_empty(shape)
+            self.keys, self.values = owner.allocate(self.name, k), owner.allocate(self.name, v)
         start, count = owner.start, k.shape[2]
         longest = owner.longest + count
         if longest > owner.capacity:
@@ -113,8 +112,12 @@ class KVCache:
     def layer(self, name: str) -> LayerCache:
         """Return the part that belongs to the layer called `name`."""
         if name not in self._layers:
-            self._layers[name] = LayerCache(self)
+            self._layers[name] = LayerCache(self, name)
         return self._layers[name]
+
+    def allocate(self, name: str, x: Tensor) -> Tensor:
+        """Return a buffer for the keys or the values of a layer, of which x (B, G, T, E) are the first."""
+        return x.new_empty(x.shape[0], x.shape[1], self.capacity, x.shape[3])
 
     def advance(self, count: int | Tensor) -> None:
         """Count the tokens that were added: one number for all rows, or (B,) real tokens per row."""
@@ -173,3 +176,60 @@ def _stack_rows(a: Tensor, b: Tensor, lengths: tuple[int, int] | None = None) ->
         used = part if length is None else part[:, :, :length]
         target[tuple(slice(size) for size in used.shape)] = used
     return stacked
+
+
+class RowCache:
+    """Keys and values of a fixed number of rows in buffers that are allocated once; rows are used in any order."""
+
+    def __init__(self, rows: int, capacity: int, device: torch.device | None = None) -> None:
+        self.rows, self.capacity, self.device = rows, capacity, device
+        self._buffers: dict[str, list[Tensor]] = {}  # by layer: keys and values (rows, G, capacity, E)
+        self._selected: dict[tuple[int, int], SelectedRows] = {}
+
+    def select(self, first: int, starts: Sequence[int]) -> SelectedRows:
+        """Return adjacent rows as a cache to extend, each after its first `starts` tokens; later ones are overwritten.
+
+        The cache of the same rows is the same object as long as they are extended.
+        """
+        key = (first, len(starts))
+        selected = self._selected.get(key)
+        if selected is None or list(starts) != selected.lengths():
+            selected = self._selected[key] = SelectedRows(self, first, starts)
+        return selected
+
+    def buffers(self, name: str) -> list[Tensor]:
+        """Return the buffers of a layer, keys first; those that are not allocated yet are added by the caller."""
+        return self._buffers.setdefault(name, [])
+
+    def copy(self, source: int, target: int, count: int) -> None:
+        """Copy the first `count` tokens of a row to another."""
+        for buffers in self._buffers.values():
+            for buffer in buffers:
+                buffer[target, :, :count] = buffer[source, :, :count]
+
+
+class SelectedRows(KVCache):
+    """Adjacent rows of a `RowCache` as the cache of a forward call."""
+
+    def __init__(self, rows: RowCache, first: int, starts: Sequence[int]) -> None:
+        super().__init__(rows.capacity)
+        self._rows, self._first, self._count = rows, first, len(starts)
+        self.longest = max(starts)
+        self.start = starts[0] if len(set(starts)) == 1 else torch.tensor(starts, device=rows.device)
+
+    def lengths(self) -> list[int]:
+        """Return the number of cached tokens of each row."""
+        return self.start.tolist() if isinstance(self.start, Tensor) else [self.start] * self._count
+
+    def layer(self, name: str) -> LayerCache:
+        layer = super().layer(name)
+        buffers = self._rows.buffers(name)
+        if layer.keys is None and len(buffers) == 2:
+            layer.keys, layer.values = (buffer[self._first : self._first + self._count] for buffer in buffers)
+        return layer
+
+    def allocate(self, name: str, x: Tensor) -> Tensor:
+        """Allocate a buffer for all rows; what is masked must be finite, so it is filled with zeros."""
+        buffer = x.new_zeros(self._rows.rows, x.shape[1], self.capacity, x.shape[3])
+        self._rows.buffers(name).append(buffer)
+        return buffer[self._first : self._first + self._count]

@@ -27,13 +27,14 @@ class CTCHead(nn.Module):
         logits: Tensor = self.head(memory).unflatten(2, (self.frames, -1)).flatten(1, 2)
         return logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(-1)
 
-    def loss(self, memory: Tensor, keep: Tensor, labels: Tensor) -> Tensor:
+    def loss(self, memory: Tensor, keep: Tensor, labels: Tensor, count: int | None = None) -> Tensor:
         """Mean negative log likelihood per label of labels (B, T; -1 ignored), given the first positions `keep` (B, N).
 
-        A row whose labels do not fit into its frames is ignored.
+        `count` is what the sum is divided by, if not the number of labels: that of the loss which this one is added to,
+        so that micro-batches add up to the batch. A row whose labels do not fit into its frames is ignored.
         """
         losses = self._losses(self(memory), keep, labels, ignore_infinite=True)
-        return losses.sum() / (labels >= 0).sum()
+        return losses.sum() / ((labels >= 0).sum() if count is None else count)
 
     def log_likelihood(self, log_probs: Tensor, keep: Tensor, labels: Tensor) -> Tensor:
         """Return the log probability (B,) of labels (B, T; -1 ignored), -inf where they do not fit into the frames."""

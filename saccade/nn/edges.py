@@ -187,7 +187,8 @@ def edge_dot(q: Tensor, k: Tensor, edges: Edges) -> Tensor:
 
 def edge_sum(weights: Tensor, v: Tensor, edges: Edges) -> Tensor:
     """Return the values that each node sees, summed by weights (1, H, M): (1, H, N, E)."""
-    return _edge_sum(weights[0], v[0], edges, False)[None]
+    dtype = torch.promote_types(weights.dtype, v.dtype)  # under autocast they differ
+    return _edge_sum(weights[0].to(dtype), v[0].to(dtype), edges, False)[None].to(v.dtype)
 
 
 class _EdgeSoftmax(torch.autograd.Function):

@@ -58,7 +58,7 @@ class LocationAttention(Attention):
         q = self._project_queries(x, 0)  # (B, 1, 1, D)
         k, v = (part.repeat_interleave(beams, 0) for part in cache.remember(lambda: self._project_memory(memory)))
         before = cache.state[0] if cache.state else _first_weights(k)
-        filtered = self.filters(before)  # (B, C, K)
+        filtered = self.filters(before.to(self.filters.weight.dtype))  # (B, C, K)
         bias = self.gate(x).to(filtered.dtype) @ filtered  # (B, 1, K)
         located = LocationBias(mask.allowed(0, 1)[:, 0, 0].repeat_interleave(beams, 0), bias[:, None])
         lowered = located.lower(1, k.shape[2], 0, x.device)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import torch
@@ -12,6 +13,8 @@ from saccade.nn.linear import Linear, is_plain, onednn_available, onednn_linear
 MIN_WEIGHTS = 1 << 14  # a smaller layer is not worth packing
 
 Model = TypeVar("Model", bound=nn.Module)
+Kernel = Callable[[Tensor, Tensor, Tensor, Tensor | None, float], Tensor | None]
+"""softmax(scale q k) v from q, k, v (B, H, T, E), visible keys (B, K) or None, and scale; None: a case it leaves"""
 
 
 class PackedLinear(Linear):
@@ -23,15 +26,16 @@ class PackedLinear(Linear):
         return onednn_linear(input, self.packed, self.bias)
 
 
-def pack(model: Model, rows: int) -> Model:
+def pack(model: Model, rows: int, kernel: Kernel | None = None) -> Model:
     """Return a read-only copy whose float32 linear layers on a CPU are packed for about `rows` rows.
 
-    The copy shares all parameters, buffers and hooks, and the model itself is not changed. Packed weights are invisible
-    to autograd and are not updated when the weights change. If nothing can be packed the model itself is returned.
+    Its attention layers compute by `kernel`, as far as that can (`nn/attention.py`). The copy shares all parameters,
+    buffers and hooks, and the model itself is not changed. Packed weights are invisible to autograd and are not updated
+    when the weights change. If nothing can be packed the model itself is returned.
     """
-    if not _available() or not any(_fits(module) for module in model.modules()):
+    if not _available() or not (kernel or any(_fits(module) for module in model.modules())):
         return model
-    return _copy(model, rows, {})
+    return _copy(model, rows, kernel, {})
 
 
 def original(module: Any) -> Any:
@@ -39,14 +43,16 @@ def original(module: Any) -> Any:
     return module.__dict__.get("_original", module)
 
 
-def _copy(module: Model, rows: int, copies: dict[int, nn.Module]) -> Model:
+def _copy(module: Model, rows: int, kernel: Kernel | None, copies: dict[int, nn.Module]) -> Model:
     """Copy a tree of modules, each once, with tensors shared."""
     if id(module) not in copies:
         kind: type[nn.Module] = PackedLinear if _fits(module) else type(module)
         copy = copies[id(module)] = kind.__new__(kind)
         tables = {name: dict(value) for name, value in module.__dict__.items() if name in ("_parameters", "_buffers")}
-        children = {name: child and _copy(child, rows, copies) for name, child in module._modules.items()}
+        children = {name: child and _copy(child, rows, kernel, copies) for name, child in module._modules.items()}
         copy.__dict__ = {**module.__dict__, **tables, "_modules": children, "_original": original(module)}
+        if kernel is not None and hasattr(kind, "kernel"):
+            copy.__dict__["kernel"] = kernel
         if isinstance(module, nn.Linear) and kind is PackedLinear:
             copy.__dict__["packed"] = torch.ops.mkldnn._reorder_linear_weight(module.weight.detach(), rows)
     result = copies[id(module)]

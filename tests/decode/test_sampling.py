@@ -102,6 +102,13 @@ def test_a_penalty_lowers_only_used_tokens(logits: Tensor, penalty: float) -> No
         assert float(penalized[0, index]) == pytest.approx(value / penalty if value > 0 else value * penalty, rel=1e-4)
 
 
+def test_penalties_count_more_generated_tokens_than_the_vocabulary_has() -> None:
+    logits = torch.tensor([[1.0, 0.9, 0.5]])
+    used = torch.tensor([[2, 2, 0, 0, 0, 0, 1]])  # the first two are given
+    sampling = Sampling(temperature=0, frequency_penalty=0.2)  # 1 - 4 * 0.2, 0.9 - 0.2, 0.5
+    assert choose(logits, used, sampling, torch.Generator(), prompt=2).item() == 1
+
+
 def test_a_penalty_changes_the_choice() -> None:
     logits, used = torch.tensor([[2.0, 1.9]]), torch.tensor([[0]])
     generator = torch.Generator()

@@ -8,6 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from saccade.core.cancellation import Cancelled, cancellable
 from saccade.decode.search import Search, search
 
 START, END = 0, 1
@@ -307,3 +308,10 @@ def test_no_sentences_return_no_hypotheses():
 def test_invalid_settings_are_refused(settings, message):
     with pytest.raises(ValueError, match=message):
         Search(**settings)
+
+
+def test_a_search_that_is_cancelled_ends_before_its_next_step():
+    table = Table(sharpness=0.0)
+    with pytest.raises(Cancelled), cancellable(lambda: table.calls == 3):
+        search(table, [50], start_id=START, end_id=END, settings=Search(beam=2))
+    assert table.calls == 3

@@ -26,6 +26,7 @@ from saccade.data.text.tokenizer_checks import (
 from saccade.data.text.tokenizer_settings import (
     BACKEND,
     BACKENDS,
+    ROLES,
     TokenizerSettings,
     read_settings,
     str_of,
@@ -81,6 +82,14 @@ def read_auto_tokenizer(folder: Path, config: Mapping[str, Any]) -> Tokenizer:
         return Tokenizer(inner, path)
 
     return call_library(path, build)
+
+
+def special_tokens(folder: Path, config: Mapping[str, Any]) -> dict[str, str]:
+    """Return the special tokens of a folder by role, such as bos_token, as transformers gives them to a template."""
+    settings, path = read_settings(folder), folder / TOKENIZER
+    rules = CLASSES.get(settings.tokenizer_class(config, read_text(path) if path.exists() else ""))
+    named = settings.named(rules.defaults if rules is not None else {})
+    return {role: str_of(token) for role, token in named.items() if role in ROLES}
 
 
 def build_tokenizer(

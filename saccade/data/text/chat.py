@@ -62,5 +62,5 @@ def encode_question(tokenizer: Tokenizer, messages: Sequence[Message]) -> list[i
 
 
 def is_chatml(template: str, tokenizer: Tokenizer) -> bool:
-    """Whether a chat template is the one of this module; no other one is run."""
+    """Whether a chat template is the one of this module, which needs no rendering."""
     return template == CHATML and tokenizer.specials.keys() >= {TURN_START, TURN_END}

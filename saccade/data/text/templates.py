@@ -40,12 +40,13 @@ class InputTemplate:
                 actual = " and ".join(" ".join(tokenizer.pieces(ids)) or "nothing" for ids in (before, after))
                 raise ModelFileError(
                     f"the tokenizer must put {first} before a text and {last} after it, but puts {actual}; such a "
-                    "template is not supported"
+                    "template in a tokenizer.json is not supported"
                 )
             return cls(cls_id, sep_id, between, tokenizer.specials.get(mask), max_length)
         supported = " or ".join(f"{first} and {last}" for first, last, *_ in SPECIAL_TOKENS)
         raise ModelFileError(
-            f"the tokenizer must have the special tokens {supported}, but has {', '.join(tokenizer.specials)}"
+            f"the tokenizer must have the special tokens {supported}, but has "
+            f"{', '.join(tokenizer.specials) or 'none'}; use the tokenizer.json that belongs to the model"
         )
 
     def special_count(self, texts: int) -> int:

@@ -1,5 +1,6 @@
 """Checks of tokenizer files: downloaded files are validated before the library parses them."""
 
+import itertools
 import json
 import math
 import re
@@ -90,8 +91,9 @@ def call_library(path: Path | str, action: Callable[[], Result]) -> Result:
         raise
     # A panic in the library is not an Exception, only a BaseException.
     except BaseException as error:
-        reason = printable(str(error).partition("\n")[0][:200])
-        message = f"{path}: the tokenizer file cannot be used ({type(error).__name__}: {reason})"
+        reason = printable(str(error).partition("\n")[0][:200]) or "for no reason that the library names"
+        name = "" if isinstance(error, Exception) else f"{type(error).__name__}: "
+        message = f"{path}: the tokenizer file cannot be used ({name}{reason})"
         raise ModelFileError(f"{message}; download it again, or train a new one") from error
 
 
@@ -146,6 +148,7 @@ def parse_tokenizer(path: Path, text: str) -> dict[str, Any]:
         raise refusal(path, f"the model must be one of {', '.join(MODELS)}, but is {kind!r:.80}")
     _check_model(path, cast(dict[str, Any], model))
     _check_added(path, content.get("added_tokens") or [])
+    _check_templates(path, content.get("post_processor"))
     for name, allowed in COMPONENTS.items():
         part = content.get(name)
         _check_size(path, name, part)
@@ -153,6 +156,22 @@ def parse_tokenizer(path: Path, text: str) -> dict[str, Any]:
         if (growth := _growth(part)) > MAX_GROWTH:
             raise refusal(path, f"a {name} must lengthen a text at most {MAX_GROWTH} times, not {growth:,} times")
     return content
+
+
+def _check_templates(path: Path, part: object) -> None:
+    """Check that templates use the special tokens they define: the library would end the process for others."""
+    if not isinstance(part, dict):
+        return
+    for step in part.get("processors") or [part]:
+        if not isinstance(step, dict) or step.get("type") != "TemplateProcessing":
+            continue
+        defined = step.get("special_tokens")
+        templates = [part for part in (step.get("single"), step.get("pair")) if isinstance(part, list)]
+        for piece in itertools.chain(*templates):
+            token = piece.get("SpecialToken") if isinstance(piece, dict) else None
+            name = token.get("id") if isinstance(token, dict) else None
+            if isinstance(name, str) and not (isinstance(defined, dict) and name in defined):
+                raise refusal(path, f"a template must use the special tokens it defines, but uses {name!r:.80}")
 
 
 def refusal(path: Path, rule: str) -> ModelFileError:

@@ -10,7 +10,7 @@ import tokenizers as library
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from saccade.data.text.alphabets import UNKNOWN, split_at_newlines
-from saccade.data.text.tokenizer_checks import CHARACTER
+from saccade.data.text.tokenizer_checks import CHARACTER, MAX_TOKEN
 from saccade.data.text.tokenizers import BERT, BYTE_COUNT, KINDS, Tokenizer
 from saccade.errors import DataError, UsageError, suggest
 
@@ -42,6 +42,10 @@ def train_tokenizer(
     return _train_wordpiece(texts, size, [*BERT, *(name for name in specials if name not in BERT)], lowercase)
 
 
+class EmptyText(DataError):
+    """There is nothing to train a tokenizer on."""
+
+
 def _nonempty(texts: Iterable[str]) -> Iterator[str]:
     """Yield the texts; raise an error at the end if all of them are empty."""
     empty = True
@@ -49,7 +53,7 @@ def _nonempty(texts: Iterable[str]) -> Iterator[str]:
         empty = empty and not text.strip()
         yield text
     if empty:
-        raise DataError("the text for the tokenizer must not be empty, but is; name a file with data in it")
+        raise EmptyText("the text for the tokenizer must not be empty, but is; name a file with data in it")
 
 
 def _check_size(size: int, minimum: int, reason: str) -> None:
@@ -87,7 +91,8 @@ def _train_words(texts: Iterable[str], size: int, specials: Sequence[str]) -> To
         counts.update(text.split())
     specials = list(dict.fromkeys((*specials, UNKNOWN)))
     _check_size(size, len(specials) + 1, "one word and the special tokens")
-    ranked = sorted((word for word in counts if word not in specials), key=lambda word: (-counts[word], word))
+    words = (word for word in counts if word not in specials and len(word) <= MAX_TOKEN)
+    ranked = sorted(words, key=lambda word: (-counts[word], word))
     tokens = [*specials, *ranked[: size - len(specials)]]
     inner = library.Tokenizer(models.WordLevel({token: at for at, token in enumerate(tokens)}, unk_token=UNKNOWN))
     inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
@@ -105,6 +110,7 @@ def _train_bytes(texts: Iterable[str], size: int, specials: Sequence[str], add_p
         vocab_size=size,
         special_tokens=list(specials),
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        max_token_length=MAX_TOKEN,
         show_progress=False,
     )
     parts: Iterable[str] = _nonempty(texts)
@@ -131,7 +137,8 @@ def _train_wordpiece(texts: Iterable[str], size: int, specials: Sequence[str], l
         inner.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
         trainer = trainers.WordPieceTrainer(vocab_size=size, special_tokens=[*specials, *inside], show_progress=False)
         inner.train_from_iterator(_unspool(spool), trainer)
-    vocabulary = inner.get_vocab(with_added_tokens=True)
+    tokens = sorted(inner.get_vocab(with_added_tokens=True).items(), key=lambda item: item[1])
+    vocabulary = {token: at for at, token in enumerate(token for token, _ in tokens if len(token) <= MAX_TOKEN)}
     final = library.Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
     final.normalizer = normalizer
     final.pre_tokenizer = pre_tokenizers.BertPreTokenizer()

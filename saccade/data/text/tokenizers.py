@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tokenizers as library
@@ -82,9 +83,14 @@ class Tokenizer:
         """Write a tokenizer.json; the same tokenizer always produces the same bytes."""
         Path(path).write_bytes(self._saved)
 
+    def to_json(self) -> dict[str, Any]:
+        """Return the content of tokenizer.json."""
+        rules: dict[str, Any] = json.loads(self._saved)
+        return rules
+
     def same_rules(self, other: "Tokenizer") -> bool:
         """Whether another tokenizer has the same tokens and splits every text in the same way."""
-        ours, theirs = (json.loads(tokenizer._saved) for tokenizer in (self, other))
+        ours, theirs = self.to_json(), other.to_json()
         return all(ours[key] == theirs[key] for key in ("model", "added_tokens", "normalizer", "pre_tokenizer"))
 
     def encode(self, text: str, *, parse_special: bool = False) -> list[int]:
@@ -114,6 +120,16 @@ class Tokenizer:
         parser = self._parser if text else self._inner  # the copy is made when it is needed
         encode = functools.partial(parser.encode, text, add_special_tokens=add_special_tokens)
         return list(call_library(self._name, encode).ids)
+
+    def find_specials(self, text: str) -> list[tuple[int, int, int]]:
+        """Return the special tokens written in a text: first character, end and id of each."""
+        if self._characters is not None:
+            pattern = "|".join(map(re.escape, self.specials))
+            matches = re.finditer(pattern, text) if pattern else iter(())
+            return [(*match.span(), self.specials[match[0]]) for match in matches]
+        encoding = call_library(self._name, lambda: self._parser.encode(text, add_special_tokens=False))
+        places = zip(encoding.offsets, encoding.ids, strict=True)
+        return [(int(first), int(end), int(token)) for (first, end), token in places if token in self._special_ids]
 
     def encode_array(self, text: str) -> Ids:
         """Return the ids of a text as an array, which is fast for long texts."""
@@ -245,15 +261,19 @@ class Tokenizer:
 
 
 class StreamDecoder:
-    """Decodes ids one by one while they are generated; only complete characters are returned."""
+    """Decodes ids one by one while they are generated; only complete characters are returned.
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    The text of an id can depend on the one before it, as a first word has no space before it: `prompt` are the ids
+    that precede the text.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, prompt: Sequence[int] = ()) -> None:
         self._tokenizer = tokenizer
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._space = False  # the last word has ended: a space follows if another one does
         self._started = False  # some text was returned
-        self._ids: list[int] = []
-        self._sent = 0  # of _ids, how many are already in the returned text
+        self._ids = self._end(prompt)
+        self._sent = len(self._ids)  # of _ids, how many are already in the returned text
 
     def feed(self, number: int) -> str:
         """Return the text that this id completes: possibly none, possibly more than one character."""
@@ -275,13 +295,33 @@ class StreamDecoder:
             self._started |= bool(text)
             return text
         self._ids.append(number)
-        if tokenizer._byte_fallback and BYTE_PIECE.fullmatch(token):  # bytes are decoded together
+        if self._is_byte(number):  # bytes are decoded together
             return ""
         return self._decode_window(lambda text: not text.endswith("\ufffd"))
 
     def finish(self) -> str:
         """Return what remains at the end: an incomplete character becomes U+FFFD."""
         return self._decoder.decode(b"", True) + self._decode_window(lambda text: True)
+
+    def _end(self, prompt: Sequence[int]) -> list[int]:
+        """Return the last id of a prompt, or all at its end that are bytes; none where they have no text of their own.
+
+        Those are special tokens, which begin a new text, and bytes of an incomplete character.
+        """
+        tokenizer = self._tokenizer
+        if tokenizer.kind == "characters" or tokenizer._byte_level:
+            return []
+        first = len(prompt)
+        while first and self._is_byte(prompt[first - 1]):
+            first -= 1
+        ids = list(prompt[first:] or prompt[-1:])
+        if not all(number in tokenizer._tokens and not self._is_special(number) for number in ids):
+            return []
+        return [] if "\ufffd" in tokenizer.decode(ids) else ids
+
+    def _is_byte(self, number: int) -> bool:
+        tokenizer = self._tokenizer
+        return tokenizer._byte_fallback and bool(BYTE_PIECE.fullmatch(tokenizer._tokens.get(number, "")))
 
     def _is_special(self, number: int) -> bool:
         return number in self._tokenizer._special_ids

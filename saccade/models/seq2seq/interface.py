@@ -93,7 +93,7 @@ class Seq2Seq(nn.Module, abc.ABC):
                 total = total + loss.ponder * halting.cost[tokens].sum() / len(targets)
         if loss.ctc and self.ctc is not None:
             inputs = ids[:, 1:].masked_fill(~real[:, 1:], -1)  # the labels without the end token
-            total = total + loss.ctc * self.ctc.loss(memory.values, keep, inputs)
+            total = total + loss.ctc * self.ctc.loss(memory.values, keep, inputs, len(targets))
         return total
 
 

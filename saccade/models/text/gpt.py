@@ -145,14 +145,17 @@ class GPT(nn.Module):
 
         `count` (B,) is the number of real tokens of each row in this call, where cached rows differ in length.
         """
-        x = self.embedding(ids)  # (B, T, D)
-        if self.config.scale_embedding:
-            x = x * math.sqrt(self.config.dim)
-        x = self.decoder(patch_embeddings(self.norm(x)), mask=Causal(), cache=cache, count=count)
+        x = self.norm(self.embed(ids))  # (B, T, D)
+        x = self.decoder(patch_embeddings(x), mask=Causal(), cache=cache, count=count)
         logits = self.logits(x)
         if labels is None:
             return logits
         return F.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=-1)
+
+    def embed(self, ids: Tensor) -> Tensor:
+        """Return the embeddings of tokens (..., D)."""
+        x: Tensor = self.embedding(ids)
+        return x * math.sqrt(self.config.dim) if self.config.scale_embedding else x
 
     def logits(self, features: Tensor) -> Tensor:
         """Return the logits (..., V) of the output of the stack (..., D)."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from saccade.data.formats.chats import ROLE
 from saccade.data.formats.corpus import Corpus
 from saccade.data.splitting import Part
 from saccade.data.text.chat import (
@@ -16,6 +17,7 @@ from saccade.data.text.chat import (
     from_json,
     is_chatml,
 )
+from saccade.data.text.chat_templates import encode_with_template
 from saccade.data.text.tokenizers import END, Tokenizer
 from saccade.errors import UsageError
 from saccade.pretrained.processors import CHAT_TEMPLATE, TextProcessor
@@ -65,13 +67,16 @@ def is_chat_model(processor: TextProcessor) -> bool:
     return not processor.parse_special and is_chatml(processor.chat_template, processor.tokenizer)
 
 
-def encode_message(processor: TextProcessor, prompt: str, system: str) -> list[int]:
-    """Return the ids of a conversation with one question, and of the start of the answer."""
-    if not is_chatml(processor.chat_template, processor.tokenizer):
-        known = "of another format, and templates are never run" if processor.chat_template else "missing"
+def encode_messages(processor: TextProcessor, messages: Sequence[Mapping[str, str]]) -> list[int]:
+    """Return the ids of a conversation, and of the start of the answer."""
+    for message in messages:
+        if not ROLE.fullmatch(message["role"]):
+            raise UsageError(f"a role must be a word such as user or assistant, but is {message['role']!r:.80}")
+    if is_chatml(processor.chat_template, processor.tokenizer):
+        return encode_question(processor.tokenizer, [Message(item["role"], item["content"]) for item in messages])
+    if not processor.chat_template:
         raise UsageError(
-            f"chat must be 'no' for a model without a ChatML template, but its template is {known}; "
-            "write the whole conversation with its special tokens as the prompt"
+            "a conversation needs a model with a chat template, but this one has none; continue a text with "
+            "`saccade predict` or `saccade story`, or train a chat model on conversations (docs/language-models.md)"
         )
-    messages = [Message("system", system)] if system else []
-    return encode_question(processor.tokenizer, [*messages, Message("user", prompt)])
+    return encode_with_template(processor.tokenizer, processor.chat_template, messages, processor.special_tokens)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from saccade.core import GeneratedToken
+from saccade.core.generation import raise_errors
 from saccade.data.text.tokenizers import StreamDecoder, Tokenizer
-from saccade.decode.generate import CausalModel, Generation, NotFiniteError, Request, generate
+from saccade.decode.engine import Engine, Request
+from saccade.decode.runner import CausalModel, Runner, TorchRunner
 from saccade.decode.sampling import Sampling
 from saccade.decode.stopping import StopStrings
-from saccade.errors import ModelFileError
 from saccade.nn.probe import RecordedRow, Recorder
 
 ROWS = 32  # prompts generated at once
@@ -26,11 +27,15 @@ class GenerationOptions(Sampling):
     """stop before this string"""
     seed: int = 1
     """seed of the random generator"""
+    lookup: int = 0
+    """prompt lookup: tokens to guess at each step from what followed the same tokens before; right guesses save time"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.max_new_tokens < 0:
             raise ValueError(f"max_new_tokens must be 0 or more, but is {self.max_new_tokens}")
+        if not 0 <= self.lookup <= 64:
+            raise ValueError(f"lookup must be from 0 to 64, but is {self.lookup}")
         if not 0 <= self.seed < 1 << 63:
             raise ValueError(f"seed must be at least 0 and below 2^63, but is {self.seed}")
 
@@ -44,33 +49,45 @@ class TextGenerator:
     context: int
     """maximum number of tokens the model reads"""
     eos_ids: tuple[int, ...] = ()
+    make_runner: Callable[[int, int], Runner] | None = None
+    """returns a runner with some rows of some capacity; None: by torch"""
+    rows_that_fit: Callable[[int, int], int] | None = None
+    """returns how many of some rows of some capacity fit into memory; None: all"""
 
     def request(self, prompt: Sequence[int], options: GenerationOptions) -> Request:
         """Return the request to continue a prompt."""
-        return Request(prompt, options, options.seed, options.max_new_tokens, self.eos_ids)
+        return Request(
+            prompt,
+            options,
+            options.seed,
+            max_new_tokens=options.max_new_tokens,
+            stop_ids=self.eos_ids,
+            lookup=options.lookup,
+        )
 
     def continue_all(self, prompts: Sequence[Sequence[int]], options: GenerationOptions) -> Iterator[Continuation]:
         """Yield the continuation of each prompt in order; many are generated at once, with the same result as alone."""
-        generation = Generation(self.model, self.context)
-        live: dict[int, _Row] = {}  # by the identity of the request
+        engine = self._engine(prompts, options.max_new_tokens)
+        live: dict[int, _Row] = {}  # by the number of the request
         results: dict[int, Continuation] = {}
         waiting = iter(enumerate(prompts))
         for number in range(len(prompts)):
             while number not in results:
                 while len(live) < ROWS and (item := next(waiting, None)) is not None:
                     index, prompt = item
-                    row = _Row(index, self.request(prompt, options), TextDecoder(self.tokenizer, options.stop))
-                    row.id = generation.add(row.request)
+                    decoder = TextDecoder(self.tokenizer, options.stop, prompt)
+                    row = _Row(index, self.request(prompt, options), decoder)
+                    request_number = engine.add(row.request)
                     if options.max_new_tokens:
-                        live[id(row.request)] = row
+                        live[request_number] = row
                     else:
                         results[index] = row.result
-                for request, token in _step(generation):
-                    row = live[id(request)]
-                    if row.feed(token):
-                        generation.remove(row.id)
+                for event in raise_errors(engine.step()):
+                    row = live[event.number]
+                    if row.feed(event.token):
+                        engine.remove(event.number)
                         results[row.index] = row.result
-                        del live[id(request)]
+                        del live[event.number]
             yield results.pop(number)
 
     def stream(
@@ -81,12 +98,14 @@ class TextGenerator:
         The recorder is active only while the network runs: a suspended stream records no other call.
         """
         pieces = self.tokenizer.pieces
-        tokens = generate(self.model, self.request(prompt, options), self.context)
-        if recorder is not None:
-            tokens = recorder.iterate(tokens)
+        request = self.request(prompt, options)
+        if recorder is None:
+            tokens = _tokens(self._engine([prompt], options.max_new_tokens), request)
+        else:  # the modules themselves must run
+            tokens = recorder.iterate(_tokens(Engine(TorchRunner(self.model, 1, self.context), self.context), request))
         maps = {name: RecordedRow(recorded, 0) for name, recorded in (recorder or {}).items()}
-        decoder, prompt_tokens = TextDecoder(self.tokenizer, options.stop), tuple(pieces(prompt))
-        for token in _finite(tokens):
+        decoder, prompt_tokens = TextDecoder(self.tokenizer, options.stop, prompt), tuple(pieces(prompt))
+        for token in tokens:
             text, stopped = decoder.feed(token)
             if stopped:
                 if text:
@@ -97,10 +116,20 @@ class TextGenerator:
         if text:
             yield GeneratedToken("", text, maps, prompt_tokens)
 
+    def _engine(self, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> Engine:
+        """Return an engine with a cache that is large enough for some prompts."""
+        rows, longest = min(ROWS, max(1, len(prompts))), max(map(len, prompts), default=1)
+        capacity = min(self.context, longest + max_new_tokens)
+        if self.rows_that_fit is not None:
+            rows = self.rows_that_fit(capacity, rows)
+        if self.make_runner is None:
+            return Engine(TorchRunner(self.model, rows, capacity), self.context)
+        return Engine(self.make_runner(rows, capacity), self.context)
+
     def visible_start(self, prompt: int, end: int) -> int:
         """Return the first cached token after a prompt of some length, once the tokens before `end` were read.
 
-        A full context drops its older half, as `decode.generate` does.
+        A full context drops its older half, as the engine does.
         """
         length = min(prompt, self.context)
         for _ in range(end - prompt):
@@ -108,11 +137,20 @@ class TextGenerator:
         return end - length
 
 
+def _tokens(engine: Engine, request: Request) -> Iterator[int]:
+    """Yield the tokens of one request as they are generated, without the end token."""
+    engine.add(request)
+    while len(engine):
+        for event in raise_errors(engine.step()):
+            if event.finish != "stop":
+                yield event.token
+
+
 class TextDecoder:
     """Decodes generated ids to text; what may be the start of a stop string is buffered until more text follows."""
 
-    def __init__(self, tokenizer: Tokenizer, stop: str) -> None:
-        self._decoder, self._stop = StreamDecoder(tokenizer), StopStrings([stop] if stop else [])
+    def __init__(self, tokenizer: Tokenizer, stop: str, prompt: Sequence[int]) -> None:
+        self._decoder, self._stop = StreamDecoder(tokenizer, prompt), StopStrings([stop] if stop else [])
 
     def feed(self, token: int) -> tuple[str, bool]:
         """Return the text that is ready, and whether the stop string follows it."""
@@ -122,24 +160,6 @@ class TextDecoder:
         """Return the remaining text, when no more tokens follow."""
         ready, stopped = self._stop.feed(self._decoder.finish())
         return ready if stopped else ready + self._stop.finish()
-
-
-def _step(generation: Generation) -> list[tuple[Request, int]]:
-    try:
-        return generation.step()
-    except NotFiniteError as error:
-        raise _damaged(error) from error
-
-
-def _finite(tokens: Iterator[int]) -> Iterator[int]:
-    try:
-        yield from tokens
-    except NotFiniteError as error:
-        raise _damaged(error) from error
-
-
-def _damaged(error: Exception) -> ModelFileError:
-    return ModelFileError(f"{error}: a weight is not a number or too large; get the model again, or train it again")
 
 
 @dataclass
@@ -154,7 +174,7 @@ class _Row:
     """A prompt in progress."""
 
     def __init__(self, index: int, request: Request, decoder: TextDecoder) -> None:
-        self.index, self.request, self.decoder, self.id = index, request, decoder, -1
+        self.index, self.request, self.decoder = index, request, decoder
         self.result = Continuation()
 
     def feed(self, token: int) -> bool:

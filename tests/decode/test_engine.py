@@ -1,4 +1,4 @@
-"""Generation: cached as uncached, past the end of the context, and each row as if it were alone."""
+"""The engine: cached as uncached, past the end of the context, and each row as if it were alone."""
 
 from itertools import islice
 
@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from saccade.decode.generate import Generation, Request, _Row, generate
+from saccade.decode.engine import Engine, Event, Request
+from saccade.decode.runner import TorchRunner
 from saccade.decode.sampling import Sampling, choose, penalize
 from saccade.models.text.gpt import GPT, GPTConfig
 from saccade.nn.cache import KVCache
@@ -41,8 +42,22 @@ def models() -> dict[str, GPT]:
     return {name: make(shape).double() for name, shape in SHAPES.items()}
 
 
+def make_engine(model, context: int = CONTEXT, rows: int = 6) -> Engine:
+    return Engine(TorchRunner(model, rows, context), context)
+
+
+def generate(model, request: Request, context: int = CONTEXT):
+    """The tokens of one request without its stop id."""
+    engine = make_engine(model, context, rows=1)
+    engine.add(request)
+    while len(engine):
+        for event in engine.step():
+            if event.finish != "stop":
+                yield event.token
+
+
 def generated(model: GPT, ids: list[int], count: int, sampling: Sampling, seed: int = 1) -> list[int]:
-    return list(generate(model, Request(ids, sampling, seed, count), CONTEXT))
+    return list(generate(model, Request(ids, sampling, seed, count)))
 
 
 @torch.no_grad()
@@ -83,7 +98,7 @@ def test_a_cache_changes_nothing_also_past_the_context(model: GPT, length: int) 
 def test_one_row_is_bit_identical_to_the_plain_loop(model: GPT, length: int, sampling: Sampling) -> None:
     ids = torch.randint(VOCABULARY, (1, length), generator=torch.Generator().manual_seed(length))
     logits = Spy(model)
-    found = list(generate(logits, Request(ids[0].tolist(), sampling, 7, 40), CONTEXT))
+    found = list(generate(logits, Request(ids[0].tolist(), sampling, 7, 40)))
     expected = list(islice(one_row(model, ids, sampling, 7), 40))
     assert found == [token for token, _ in expected]
     assert all(torch.equal(mine, plain) for mine, (_, plain) in zip(logits.last, expected, strict=True))
@@ -121,23 +136,23 @@ requests = st.builds(
 def test_a_row_is_the_same_alone_and_with_others_that_join_and_leave(models, shape, arrivals, removals) -> None:
     """Mixed lengths, samplings, stop ids and full contexts; some rows are removed in between."""
     model = models[shape]
-    generation, found, rows, removed = Generation(model, CONTEXT), {}, [], set()
+    engine, found, rows, removed = make_engine(model), {}, [], set()
     waiting = sorted(arrivals, key=lambda arrival: arrival[0])
     for step in range(60):
         while waiting and waiting[0][0] <= step:
             rows.append(waiting.pop(0)[1])
-            assert generation.add(rows[-1]) == len(rows) - 1
-            found[id(rows[-1])] = []
+            assert engine.add(rows[-1]) == len(rows) - 1
+            found[len(rows) - 1] = []
         for when, row in removals:
             if when == step and row < len(rows):
-                generation.remove(row)
+                engine.remove(row)
                 removed.add(row)
-        for request, token in generation.step():
-            found[id(request)].append(token)
-    assert not len(generation)
+        for event in engine.step():
+            found[event.number].append(event.token)
+    assert not len(engine)
     for number, request in enumerate(rows):
-        alone = list(generate(model, request, CONTEXT))
-        tokens = found[id(request)]
+        alone = list(generate(model, request))
+        tokens = found[number]
         if tokens and tokens[-1] in request.stop_ids:
             tokens = tokens[:-1]
         assert tokens == (alone[: len(tokens)] if number in removed else alone)
@@ -147,24 +162,24 @@ def test_a_row_is_the_same_alone_and_with_others_that_join_and_leave(models, sha
 def test_logits_of_a_row_do_not_depend_on_other_rows(models, shape: str, monkeypatch) -> None:
     """Row 0 runs from the beginning; others of other lengths join, leave and fill their context beside it."""
     logits: list[Tensor] = []
-    plain = _Row.choose
+    plain = Engine._choose
 
-    def spy(row: _Row, values: Tensor) -> int:
+    def spy(engine: Engine, row, values: Tensor) -> Event:
         if row.number == 0:
             logits.append(values)
-        return plain(row, values)
+        return plain(engine, row, values)
 
-    monkeypatch.setattr(_Row, "choose", spy)
+    monkeypatch.setattr(Engine, "_choose", spy)
     first = Request([1, 2, 3], GREEDY, 1, 30)
-    list(generate(models[shape], first, CONTEXT))
-    alone, generation = torch.cat(logits), Generation(models[shape], CONTEXT)
+    list(generate(models[shape], first))
+    alone, engine = torch.cat(logits), make_engine(models[shape])
     logits.clear()
-    generation.add(first)
+    engine.add(first)
     sizes = []
     for step in range(30):
         if step in (2, 3, 9):
-            generation.add(Request(list(range(step, 0, -1)) * 2, Sampling(1.0), step, 3 * step))
-        sizes.append(len(generation.step()))
+            engine.add(Request(list(range(step, 0, -1)) * 2, Sampling(1.0), step, 3 * step))
+        sizes.append(len(engine.step()))
     assert sizes[:4] == [1, 1, 2, 3] and sizes[8:13] == [2, 3, 3, 3, 2]
     torch.testing.assert_close(torch.cat(logits), alone, atol=1e-10, rtol=1e-10)
 
@@ -172,49 +187,49 @@ def test_logits_of_a_row_do_not_depend_on_other_rows(models, shape: str, monkeyp
 def test_uninitialized_memory_is_never_read(models) -> None:
     """New memory filled with nan, as torch does on demand, while rows of different lengths join and leave."""
     requests = [Request([number + 1] * length, GREEDY, 1, 20 - length) for number, length in enumerate((2, 9, 5))]
-    alone = [list(generate(models["rotary"], request, CONTEXT)) for request in requests]
-    together: dict[int, list[int]] = {id(request): [] for request in requests}
+    alone = [list(generate(models["rotary"], request)) for request in requests]
+    together: dict[int, list[int]] = {number: [] for number in range(len(requests))}
     torch.use_deterministic_algorithms(True)
     try:
-        generation = Generation(models["rotary"], CONTEXT)
+        engine = make_engine(models["rotary"])
         for request in requests:
-            generation.add(request)
-            for row, token in generation.step():
-                together[id(row)].append(token)
-        while len(generation):
-            for row, token in generation.step():
-                together[id(row)].append(token)
+            engine.add(request)
+            for event in engine.step():
+                together[event.number].append(event.token)
+        while len(engine):
+            for event in engine.step():
+                together[event.number].append(event.token)
     finally:
         torch.use_deterministic_algorithms(False)
     assert list(together.values()) == alone
 
 
 def test_equal_requests_return_equal_tokens_in_the_order_they_were_added(model: GPT) -> None:
-    generation = Generation(model, CONTEXT)
+    engine = make_engine(model)
     requests = [Request([1, 2], Sampling(1.0), 5, 4), Request([4], GREEDY, 1, 2), Request([1, 2], Sampling(1.0), 5, 4)]
     for request in requests:
-        generation.add(request)
-    steps = [generation.step() for _ in range(4)]
-    assert [[id(request) for request, _ in step] for step in steps[:2]] == [[id(one) for one in requests]] * 2
+        engine.add(request)
+    steps = [engine.step() for _ in range(4)]
+    assert [[event.number for event in step] for step in steps[:2]] == [[0, 1, 2]] * 2
     assert [len(step) for step in steps] == [3, 3, 2, 2]
     assert (
-        [step[0][1] for step in steps]
-        == [step[-1][1] for step in steps]
+        [step[0].token for step in steps]
+        == [step[-1].token for step in steps]
         == generated(model, [1, 2], 4, Sampling(1.0), 5)
     )
-    assert len(generation) == 0 and generation.step() == []
+    assert len(engine) == 0 and engine.step() == []
 
 
 def test_a_stop_id_ends_its_row_and_is_not_yielded(model: GPT) -> None:
     ids = generated(model, [1, 2, 3], 20, GREEDY)
     stop = ids[6]
     request = Request([1, 2, 3], GREEDY, 1, 20, stop_ids=(stop,))
-    assert list(generate(model, request, CONTEXT)) == ids[: ids.index(stop)]
-    generation = Generation(model, CONTEXT)
-    generation.add(request)
+    assert list(generate(model, request)) == ids[: ids.index(stop)]
+    engine = make_engine(model)
+    engine.add(request)
     tokens = []
-    while len(generation):
-        tokens += [token for _, token in generation.step()]
+    while len(engine):
+        tokens += [event.token for event in engine.step()]
     assert tokens == ids[: ids.index(stop) + 1]
 
 
@@ -238,7 +253,7 @@ def test_a_penalty_applies_to_the_prompt_and_to_generated_tokens(model: GPT) -> 
 
 def test_no_gradient_is_kept(model: GPT) -> None:
     spy = Spy(model)
-    list(generate(spy, Request([1], GREEDY, 1, 3), CONTEXT))
+    list(generate(spy, Request([1], GREEDY, 1, 3)))
     assert not any(logits.requires_grad for logits in spy.last)
     assert all(parameter.grad is None for parameter in model.parameters())
 
@@ -259,3 +274,25 @@ def test_a_context_of_one_token() -> None:
 def test_a_prompt_without_tokens_is_refused() -> None:
     with pytest.raises(ValueError, match="ids must have at least one token, but are empty"):
         Request([])
+
+
+def test_logits_that_are_not_finite_end_their_row_alone(model):
+    class Broken(TorchRunner):
+        def forward(self, pieces):
+            results = super().forward(pieces)
+            return [
+                logits * float("nan") if piece.row == 1 and piece.start == 4 else logits
+                for piece, logits in zip(pieces, results, strict=True)
+            ]
+
+    expected = generated(model, [1, 2, 3], 8, GREEDY)
+    engine = Engine(Broken(model, 2, CONTEXT), CONTEXT)
+    for _ in range(2):
+        engine.add(Request([1, 2, 3], GREEDY, max_new_tokens=8))
+    events = [event for _ in range(9) for event in engine.step()]
+    assert [event.token for event in events if event.number == 0] == expected
+    assert [(event.token, event.finish) for event in events if event.number == 1] == [
+        *((token, "") for token in expected[:2]),
+        (-1, "error"),
+    ]
+    assert len(engine) == 0

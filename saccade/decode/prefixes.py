@@ -1,0 +1,52 @@
+"""Prefixes: which tokens each row of a cache has, so that the common beginning of prompts is computed once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class Prefixes:
+    """The tokens in each row of a cache that can be reused, in multiples of `chunk`; 0: none.
+
+    A runner whose numbers depend on how tokens are split into pieces reuses whole chunks of prompts only: a request
+    gets the same numbers whatever was computed before it.
+    """
+
+    def __init__(self, rows: int, chunk: int) -> None:
+        self._chunk = chunk
+        self._ids: list[list[int]] = [[] for _ in range(rows)]
+        self._open = [True] * rows  # whether what follows can be reused
+        self._used = [0] * rows  # when the row was last started
+        self._clock = 0
+
+    def match(self, ids: Sequence[int], free: Sequence[int]) -> tuple[int, int, int]:
+        """Return the row to use, the row that has the longest beginning of these ids, and its length.
+
+        At least one token is left to compute. The row used is the one with that beginning if it is free, else the one
+        that was not used for the longest time.
+        """
+        counts = [self.common(ids, known) for known in self._ids]
+        best = max(counts)
+        at = max(free, key=lambda row: (counts[row] == best, -self._used[row]))
+        return at, at if counts[at] == best else counts.index(best), best
+
+    def start(self, row: int, ids: Sequence[int]) -> None:
+        """Begin a row with tokens that it has."""
+        self._clock += 1
+        self._ids[row], self._open[row], self._used[row] = list(ids), True, self._clock
+
+    def extend(self, row: int, ids: Sequence[int], *, generated: bool = False) -> None:
+        """Note that tokens follow in a row; generated ones are reused only where every split gives the same numbers."""
+        if generated and self._chunk != 1:
+            self._open[row] = False
+        if self._open[row]:
+            self._ids[row] += ids
+
+    def common(self, ids: Sequence[int], known: Sequence[int]) -> int:
+        """Return how many of the first ids need not be computed where `known` ones are; one is always computed."""
+        if not self._chunk:
+            return 0
+        count, limit = 0, min(len(known), len(ids) - 1)
+        while count < limit and known[count] == ids[count]:
+            count += 1
+        return count - count % self._chunk
