@@ -6,7 +6,7 @@ import hashlib
 import os
 import re
 import shutil
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from saccade import atomic_io
 from saccade.atomic_io import dump, open_file, read_sealed, save_error, seal, sync_folder
 from saccade.errors import ModelFileError, ResourceError
 from saccade.runs.journal import JOURNALS, check_written
+from saccade.runs.shards import read_shards
 from saccade.runs.state import FILE as STATE
 from saccade.runs.state import State, read_state
 from saccade.tensor_files import read_header
@@ -28,6 +29,7 @@ Tensors = dict[str, Tensor]
 PARTS = ("model", "optimizer", "average", "state")
 INTACT = "the checkpoints before it are intact. Free some space, then continue with `saccade resume`"
 _NAME = re.compile(r"step-(\d{6,18})")
+_SHARD = re.compile(rf"({'|'.join(PARTS)})/shard-\d{{5}}-model-00001-of-00001\.safetensors")  # as torch names them
 
 
 @dataclass(frozen=True)
@@ -40,20 +42,28 @@ class Checkpoint:
     state: State
 
 
-def save(folder: Path, checkpoint: Checkpoint) -> Path:
-    """Write a checkpoint so that all of it is on disk or none of it."""
+def write_parts(folder: Path, parts: Mapping[str, Tensors]) -> None:
+    """Write a file of tensors for each part."""
+    for name, tensors in parts.items():
+        save_file({key: value.detach().cpu().contiguous() for key, value in tensors.items()}, _file(folder, name))
+
+
+def save(
+    folder: Path, checkpoint: Checkpoint, write: Callable[[Path, Mapping[str, Tensors]], None] = write_parts
+) -> Path:
+    """Write a checkpoint so that all of it is on disk or none of it; `write` writes the tensors to a folder."""
     target = at(folder, checkpoint.step)
     temporary = folder / f"{target.name}.tmp"
     try:
         folder.mkdir(exist_ok=True)  # not its parents: a run folder that was deleted stays deleted
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir()
-        for name, tensors in checkpoint.parts.items():
-            save_file(
-                {key: value.detach().cpu().contiguous() for key, value in tensors.items()}, _file(temporary, name)
-            )
+        write(temporary, checkpoint.parts)
         atomic_io.write(temporary / STATE, dump(checkpoint.state.to_json()))
-        files = {path.name: _fingerprint(path, sync=True) for path in sorted(temporary.iterdir())}
+        paths = sorted(temporary.rglob("*"))
+        files = {str(p.relative_to(temporary)): _fingerprint(p, sync=True) for p in paths if p.is_file()}
+        for part in (path for path in paths if path.is_dir()):
+            sync_folder(part)
         atomic_io.write(temporary / "manifest.json", seal({"format": FORMAT, "step": checkpoint.step, "files": files}))
         sync_folder(temporary)
         _delete(target)  # a damaged one that a resumed run has reached again
@@ -74,9 +84,12 @@ def read(path: Path, parts: Sequence[str] | None = None) -> Checkpoint:
     state = read_state(path, manifest["step"])
     try:
         files = _part_files(path, manifest, parts)
-        for file in files.values():
+        for file in (file for part in files.values() for file in part):
             read_header(file)
-        tensors = {name: load_file(file) for name, file in files.items()}
+        tensors = {
+            name: load_file(part[0]) if part == [_file(path, name)] else read_shards(path / name, part)
+            for name, part in files.items()
+        }
     except (OSError, ValueError, SafetensorError) as error:
         raise ModelFileError(f"{path} cannot be read: {error}") from error
     return Checkpoint(manifest["step"], tensors, state)
@@ -85,7 +98,8 @@ def read(path: Path, parts: Sequence[str] | None = None) -> Checkpoint:
 def verify(path: Path, parts: Sequence[str] | None = None) -> dict[str, Any]:
     """Return the manifest after checking length and sha256 of every file, or of the given parts and the state."""
     manifest = read_manifest(path)
-    needed = {STATE, *(file.name for file in _part_files(path, manifest, parts).values())}
+    part_files = _part_files(path, manifest, parts).values()
+    needed = {STATE, *(str(file.relative_to(path)) for files in part_files for file in files)}
     for name, expected in manifest["files"].items():
         if parts is not None and name not in needed:
             continue
@@ -112,11 +126,11 @@ def read_manifest(path: Path) -> dict[str, Any]:
     if name is None or manifest.get("step") != int(name[1]):
         raise ModelFileError(f"{file} must be of the step {path.name} is named for, but is of {manifest.get('step')}")
     files = manifest.get("files")
-    if not isinstance(files, dict) or not {"model.safetensors", STATE} <= files.keys():
+    if not isinstance(files, dict) or STATE not in files or not _part_files(path, manifest, ("model",)):
         raise ModelFileError(f"{file} must list model.safetensors and {STATE}, but does not")
     allowed = {STATE, *(f"{part}.safetensors" for part in PARTS)}
     for listed, entry in files.items():
-        if listed not in allowed:
+        if listed not in allowed and not _SHARD.fullmatch(listed):
             raise ModelFileError(
                 f"{file} must list no other files than {', '.join(sorted(allowed))}, but lists {listed}"
             )
@@ -158,7 +172,7 @@ def newest(folder: Path, log: Callable[[str], None], reader: Callable[[Path], Ch
 
 def read_weights(path: Path) -> Checkpoint:
     """Return a checkpoint with nothing but the weights to evaluate and predict with: the average, if there is one."""
-    averaged = "average.safetensors" in read_manifest(path)["files"]
+    averaged = _part_files(path, read_manifest(path), ("average",))
     return read(path, ("average" if averaged else "model",))
 
 
@@ -205,10 +219,17 @@ def _file(folder: Path, part: str) -> Path:
     return folder / f"{part}.safetensors"
 
 
-def _part_files(path: Path, manifest: dict[str, Any], parts: Sequence[str] | None) -> dict[str, Path]:
-    """Return the file of each part that the manifest lists, of all parts or those of the given names."""
-    files = {part: _file(path, part) for part in PARTS if parts is None or part in parts}
-    return {part: file for part, file in files.items() if file.name in manifest["files"]}
+def _part_files(path: Path, manifest: dict[str, Any], parts: Sequence[str] | None) -> dict[str, list[Path]]:
+    """Return the file of each part that the manifest lists, or its shards, of all parts or those of the given names."""
+    wanted = [part for part in PARTS if parts is None or part in parts]
+    names = {part: [name for name in manifest["files"] if _part(name) == part] for part in wanted}
+    return {part: [path / name for name in sorted(files)] for part, files in names.items() if files}
+
+
+def _part(name: str) -> str:
+    """Return the part that a file of a checkpoint belongs to; empty: none."""
+    shard = _SHARD.fullmatch(name)
+    return shard[1] if shard else name.removesuffix(".safetensors")
 
 
 def _fingerprint(path: Path, *, sync: bool = False) -> dict[str, Any]:

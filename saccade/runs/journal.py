@@ -89,6 +89,22 @@ class Journal:
             raise ResourceError(f"cannot write {self._path}: {error}; the checkpoints are intact") from error
 
 
+class NullJournal(Journal):
+    """The journal of a process that writes nothing."""
+
+    def __init__(self, path: Path, written: Written | None = None) -> None:
+        self._written = written or Written()
+
+    def write(self, record: dict[str, Any]) -> None:
+        pass
+
+    def flush(self) -> Written:
+        return self._written
+
+    def close(self) -> None:
+        pass
+
+
 def check_written(path: Path, written: Written) -> Any:
     """Return the hash object of what a checkpoint has recorded of a journal; refuse a file that was cut or altered."""
     digest, left = hashlib.sha256(), written.bytes

@@ -7,6 +7,7 @@ from typing import Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 
 from saccade.errors import ModelFileError
 from saccade.tensor_files import is_finite
@@ -29,6 +30,14 @@ def weights(networks: Networks) -> dict[str, Tensor]:
         persistent = module.state_dict()
         tensors |= {prefix + name: value for name, value in module.named_buffers() if name in persistent}
     return tensors
+
+
+def local(value: Tensor) -> Tensor:
+    """Return the part of a tensor that this process has: all of it, or its shard."""
+    if isinstance(value, DTensor):
+        shard: Tensor = value.detach().to_local()  # type: ignore[attr-defined]
+        return shard
+    return value
 
 
 def check(networks: Networks, saved: Mapping[str, Tensor], where: str) -> None:

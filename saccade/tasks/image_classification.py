@@ -42,7 +42,6 @@ from saccade.models.vision.architectures import VisionConfig
 from saccade.models.vision.classifier import ImageClassifier
 from saccade.nn.packed import pack, packing_pays
 from saccade.nn.probe import watch
-from saccade.pretrained.adapters import merge_lora
 from saccade.pretrained.families import FAMILIES
 from saccade.pretrained.families.image_heads import ImageHead
 from saccade.tasks._encoder.inputs import check_outputs
@@ -299,8 +298,9 @@ class Task(ImageTask):
         return task
 
     def to_pretrained(self) -> Pretrained:
-        network, family = cast(ImageClassifier, merge_lora(self.model)), self.family
+        network, family = self.model, self.family
         kind = "DeiT" if family is not None and family.name == "deit" else "ViT"
         processor = processor_of(self.format, network.encoder, kind)
         head = ImageHead(self.labels, "distillation" in network.encoder.extra)
-        return Pretrained(network, network.encoder.config, processor, family, "image_classification", head)
+        base = self.config.base
+        return Pretrained(network, network.encoder.config, processor, family, "image_classification", head, base)

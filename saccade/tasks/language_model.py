@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from saccade.core import InputLength
 from saccade.core import Task as CoreTask
 from saccade.core.attention import AttentionMap, AttentionMaps
 from saccade.core.axes import Role
-from saccade.core.callback import Progress, ignore_progress
+from saccade.core.callback import Log, Progress, ignore_progress
 from saccade.core.evaluation import Evaluation, Metric
 from saccade.core.fields import Field, Text
 from saccade.core.outputs import TextOutput
@@ -27,23 +26,30 @@ from saccade.core.source import Split
 from saccade.data.batching import WindowBatches, Windows
 from saccade.data.formats.corpus import read_corpus
 from saccade.data.settings import TextSettings
-from saccade.data.shards import Shard, build_shards, separator
+from saccade.data.shards import Shard, build_shards
 from saccade.data.text.axes import token_axis
 from saccade.data.text.chat import SPECIALS
 from saccade.data.text.tokenizer_training import train_tokenizer
 from saccade.data.text.tokenizers import END, Tokenizer
+from saccade.decode.runner import TorchRunner
+from saccade.decode.runners import Runners
 from saccade.errors import DataError, ModelFileError, UsageError
 from saccade.models import presets
 from saccade.models.text.gpt import GPT, GPTConfig
 from saccade.nn.probe import RecordedRow, record
+from saccade.nn.quantized import WEIGHT_TYPES, QuantizedLinear
 from saccade.nn.transformer import layer_outputs
 from saccade.pretrained.processors import TextProcessor
+from saccade.pretrained.quantize import quantize_weights
 from saccade.tasks._language_model import chat
+from saccade.tasks._language_model.batch import TextBatch
+from saccade.tasks._language_model.engine import LanguageModelEngine, encode_text
+from saccade.tasks._language_model.evaluation import evaluate_windows
 from saccade.tasks._language_model.generation import Continuation, GenerationOptions, TextGenerator
+from saccade.tasks._language_model.memory import check_rows, rows_that_fit
 from saccade.tasks._pretrained import cannot_run
 
 CHARACTERS_BELOW = 5_000_000  # bytes; a smaller text is tokenized into characters
-QUICK_TOKENS = 16_384  # of a quick evaluation
 SNAPSHOT_TOKENS = 40  # of validation text whose attention is saved during training
 METRICS = {
     metric.name: metric
@@ -104,39 +110,6 @@ class TextOptions(GenerationOptions):
 
 
 @dataclass(frozen=True)
-class TextBatch:
-    """Windows of text: `ids` (B, T + 1), of which the first T are inputs and the last T labels."""
-
-    ids: Tensor
-    starts: tuple[int, ...]
-    learned: Tensor | None = None
-    """(B, T) bool: the labels that count; None: all"""
-
-    @property
-    def labels(self) -> Tensor:
-        """Labels (B, T); -1 where they do not count."""
-        labels = self.ids[:, 1:]
-        return labels if self.learned is None else labels.masked_fill(~self.learned, -1)
-
-    @property
-    def count(self) -> int:
-        # A batch of questions alone has the loss 0, with the smallest weight.
-        return self.units if self.learned is None else max(1, int(self.learned.sum()))
-
-    @property
-    def units(self) -> int:
-        return self.ids.shape[0] * (self.ids.shape[1] - 1)
-
-    @property
-    def rows(self) -> list[str]:
-        return [f"token {start}" for start in self.starts]
-
-    def to(self, device: Any) -> TextBatch:
-        learned = None if self.learned is None else self.learned.to(device)
-        return TextBatch(self.ids.to(device), self.starts, learned)
-
-
-@dataclass(frozen=True)
 class Trace:
     """The ids of a prompt with its continuation, and the range that was visible to the model at the end."""
 
@@ -169,6 +142,7 @@ class Task(CoreTask):
         self.eos_ids = processor.eos_ids or (() if end is None else (end,))
         self.shards: dict[Split, Shard] = {}
         self.continues = not chat.is_chat_model(processor)
+        self._runners: Runners | None = None  # of a model that is loaded and not trained
         self._question = ""  # that the samples of a chat model answer
 
     @classmethod
@@ -229,12 +203,12 @@ class Task(CoreTask):
 
         def collate(starts: list[int]) -> TextBatch:
             rows = np.stack([shard.ids[start : start + width + 1] for start in starts])
-            return TextBatch(torch.from_numpy(rows.astype(np.int64)), tuple(starts), self._learned(shard, starts))
+            return TextBatch(torch.from_numpy(rows.astype(np.int64)), tuple(starts), self.learned_labels(shard, starts))
 
         windows = Windows(shard.size, width, seed)
         return WindowBatches(windows, collate, batch_size=config.batch_size, micro_batches=config.micro_batches)
 
-    def _learned(self, shard: Shard, starts: Sequence[int]) -> Tensor | None:
+    def learned_labels(self, shard: Shard, starts: Sequence[int]) -> Tensor | None:
         """Return which labels of some windows count, (B, T); None: all."""
         if shard.spoken is None or self.config.data.chat_loss == "all":
             return None
@@ -251,26 +225,13 @@ class Task(CoreTask):
         else:
             yield "model", networks["model"](batch.ids[:, :-1], batch.labels)
 
-    @torch.no_grad()
     def evaluate(self, split: Split, *, quick: bool = False, progress: Progress = ignore_progress) -> Evaluation:
         """Predict every token of the split once, in adjacent windows; quick: in an even sample of them."""
-        shard, width = self.shards[split], self.config.model.max_positions
-        total, count, seen = 0.0, 0, 0
-        for fraction, starts in _windows(shard, width, quick):
-            rows = np.stack([shard.ids[start : start + width + 1] for start in starts])
-            batch = TextBatch(torch.from_numpy(rows.astype(np.int64)), (), self._learned(shard, starts))
-            batch = batch.to(self.device())
-            logits = self.model(batch.ids[:, :-1]).float()
-            labels = batch.labels.flatten()
-            total += F.cross_entropy(logits.flatten(0, 1), labels, ignore_index=-1, reduction="sum").item()
-            count += int((labels >= 0).sum())
-            seen += labels.numel()
-            progress(fraction)
-        loss = total / max(1, count)
-        values = {"loss": loss, "perplexity": math.exp(min(loss, 700))}
-        if self.tokenizer.kind != "wordpiece" and shard.spoken is None:  # word pieces drop spaces, and chats have roles
-            values["bits_per_byte"] = loss / math.log(2) * shard.size / shard.bytes
-        return Evaluation({**values, "tokens": count}, complete=seen == shard.size - 1)
+        return evaluate_windows(self, self.model, split, quick=quick, progress=progress)
+
+    def evaluate_rounded(self, dtype: str, split: Split, *, progress: Progress = ignore_progress) -> Evaluation:
+        rounded = quantize_weights(self.model, dtype)
+        return evaluate_windows(self, rounded, split, reference=self.model, progress=progress)
 
     def predict(self, inputs: Sequence[Mapping[str, Any]], options: TextOptions) -> Iterator[Prediction]:
         prompts = [self._encode(example["prompt"], options) for example in inputs]
@@ -297,6 +258,20 @@ class Task(CoreTask):
         ids = self._encode(inputs["prompt"], options)
         recorder = record(self.model) if options.attention else None
         return self._generator.stream(ids, options, recorder)
+
+    def engine(self, rows: int) -> LanguageModelEngine:
+        context = self.config.model.max_positions
+        check_rows(self.config.model, context, rows)
+        runner = TorchRunner(self.model, rows, context) if self._runners is None else self._runners.make(rows, context)
+        return LanguageModelEngine(runner, self.processor, context, self.eos_ids)
+
+    def set_precision(self, dtype: str, log: Log) -> None:
+        if dtype in WEIGHT_TYPES:
+            self.model = quantize_weights(self.model, dtype)
+        self._runners = Runners(self.model)
+        reason = self._runners.slow_reason()
+        if reason and self.device().type == "cpu":
+            log(f"texts are generated by torch, several times slower than compiled: {reason}")
 
     def rerun(self, prediction: Prediction, *, layers: bool = False) -> ForwardTrace:
         trace: Trace = prediction.trace
@@ -334,21 +309,27 @@ class Task(CoreTask):
         return cls(TextConfig(model=pretrained.config), pretrained.processor, network, pretrained.family)
 
     def to_pretrained(self) -> Pretrained:
+        if isinstance(self.model.head, QuantizedLinear):
+            raise UsageError(
+                "an exported model must have its own weights, but these are rounded; load it with dtype=auto"
+            )
         processor = replace(self.processor, eos_ids=self.eos_ids)
         return Pretrained(self.model, self.config.model, processor, self.family, "language_model")
 
     @property
     def _generator(self) -> TextGenerator:
-        return TextGenerator(self.model, self.tokenizer, self.config.model.max_positions, self.eos_ids)
+        config, make_runner = self.config.model, None if self._runners is None else self._runners.make
+        fit = partial(rows_that_fit, config)
+        return TextGenerator(self.model, self.tokenizer, config.max_positions, self.eos_ids, make_runner, fit)
 
     def _encode(self, prompt: str, options: TextOptions) -> list[int]:
         """Return the ids of a prompt; for an empty one, the token that precedes a text."""
         if options.chat == "yes" or (options.chat == "auto" and not self.continues):
-            return chat.encode_message(self.processor, prompt, options.system)
+            system = [{"role": "system", "content": options.system}] if options.system else []
+            return chat.encode_messages(self.processor, [*system, {"role": "user", "content": prompt}])
         if options.system:
             raise UsageError("system must be empty unless the prompt is a message; add the option chat=yes")
-        first = self.eos_ids[:1] if self.processor.bos_id is None else (self.processor.bos_id,)
-        return self.processor.encode_prompt(prompt) or list(first) or separator(self.tokenizer) or [0]
+        return encode_text(self.processor, self.eos_ids, prompt)
 
     @torch.no_grad()
     def _attention(self, ids: list[int]) -> AttentionMaps:
@@ -359,21 +340,6 @@ class Task(CoreTask):
         return AttentionMaps(
             AttentionMap(name, RecordedRow(recorded, 0), axis, axis) for name, recorded in recorder.items()
         )
-
-
-def _windows(shard: Shard, width: int, quick: bool) -> Iterator[tuple[float, list[int]]]:
-    """Yield the completed fraction and where a group of windows of equal length starts; together they cover a shard.
-
-    Quick: an even sample of the windows.
-    """
-    count, rows = (shard.size - 1) // width, max(1, 4096 // width)
-    starts = np.arange(count) * width
-    if quick:
-        starts = starts[:: -(-count * width // QUICK_TOKENS)]
-    for first in range(0, len(starts), rows):
-        yield min(1.0, (first + rows) / len(starts)), starts[first : first + rows].tolist()
-    if shard.size - count * width > 1 and (not quick or len(starts) == count):
-        yield 1.0, [count * width]
 
 
 def _small_alphabet(texts: Iterator[str]) -> bool:

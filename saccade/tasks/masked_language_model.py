@@ -28,6 +28,7 @@ from saccade.data.formats.corpus import read_corpus
 from saccade.data.masking import Example, Examples, Masker, Masking
 from saccade.data.sentence_rows import Sentences, build_sentences
 from saccade.data.settings import TextSettings
+from saccade.data.text.tokenizer_training import EmptyText
 from saccade.data.text.tokenizers import Tokenizer
 from saccade.errors import DataError, UsageError
 from saccade.models import presets
@@ -182,7 +183,10 @@ class Task(EncoderTask):
     ) -> list[str]:
         files, valid = config.data.find(data)
         corpus = read_corpus(files, valid, config.data.split(), progress=progress)
-        notes = cls.write_encoder(config, corpus.texts("train"), assets, base)
+        try:
+            notes = cls.write_encoder(config, corpus.texts("train"), assets, base)
+        except EmptyText as error:
+            raise DataError(f"{data}: {error}") from error
         return [*(file.describe() for file in files[:3]), *config.data.notes(data), *notes]
 
     def load_data(self, data: Path, *, eval_only: bool = False, progress: Progress = ignore_progress) -> list[str]:
@@ -264,11 +268,11 @@ class Task(EncoderTask):
         for example, text in zip(inputs, texts, strict=True):
             self._check_input(text, bool(example.get("second")))
 
-        def compute(batch: EncoderInputs, rows: list[int]) -> Iterator[tuple[Tensor, float]]:
+        def compute(model: Any, batch: EncoderInputs, rows: list[int]) -> Iterator[tuple[Tensor, float]]:
             selected = batch.ids.eq(self.masker.mask_id)
             if batch.keep is not None:
                 selected &= batch.keep
-            logits: PreTrainingLogits = self.model(batch, selected=selected)
+            logits: PreTrainingLogits = model(batch, selected=selected)
             tokens = check_outputs(logits.tokens[:, : self.tokenizer.size])  # some models have unused rows
             probabilities = tokens.softmax(-1).cpu()
             by_row = probabilities.split(selected.sum(1).tolist())

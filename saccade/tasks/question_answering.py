@@ -212,8 +212,10 @@ class Task(EncoderTask):
     ) -> list[SpanCandidate]:
         """Return the best span for each question over all windows of its context."""
 
-        def compute(inputs: EncoderInputs, rows: list[int]) -> Iterator[tuple[float, tuple[float, int, int]]]:
-            for row, logits in zip(rows, check_outputs(self.model(inputs)).float().cpu(), strict=True):  # (T, 2)
+        def compute(
+            model: Any, inputs: EncoderInputs, rows: list[int]
+        ) -> Iterator[tuple[float, tuple[float, int, int]]]:
+            for row, logits in zip(rows, check_outputs(model(inputs)).float().cpu(), strict=True):  # (T, 2)
                 window = windows[row]
                 context = logits[window.second : window.second + len(window.spans)]
                 yield float(logits[0].sum()), best_span(context[:, 0], context[:, 1])

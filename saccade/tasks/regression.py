@@ -74,8 +74,8 @@ class Task(LabelledTask):
     def numbers(self, texts: Sequence[EncodedText], progress: Progress = ignore_progress) -> list[float]:
         """Return the predicted number of each encoded text, in order."""
 
-        def compute(inputs: EncoderInputs, _: list[int]) -> list[float]:
-            numbers = check_outputs(self.model(inputs)).float() * self.deviation + self.mean
+        def compute(model: Any, inputs: EncoderInputs, _: list[int]) -> list[float]:
+            numbers = check_outputs(model(inputs)).float() * self.deviation + self.mean
             return numbers.tolist()
 
         return self.run_all(texts, compute, progress)

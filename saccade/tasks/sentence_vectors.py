@@ -166,7 +166,7 @@ class Task(LabelledTask):
 
     def vectors(self, texts: Sequence[EncodedText], progress: Progress = ignore_progress) -> Tensor:
         """Return the vectors (N, D) of encoded texts, in order."""
-        return torch.stack(self.run_all(texts, lambda inputs, _: check_outputs(self.model(inputs)), progress))
+        return torch.stack(self.run_all(texts, lambda model, inputs, _: check_outputs(model(inputs)), progress))
 
     def encode_all(self, name: str, texts: Sequence[str]) -> list[EncodedText]:
         """Encode the texts of one input, each after the prompt if the model has one."""

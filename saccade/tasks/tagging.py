@@ -226,8 +226,8 @@ class Task(EncoderTask):
         """Return the tags of sentences, in order, without those of truncated words."""
         allowed = torch.tensor(self._allowed)
 
-        def compute(inputs: EncoderInputs, rows: list[int]) -> Iterator[TaggedWords]:
-            for row, logits in zip(rows, check_outputs(self.model(inputs)), strict=True):
+        def compute(model: Any, inputs: EncoderInputs, rows: list[int]) -> Iterator[TaggedWords]:
+            for row, logits in zip(rows, check_outputs(model(inputs)), strict=True):
                 log_probs = logits[encoded[row].positions].log_softmax(-1).cpu()
                 best = viterbi(log_probs, allowed)
                 probabilities = log_probs.gather(1, best[:, None])[:, 0].exp()

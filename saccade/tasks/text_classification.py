@@ -129,7 +129,7 @@ class Task(LabelledTask):
 
     def logits(self, texts: Sequence[EncodedText], progress: Progress = ignore_progress) -> Tensor:
         """Return the logits (N, labels) of encoded texts, in order."""
-        rows = self.run_all(texts, lambda inputs, _: check_outputs(self.model(inputs)).float().cpu(), progress)
+        rows = self.run_all(texts, lambda model, inputs, _: check_outputs(model(inputs)).float().cpu(), progress)
         return torch.stack(rows)
 
     def probabilities(self, logits: Tensor) -> Tensor:

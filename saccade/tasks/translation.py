@@ -38,6 +38,7 @@ from saccade.nn.transformer import layer_outputs
 from saccade.pretrained.processors import TextProcessor
 from saccade.tasks._pretrained import cannot_run
 from saccade.tasks._seq2seq.attention import alignment_map, attention_maps, source_tensors
+from saccade.tasks._seq2seq.engine import Seq2SeqEngine
 from saccade.tasks._seq2seq.searching import POSITIONS, ROWS, cut_note, search_targets, stream_target
 from saccade.tasks._seq2seq.settings import METRICS, TranslationConfig, TranslationOptions
 from saccade.tasks._seq2seq.tokenizers import PairTokenizers, SpecialIds
@@ -47,6 +48,7 @@ QUICK_PAIRS = 500  # of a quick evaluation
 ALIGNMENT_PAIRS = 100  # that determine which head aligns words
 CHUNK = 1024  # inputs searched before the first predictions are yielded
 NEVER = -1e4  # bias of a token that is never generated
+MAX_SOURCE = 1024  # tokens of a source that the engine encodes, where the model has no limit of its own
 
 
 class Task(CoreTask):
@@ -318,6 +320,10 @@ class Task(CoreTask):
         return search_targets(
             self.model, sources, self.tokenizers, settings, self._max_target, prefix=prefix, progress=progress
         )
+
+    def engine(self, rows: int) -> Seq2SeqEngine:
+        context = self.tokenizers.max_source or MAX_SOURCE
+        return Seq2SeqEngine(self.model, self.tokenizers, rows, context, self._max_target)
 
     def _max_target(self, source: int) -> int:
         """Return the maximum number of target tokens for a source of some length."""

@@ -63,6 +63,11 @@ class Budget:
         """Return what the clock has decided so far, as JSON."""
         return {name: getattr(self, name) for name in ("total", "decided_at", "evaluate_every", "evaluations")}
 
+    def adopt(self, decisions: Mapping[str, Any]) -> None:
+        """Take over what the clock of another process has decided, which has written it."""
+        for name, value in decisions.items():
+            setattr(self, name, value)
+
     def check_saved(self, saved: Mapping[str, Any]) -> None:
         """Refuse decisions that are not those at the time of a checkpoint, or ones that followed them."""
         now, before = self.decisions(), saved.get("evaluations")

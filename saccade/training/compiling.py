@@ -1,15 +1,18 @@
-"""Compiling: torch.compile of networks, and a trial that leaves no trace."""
+"""Compiling: torch.compile of networks, and trials that leave no trace."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
-from typing import cast
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, cast
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from saccade.core import Task
+from saccade.training.precision import fastest
+
+Context = Callable[[], contextlib.AbstractContextManager[Any]]
 
 
 def compile_networks(networks: Mapping[str, nn.Module], backend: str) -> dict[str, nn.Module]:
@@ -35,11 +38,41 @@ def unchanged(task: Task, networks: Mapping[str, nn.Module]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def training_mode(networks: Mapping[str, nn.Module]) -> Iterator[None]:
-    """Put the networks in train mode for a block; everywhere else they are in eval mode."""
-    for network in networks.values():
-        network.train()
+    """Put the networks in train mode for a block; everywhere else they are in eval mode.
+
+    The flag is set as `train` and `eval` do, without a call for each module, since that happens in every step.
+    """
+    attributes = [module.__dict__ for network in networks.values() for module in network.modules()]
+    for module in attributes:
+        module["training"] = True
     try:
         yield
     finally:
-        for network in networks.values():
-            network.eval()
+        for module in attributes:
+            module["training"] = False
+
+
+def loss_of(task: Task, batch: Any, networks: Mapping[str, nn.Module]) -> dict[str, Tensor]:
+    """Return the loss of every network on one batch, without an update between them."""
+    return dict(task.losses(batch, networks))
+
+
+def try_losses(
+    task: Task, batch: Any, networks: Mapping[str, nn.Module], compiled: Mapping[str, nn.Module], context: Context
+) -> None:
+    """Compute losses and gradients of one batch with compiled networks: that shows whether they work."""
+    with unchanged(task, networks), training_mode(networks), context():
+        for loss in loss_of(task, batch, compiled).values():
+            loss.backward()
+
+
+def seconds_of_step(task: Task, batch: Any, networks: Mapping[str, nn.Module], context: Context) -> float:
+    """Return how long losses and gradients of one batch take in a context."""
+
+    def step() -> None:
+        with context():
+            losses = loss_of(task, batch, networks)
+        sum(losses.values()).backward()  # type: ignore[union-attr]
+
+    with unchanged(task, networks), training_mode(networks):
+        return fastest(step)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import hashlib
 import os
 import signal
 import sys
@@ -15,14 +16,16 @@ from typing import Any
 
 import torch
 
-from saccade.errors import UsageError
+from saccade.errors import ResourceError, UsageError
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3  # parameters of glibc's mallopt
 
 
-def choose_device(name: str) -> torch.device:
-    """Return the device of that name; auto: a GPU if there is one."""
+def choose_device(name: str, processes: int = 1) -> torch.device:
+    """Return the device of that name; auto: a GPU if there is one. Each of several processes has a GPU of its own."""
+    if processes > 1:
+        return _own_device(name)
     if name == "auto":
         if torch.cuda.is_available():
             return torch.device("cuda")
@@ -36,6 +39,24 @@ def choose_device(name: str) -> torch.device:
         reason = str(error).splitlines()[0]
         raise UsageError(f"device must be auto, cpu or one this machine has, but is '{name}': {reason}") from error
     return device
+
+
+def _own_device(name: str) -> torch.device:
+    """Return the device of one of several processes: the CPU, or the GPU of its number on this machine."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "cpu":
+        return torch.device("cpu")
+    number, count = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
+    if name != "cuda":
+        raise UsageError(f"device must be auto, cpu or cuda for several processes, but is '{name}'")
+    if number >= count:
+        raise UsageError(
+            f"device cuda must be there for every process, but this machine has {count} for process {number}; start "
+            "torchrun with a smaller --nproc-per-node, or train with --device cpu"
+        )
+    torch.cuda.set_device(number)
+    return torch.device("cuda", number)
 
 
 def describe_device(device: torch.device) -> str:
@@ -57,6 +78,19 @@ def advise_threads(device: torch.device) -> str:
     return f"other programs keep this machine busy (load {load:.1f}, {cores} cores): OMP_NUM_THREADS=1 may be faster"
 
 
+def seed_generators(device: torch.device, seed: int) -> None:
+    """Seed torch's generators; for a CPU its own alone, as looking for those of other devices takes longer."""
+    if device.type == "cpu":
+        torch.default_generator.manual_seed(seed)
+    else:
+        torch.manual_seed(seed)
+
+
+def combine_seeds(*numbers: int) -> int:
+    """Combine several numbers to one of 32 bits: the generator of a CPU uses no more."""
+    return int.from_bytes(hashlib.sha256(repr(numbers).encode()).digest()[:4])
+
+
 def keep_freed_memory() -> bool:
     """Let the C library keep what a step frees, for the next step; return whether it does (glibc only).
 
@@ -67,10 +101,10 @@ def keep_freed_memory() -> bool:
     return mallopt is not None and min(mallopt(name, value) for name, value in values.items()) == 1
 
 
-def environment(device: torch.device, precision: str) -> dict[str, Any]:
+def environment(device: torch.device, precision: str, processes: int = 1) -> dict[str, Any]:
     """Return what the last digits of every number depend on, apart from the seed."""
-    threads = torch.get_num_threads()
-    return {"device": str(device), "precision": precision, "threads": threads, "torch": str(torch.__version__)}
+    numbers = {"threads": torch.get_num_threads(), "processes": processes}
+    return {"device": str(device), "precision": precision, **numbers, "torch": str(torch.__version__)}
 
 
 def environment_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
@@ -82,6 +116,14 @@ def environment_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> st
 def out_of_memory(error: RuntimeError) -> bool:
     """Whether torch could not allocate the memory it asked for, on a GPU or a CPU."""
     return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+
+
+def explain_memory(error: RuntimeError, step: int, device: torch.device) -> ResourceError:
+    """Return what to do about a step that torch has no memory for."""
+    return ResourceError(
+        f"step {step} needs more memory than {device} has; raise micro_batches, or lower the size of the batch or of "
+        f"the model ({str(error).splitlines()[0]})"
+    )
 
 
 @dataclass

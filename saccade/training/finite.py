@@ -9,13 +9,14 @@ from torch import nn
 
 from saccade.core import Batch
 from saccade.errors import SaccadeError
+from saccade.runs.weights import local
 
 SHOWN_ROWS = 8
 
 
 def is_finite(network: nn.Module) -> bool:
     """Whether every parameter is finite."""
-    return all(bool(torch.isfinite(value).all()) for value in network.parameters())
+    return all(bool(torch.isfinite(local(value)).all()) for value in network.parameters())
 
 
 def not_finite(problem: str, step: int, network: nn.Module, batches: Sequence[Batch] = ()) -> SaccadeError:
@@ -30,10 +31,12 @@ def not_finite(problem: str, step: int, network: nn.Module, batches: Sequence[Ba
 
 
 def _first(network: nn.Module) -> str:
-    """Name the first parameter or gradient that is not finite."""
-    for name, value in network.named_parameters():
-        if not torch.isfinite(value).all():
+    """Name the first parameter that is not finite, else the first such gradient: a bad weight spoils all gradients."""
+    parameters = dict(network.named_parameters())
+    for name, value in parameters.items():
+        if not torch.isfinite(local(value)).all():
             return f"parameter {name}"
-        if value.grad is not None and not torch.isfinite(value.grad).all():
+    for name, value in parameters.items():
+        if value.grad is not None and not torch.isfinite(local(value.grad)).all():
             return f"the gradient of {name}"
     return "none of the parameters or gradients"

@@ -3,61 +3,52 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
+import itertools
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from saccade.config import override
 from saccade.core import Batch, Callback, Evaluation, Split, StopTraining, Task
-from saccade.errors import Interrupted, ModelFileError, ResourceError
+from saccade.errors import Interrupted
 from saccade.runs import checkpoint as checkpoints
 from saccade.runs.checkpoint import Checkpoint
-from saccade.runs.journal import JOURNALS, Journal, Written
+from saccade.runs.journal import JOURNALS, Journal, NullJournal, Written
 from saccade.runs.provenance import check_identity, identity
 from saccade.runs.selection import select_weights
 from saccade.runs.snapshots import pack, write_snapshot
 from saccade.runs.state import State
-from saccade.runs.weights import (
-    Stateful,
-    optimizer_tensors,
-    restore,
-    restore_optimizers,
-    restore_states,
-    state_tensors,
-    weights,
-)
+from saccade.runs.weights import Stateful, optimizer_tensors, restore, state_tensors, weights
 from saccade.training import device as devices
 from saccade.training import precision as precisions
 from saccade.training.averaging import WeightAverage
 from saccade.training.budget import Budget
-from saccade.training.compiling import compile_networks, training_mode, unchanged
-from saccade.training.finite import is_finite, not_finite
-from saccade.training.optim import build_optimizers, lr_scale, state_shapes
+from saccade.training.compiling import compile_networks, seconds_of_step, training_mode, try_losses
+from saccade.training.distributed import Processes
+from saccade.training.finite import not_finite
+from saccade.training.memory import FILE, PeakMemory
+from saccade.training.optim import build_optimizers, lr_scale
+from saccade.training.parallel import clip_gradients, parallelize, shard_average, shard_optimizers
 from saccade.training.prefetch import Prefetcher
+from saccade.training.saving import check_finite, checkpoint_bytes, restore_training, write_checkpoint
 from saccade.training.settings import TrainConfig
 
 SAVE_SECONDS = 300  # at most between two checkpoints, where save_every is 0
 
-Wrap = Callable[[nn.Module], nn.Module]
-
 
 class Trainer:
-    """One run of one task in one folder, new or resumed.
-
-    `wrap` is applied to each network before the task computes its loss with it: the seam for DDP and FSDP.
-    """
+    """One run of one task in one folder, new or resumed, by one of the `processes` that train it together."""
 
     def __init__(
-        self, task: Task, config: TrainConfig, folder: Path, callback: Callback, *, wrap: Wrap | None = None
+        self, task: Task, config: TrainConfig, folder: Path, callback: Callback, *, processes: Processes | None = None
     ) -> None:
         self.task, self.config, self.folder, self.callback = task, config, folder, callback
-        self.device = devices.choose_device(config.device)
+        self.processes = processes or Processes()
+        self.device = devices.choose_device(config.device, self.processes.size)
         devices.keep_freed_memory()
         self.networks = {name: network.to(self.device).eval() for name, network in task.networks().items()}
         self.optim = {name: override(config.optim, task.optimizer_overrides(name)) for name in self.networks}
@@ -66,7 +57,8 @@ class Trainer:
         # A step on a CPU uses all cores: a batch that is prepared beside it delays every one of its threads.
         self.batches = Prefetcher(self.source, self.device, ahead=self.device.type != "cpu")
         file = folder / "precision.json"
-        self.precision = precisions.choose_precision(config.precision, self.device, file, self._step_seconds)
+        with self.processes.rank_by_rank():
+            self.precision = precisions.choose_precision(config.precision, self.device, file, self._step_seconds)
         callback.log(f"device: {devices.describe_device(self.device)}, {self.precision}")
         if advice := devices.advise_threads(self.device):
             callback.log(advice)
@@ -84,14 +76,29 @@ class Trainer:
         if state.budget:
             self.budget.check_saved(state.budget)
         self.journals = {name: state.journals.get(name, Written()) for name in JOURNALS}
-        self.wrapped = {name: wrap(network) if wrap else network for name, network in self.networks.items()}
+        self._parallelize()
         self._compile_next = config.compile
+
+    def _parallelize(self) -> None:
+        """Let the processes train together, if there are several; a sharded network has optimizers of its own."""
+        self.parallel = parallelize(self.task, self.networks, self.source, self.config, self.processes)
+        if self.parallel.note:
+            self.callback.log(self.parallel.note)
+        trained = self.parallel.trained
+        for name, whole in self.optimizers.items() if self.parallel.sharded else ():
+            self.optimizers[name] = build_optimizers(self.optim[name], trained[name])
+            shard_optimizers(whole, self.optimizers[name], (self.networks[name], trained[name]))
+        if self.average and self.parallel.sharded:
+            self.average = shard_average(self.average, trained)
 
     def fit(self) -> dict[str, float]:
         """Train to the end of the budget; return the values of the best evaluation."""
-        existing = self._prune()
-        checkpoints.check_space(self.folder, self._bytes(), max(1, self.config.keep + 2 - existing))
-        self.metrics, self.samples = (Journal(self.folder / name, self.journals[name]) for name in JOURNALS)
+        if self.processes.main:
+            existing = self._prune()
+            size = checkpoint_bytes(self.networks, average=self.average is not None)
+            checkpoints.check_space(self.folder, size, max(1, self.config.keep + 2 - existing))
+        kind = Journal if self.processes.main else NullJournal
+        self.metrics, self.samples = (kind(self.folder / name, self.journals[name]) for name in JOURNALS)
         if self._over():
             self.callback.log(f"the run finished at step {self.step}: there is nothing left to train")
         try:
@@ -100,10 +107,7 @@ class Trainer:
         except RuntimeError as error:
             if not devices.out_of_memory(error):
                 raise
-            raise ResourceError(
-                f"step {self.step + 1} needs more memory than {self.device} has; raise micro_batches, or lower the "
-                f"size of the batch or of the model ({str(error).splitlines()[0]})"
-            ) from error
+            raise devices.explain_memory(error, self.step + 1, self.device) from error
         finally:
             self.metrics.close()
             self.samples.close()
@@ -111,44 +115,66 @@ class Trainer:
 
     def _run(self, stop: devices.Stop) -> None:
         """Train, evaluate and save until the run is over or a signal comes."""
+        memory = PeakMemory(self.device, self.folder / FILE if self.processes.main else None)
         started, saved_at = time.perf_counter() - self.elapsed, time.perf_counter()
         while not self._over():
             before = time.perf_counter()
             record = self._train_step()
             now = time.perf_counter()
+            memory.step()
             self.elapsed = now - started
-            self.budget.time_step(self.step, now - before)
-            if self.budget.decide(self.step, self.elapsed) and (warning := self.budget.shortage(self.elapsed)):
-                self.callback.log(warning)
-            record["seconds"] = round(self.elapsed, 3)
-            self.metrics.write(record)
-            with self._stoppable():
-                progress = self.budget.progress(self.step, self.elapsed)
-                self.callback.on_step(record, progress, self.budget.total)
-            due = self._evaluation_due()
-            if due:
-                self._evaluate()
+            if self.processes.main:
+                self._record(record, now - before)
             late = not self.config.save_every and time.perf_counter() - saved_at > SAVE_SECONDS
+            number = self.processes.largest(stop.number)  # a signal to one process stops all
+            due, late = self._agree(late)
+            if due:
+                memory.record(self.step)
+                self._evaluate()
             scheduled = due or (self.config.save_every > 0 and self.step % self.config.save_every == 0)
-            if scheduled or late or stop.number:
+            if scheduled or late or number:
                 self.save(scheduled=scheduled)
                 saved_at = time.perf_counter()
-            if stop.number:
-                raise Interrupted(stop.number, f"stopped at step {self.step}; the checkpoint is saved")
+            if number:
+                raise Interrupted(number, f"stopped at step {self.step}; the checkpoint is saved")
         self.save(scheduled=True)
-        if stop.number:
-            raise Interrupted(stop.number, f"stopped at the last step, {self.step}; the checkpoint is saved")
+        if number := self.processes.largest(stop.number):
+            raise Interrupted(number, f"stopped at the last step, {self.step}; the checkpoint is saved")
+
+    def _record(self, record: dict[str, Any], seconds: float) -> None:
+        """Let the clock decide what it has to, and report a step."""
+        self.budget.time_step(self.step, seconds)
+        if self.budget.decide(self.step, self.elapsed) and (warning := self.budget.shortage(self.elapsed)):
+            self.callback.log(warning)
+        record["seconds"] = round(self.elapsed, 3)
+        self.metrics.write(record)
+        with self._stoppable():
+            progress = self.budget.progress(self.step, self.elapsed)
+            self.callback.on_step(record, progress, self.budget.total)
+
+    def _agree(self, late: bool) -> tuple[bool, bool]:
+        """Return whether to evaluate and whether to save, as rank 0 says; what its clock has decided holds for all."""
+        due = self._evaluation_due() if self.processes.main else False
+        if self.processes.size > 1:
+            decided = (due, late, self.elapsed, self.stopped, self.budget.decisions())
+            due, late, self.elapsed, self.stopped, budget = self.processes.share(decided)
+            self.budget.adopt(budget)
+        return due, late
 
     def _train_step(self) -> dict[str, Any]:
         """Update every network once; return the record of the step."""
-        batches = self.batches.at(self.step)
+        try:
+            batches = self.batches.at(self.step)
+        except (RuntimeError, ValueError):  # in an environment, a network that is not finite cannot act
+            check_finite(self.networks, self.step, self.batches.last)
+            raise
         if self._compile_next:
             self._compile(batches[0])
         # The randomness of a step (dropout) depends on nothing but the seed and the step.
-        torch.manual_seed(_seed(self.config.seed, self.step))
+        self._seed()
         scale = lr_scale(self.config.optim, self.step, self.budget.total_at(self.step))
         record: dict[str, Any] = {"step": self.step + 1, "lr_scale": scale}
-        with training_mode(self.networks):
+        with training_mode(self.parallel.trained):
             for name, loss in self._gradients(batches):
                 suffix = "" if len(self.networks) == 1 else f"_{name}"
                 record[f"loss{suffix}"] = loss
@@ -163,31 +189,42 @@ class Trainer:
 
     def _gradients(self, batches: Sequence[Batch]) -> Iterator[tuple[str, float]]:
         """Compute the gradients of one network after another, as the mean over the micro-batches by their counts."""
-        total = sum(batch.count for batch in batches)
-        rounds = [self.task.losses(batch, self.wrapped) for batch in batches]
-        while True:
-            name, value = "", 0.0
-            for batch, losses in zip(batches, rounds, strict=True):
-                with self._autocast():
-                    pair = next(losses, None)
-                if pair is None:
-                    return
-                name, loss = pair
-                weighted = loss * (batch.count / total) if len(batches) > 1 else loss
-                weighted.backward(inputs=self._trainable(name) if len(self.networks) > 1 else None)
-                value += float(weighted.detach())
+        parts, several = self.parallel.parts(batches), len(batches) > 1
+        rounds = [self.task.losses(part.batch, self.parallel.networks) for part in parts]
+        for turn in itertools.count():
+            name, values = "", [0.0] * len(batches)
+            for part, losses in zip(parts, rounds, strict=True):
+                if several:  # not of the process that computes the part, nor of the parts before it
+                    devices.seed_generators(
+                        self.device, devices.combine_seeds(self.config.seed, self.step, part.number, turn)
+                    )
+                with self.parallel.accumulating(last=part is parts[-1]):
+                    with self._autocast():
+                        pair = next(losses, None)
+                    if pair is None:
+                        return
+                    name, loss = pair
+                    weighted = loss * part.weight if several else loss
+                    values[part.number] += float(weighted.detach())
+                    scaled = weighted * self.parallel.scale if self.parallel.scale != 1 else weighted
+                    scaled.backward(inputs=self._trainable(name) if len(self.networks) > 1 else None)
+            value = self.parallel.total(values)
             if not math.isfinite(value):
-                raise not_finite(f"loss is {value}", self.step + 1, self.networks[name], batches)
+                raise not_finite(f"loss is {value}", self.step + 1, self.parallel.trained[name], batches)
             yield name, value
+
+    def _seed(self, *numbers: int) -> None:
+        """Seed the generators of this step, or of a part of it."""
+        devices.seed_generators(self.device, devices.combine_seeds(self.config.seed, self.step, *numbers))
 
     def _trainable(self, name: str) -> list[Tensor]:
         return [parameter for parameter in self.networks[name].parameters() if parameter.requires_grad]
 
     def _clip(self, name: str, batches: Sequence[Batch]) -> float:
         """Clip the gradient of a network; return the norm it had."""
-        norm = float(nn.utils.clip_grad_norm_(self.networks[name].parameters(), self.optim[name].clip))
+        norm = clip_gradients(self.parallel.trained[name], self.optim[name].clip)
         if not math.isfinite(norm):
-            raise not_finite(f"the norm of the gradient is {norm}", self.step + 1, self.networks[name], batches)
+            raise not_finite(f"the norm of the gradient is {norm}", self.step + 1, self.parallel.trained[name], batches)
         return norm
 
     def _update(self, name: str) -> None:
@@ -200,16 +237,24 @@ class Trainer:
             optimizer.zero_grad(set_to_none=True)
 
     def _evaluate(self) -> None:
-        """Evaluate the model (or its average) on the validation data and keep the best."""
+        """Evaluate the model (or its average) on the validation data and keep the best; rank 0 does so for all."""
+        check_finite(self.parallel.trained, self.step, self.batches.last, self.processes)
+        with self.parallel.evaluated(self.average), self._autocast():
+            if self.processes.main:
+                self._score()
+        if self.processes.size > 1:
+            self.best, self.unimproved, self.stopped = self.processes.share((self.best, self.unimproved, self.stopped))
+
+    def _score(self) -> None:
+        """Evaluate the networks as they are, and record the result."""
         metric, began = self.task.metric, time.perf_counter()
-        with self.average.applied() if self.average else contextlib.nullcontext(), self._autocast():
-            evaluation = self.task.evaluate(Split.VALID, quick=True)
-            value = evaluation[metric.name]
-            if not math.isfinite(value):
-                problem = f"{metric.name} on the validation data is {value}"
-                raise not_finite(problem, self.step, next(iter(self.networks.values())))
-            sample = self.task.sample()
-            snapshot = pack(self.task.attention_snapshot())
+        evaluation = self.task.evaluate(Split.VALID, quick=True)
+        value = evaluation[metric.name]
+        if not math.isfinite(value):
+            problem = f"{metric.name} on the validation data is {value}"
+            raise not_finite(problem, self.step, next(iter(self.networks.values())))
+        sample = self.task.sample()
+        snapshot = pack(self.task.attention_snapshot())
         improved = not self.best or metric.better(value, self.best["score"])
         self.unimproved = 0 if improved else self.unimproved + 1
         if improved or value == self.best["score"]:  # of equal ones the last: it was trained longer
@@ -267,11 +312,10 @@ class Trainer:
         """
         if self.saved == self.step:
             return
-        for network in self.networks.values():  # never a checkpoint that cannot be trained on
-            if not is_finite(network):
-                raise not_finite("a weight is not finite", self.step, network)
+        trained = self.parallel.trained
+        check_finite(trained, self.step, self.batches.last, self.processes)  # never one that cannot be trained on
         journals = {name: journal.flush() for name, journal in zip(JOURNALS, (self.metrics, self.samples), strict=True)}
-        parts = {"model": weights(self.networks), "optimizer": optimizer_tensors(self.networks, self.optimizers)}
+        parts = {"model": weights(trained), "optimizer": optimizer_tensors(trained, self.optimizers)}
         if self.average:
             parts["average"] = self.average.tensors
         if states := state_tensors({"source": self.source, "task": self.task}):
@@ -282,7 +326,7 @@ class Trainer:
             best=self.best,
             unimproved=self.unimproved,
             stopped=self.stopped,
-            environment=devices.environment(self.device, self.precision),
+            environment=devices.environment(self.device, self.precision, self.processes.size),
             kept=self._kept(self.step),
             scheduled=self.scheduled,
             optimizer_tensors=len(parts["optimizer"]),
@@ -290,9 +334,12 @@ class Trainer:
             data=self.provenance,
             journals=journals,
         )
-        checkpoints.save(self.folder / "checkpoints", Checkpoint(self.step, parts, state))
+        folder = self.folder / "checkpoints"
+        write_checkpoint(folder, Checkpoint(self.step, parts, state), self.processes, sharded=self.parallel.sharded)
         self.saved = self.step
-        checkpoints.prune(self.folder / "checkpoints", state.kept)
+        if self.processes.main:
+            checkpoints.prune(folder, state.kept)
+        self.processes.wait()
 
     def _kept(self, last: int) -> list[int]:
         """Return the steps of the checkpoints to keep: those on schedule, the best and the last one."""
@@ -315,34 +362,16 @@ class Trainer:
             return State()
         state, where = saved.state, str(checkpoints.at(folder, saved.step))
         check_identity(self.folder, state.data)
-        self._restore(saved, where)
+        owners: dict[str, Stateful] = {"source": self.source, "task": self.task}
+        restore_training(saved, where, self.networks, self.optimizers, self.average, owners)
         self.step = self.saved = saved.step
         self.elapsed, self.best, self.scheduled = state.elapsed, state.best, state.scheduled
         self.unimproved, self.stopped = state.unimproved, state.stopped
         self.callback.log(f"resuming after step {self.step}")
-        now = devices.environment(self.device, self.precision)
+        now = devices.environment(self.device, self.precision, self.processes.size)
         if changes := devices.environment_changes(state.environment, now):
             self.callback.log(f"the last digits may differ from an unbroken run: {changes}")
         return state
-
-    def _restore(self, saved: Checkpoint, where: str) -> None:
-        """Give networks, optimizers, average, source and task what a checkpoint holds."""
-        owners: dict[str, Stateful] = {"source": self.source, "task": self.task}
-        present = {"average": bool(self.average), "state": bool(state_tensors(owners))}
-        expected = {"model", "optimizer", *(part for part, needed in present.items() if needed)}
-        if saved.parts.keys() != expected:
-            raise ModelFileError(
-                f"{where} must hold {', '.join(sorted(expected))}, but holds {', '.join(sorted(saved.parts))}"
-            )
-        optimizer = saved.parts["optimizer"]
-        if len(optimizer) != saved.state.optimizer_tensors:
-            count = f"{saved.state.optimizer_tensors:,} tensors, but has {len(optimizer):,}"
-            raise ModelFileError(f"{where}: the optimizer must have {count}")
-        restore(self.networks, saved.parts["model"], where)
-        restore_optimizers(self.networks, self.optimizers, optimizer, state_shapes, where)
-        if self.average:
-            self.average.load(saved.parts["average"], where)
-        restore_states(owners, saved.parts.get("state", {}), where)
 
     def _budget(self) -> Budget:
         """Return the budget of steps or of time: five minutes by default."""
@@ -352,17 +381,15 @@ class Trainer:
         return Budget.of(self.folder / "budget.json", steps, seconds, self.optim.values(), elapsed=self.elapsed)
 
     def _compile(self, batch: Batch) -> None:
-        """Compile the networks; losses and gradients of one batch show whether that works on this machine."""
+        """Compile the networks, if that works on this machine."""
         self._compile_next = False
         try:
-            compiled = compile_networks(self.wrapped, self.config.compile_backend)
-            with unchanged(self.task, self.networks), training_mode(self.networks), self._autocast():
-                for loss in loss_of(self.task, batch, compiled).values():
-                    loss.backward()
+            compiled = compile_networks(self.networks, self.config.compile_backend)
+            try_losses(self.task, batch, self.networks, compiled, self._autocast)
         except Exception as error:  # noqa: BLE001 - the compiler may fail in any way; the plain form always works
             self.callback.log(f"torch.compile does not work here ({type(error).__name__}); training without it")
         else:
-            self.wrapped = compiled
+            self.parallel.compute_with(compiled)
 
     def _autocast(self) -> contextlib.AbstractContextManager[Any]:
         return precisions.autocast(self.precision, self.device)
@@ -370,26 +397,4 @@ class Trainer:
     def _step_seconds(self, precision: str) -> float:
         """Return how long losses and gradients of the first batch take with a precision."""
         batch = self.source.at(0)[0].to(self.device)
-
-        def step() -> None:
-            with precisions.autocast(precision, self.device):
-                losses = loss_of(self.task, batch, self.networks)
-            sum(losses.values()).backward()  # type: ignore[union-attr]
-
-        with unchanged(self.task, self.networks), training_mode(self.networks):
-            return precisions.fastest(step)
-
-    def _bytes(self) -> int:
-        """Return the size of a checkpoint: the weights, two moments and the average."""
-        size = sum(value.numel() * value.element_size() for value in weights(self.networks).values())
-        return size * (4 if self.average else 3)
-
-
-def loss_of(task: Task, batch: Any, networks: Mapping[str, nn.Module]) -> dict[str, Tensor]:
-    """Return the loss of every network on one batch, without an update between them."""
-    return dict(task.losses(batch, networks))
-
-
-def _seed(*numbers: int) -> int:
-    """Combine several numbers to one of 32 bits: the generator of a CPU uses no more."""
-    return int.from_bytes(hashlib.sha256(repr(numbers).encode()).digest()[:4])
+        return seconds_of_step(self.task, batch, self.networks, lambda: precisions.autocast(precision, self.device))

@@ -9,7 +9,10 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 from torch.nn.utils.parametrize import is_parametrized
+
+from saccade.runs.weights import local
 
 
 @dataclass(frozen=True)
@@ -143,7 +146,8 @@ class Muon(torch.optim.Optimizer):
     """Orthogonalised momentum: a step has the same size in every direction of a matrix.
 
     Keller Jordan, https://kellerjordan.github.io/posts/muon. The Newton-Schulz iteration runs in float32 over all
-    matrices of one shape at once; their momenta are one tensor.
+    matrices of one shape at once; their momenta are one tensor. Of matrices that are sharded by rows, each process
+    has a shard of the momenta; the gradients with momentum are gathered, since a step depends on the whole matrix.
     """
 
     def __init__(self, params: Iterable[Tensor], lr: float, momentum: float, weight_decay: float) -> None:
@@ -161,24 +165,51 @@ class Muon(torch.optim.Optimizer):
 
     def _update(self, weights: list[Tensor], group: dict[str, Any]) -> None:
         """Update all matrices of one shape."""
-        gradients = torch.stack([torch.zeros_like(w) if w.grad is None else w.grad for w in weights])
+        gradients = torch.stack([local(torch.zeros_like(w) if w.grad is None else w.grad) for w in weights])
         momentum = self._momentum(weights).lerp_(gradients, 1 - group["momentum"])
-        nesterov = gradients.lerp_(momentum, group["momentum"])
+        nesterov = _gathered(gradients.lerp_(momentum, group["momentum"]), weights[0])
         steps = orthogonalise(nesterov.flatten(2)).view(nesterov.shape)  # filters of a convolution as rows
-        rows, columns = len(weights[0]), weights[0][0].numel()
+        rows, columns = len(weights[0]), weights[0].shape[1:].numel()
+        values = [local(weight) for weight in weights]
         if group["weight_decay"]:
-            torch._foreach_mul_(weights, 1 - group["lr"] * group["weight_decay"])
-        torch._foreach_add_(weights, list(steps.unbind()), alpha=-group["lr"] * math.sqrt(max(1.0, rows / columns)))
+            torch._foreach_mul_(values, 1 - group["lr"] * group["weight_decay"])
+        own = _own_rows(steps, weights[0]).unbind()
+        torch._foreach_add_(values, list(own), alpha=-group["lr"] * math.sqrt(max(1.0, rows / columns)))
 
     def _momentum(self, weights: list[Tensor]) -> Tensor:
         """Return the momenta of one shape as one tensor; the state of each weight is a view of it."""
         shape = weights[0].shape
         if shape not in self._momenta:
-            momenta = [self.state[weight].get("momentum", torch.zeros_like(weight)) for weight in weights]
+            momenta = [local(self.state[weight].get("momentum", torch.zeros_like(weight))) for weight in weights]
             self._momenta[shape] = torch.stack(momenta)
             for weight, momentum in zip(weights, self._momenta[shape], strict=True):
-                self.state[weight]["momentum"] = momentum
+                self.state[weight]["momentum"] = _shard(momentum, weight)
         return self._momenta[shape]
+
+
+def _shard(value: Tensor, weight: Tensor) -> Tensor:
+    """Return this process's part of a tensor that is sharded as a weight is."""
+    if not isinstance(weight, DTensor):
+        return value
+    shape, stride = weight.shape, weight.stride()
+    return DTensor.from_local(value, weight.device_mesh, weight.placements, run_check=False, shape=shape, stride=stride)
+
+
+def _gathered(rows: Tensor, weight: Tensor) -> Tensor:
+    """Return whole matrices (N, R, C), of which this process has some rows if the weight is sharded."""
+    if not isinstance(weight, DTensor):
+        return rows
+    shape = torch.Size((len(rows), *weight.shape))
+    stride = torch.empty(shape, device="meta").stride()
+    sharded = DTensor.from_local(rows, weight.device_mesh, [Shard(1)], run_check=False, shape=shape, stride=stride)
+    return sharded.full_tensor()
+
+
+def _own_rows(matrices: Tensor, weight: Tensor) -> Tensor:
+    """Return the rows of whole matrices (N, R, C) that this process has: all, or those of its shard of the weight."""
+    if not isinstance(weight, DTensor):
+        return matrices
+    return distribute_tensor(matrices, weight.device_mesh, [Shard(1)], src_data_rank=None).to_local()
 
 
 QUINTIC = (3.4445, -4.7750, 2.0315)  # coefficients that drive singular values towards 1 in few steps

@@ -20,6 +20,8 @@ class Prefetcher:
 
     def __init__(self, source: Source, device: torch.device, *, ahead: bool) -> None:
         self._source, self._device, self._ahead = source, device, ahead
+        self.last: Sequence[Batch] = ()
+        """the batches that were returned last"""
         self._thread: ThreadPoolExecutor | None = None
         self._next: tuple[int, Future[list[Batch]]] | None = None
 
@@ -38,6 +40,7 @@ class Prefetcher:
         batches = self._next[1].result() if self._next and self._next[0] == step else self._load(step)
         if self._thread is not None:
             self._next = (step + 1, self._thread.submit(self._load, step + 1))
+        self.last = batches
         return batches
 
     def _load(self, step: int) -> list[Batch]:

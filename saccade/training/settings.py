@@ -28,6 +28,9 @@ class TrainConfig:
     """compile the networks with torch.compile; where that fails, train without it and log why"""
     compile_backend: str = "inductor"
     """backend of torch.compile"""
+    parallel: Literal["ddp", "fsdp"] = "ddp"
+    """how processes of torchrun train together: ddp: each has the whole model; fsdp: each has a shard of weights,
+    gradients and optimizer states, for models that one device cannot hold"""
     average: float = 0.0
     """decay of an exponential moving average of the weights, used to evaluate and predict; 0: none"""
     evaluate_every: int = 0

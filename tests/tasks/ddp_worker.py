@@ -1,51 +1,65 @@
-"""One of two processes that compute the gradients of a task together; argument RANK, a JSON line per job on stdin."""
+"""One of two processes that train a few steps of a task together; argument RANK, a JSON line per job on stdin."""
 
 import gc
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
-from safetensors.torch import save_file
 from torch import distributed
-from torch.nn.parallel import DistributedDataParallel
 
-import saccade
-from saccade.core import Split
-from saccade.core import Task as Contract
+from saccade.config import from_json
+from saccade.core import Callback, Task
+from saccade.errors import UsageError
+from saccade.loading import find_task_class, open_run
+from saccade.runs.folder import Run
+from saccade.starting import divided
+from saccade.training.distributed import Processes
+from saccade.training.loop import Trainer
 
-
-def gradients(task: Contract, networks: dict[str, torch.nn.Module], step: int) -> dict[str, torch.Tensor]:
-    """Return the accumulated gradients after the losses of a step, by network and parameter."""
-    source = task.source(Split.TRAIN, 1)
-    for before in range(step if source.state() is not None else 0):  # an environment is stepped in order
-        source.at(before)
-    torch.manual_seed(step)
-    for network in task.networks().values():
-        network.train()
-    batch = source.at(step)[0]
-    for name, loss in task.losses(batch, networks):
-        trained = [value for value in task.networks()[name].parameters() if value.requires_grad]
-        loss.backward(inputs=trained if len(networks) > 1 else None)
-    return {
-        f"{name}/{parameter}": value.grad
-        for name, network in task.networks().items()
-        for parameter, value in network.named_parameters()
-        if value.grad is not None
-    }
+STEPS = 2
 
 
-def compute(folder: str, name: str, run: str, data: str, rank: int) -> None:
-    """Write the gradients of both processes to FOLDER/gradients.safetensors, in the process of rank 0."""
-    task = saccade.load(run, device="cpu", task=name if "." in name else "").task
-    task.load_data(Path(data))
-    wrapped = {
-        network: DistributedDataParallel(module, find_unused_parameters=True)
-        for network, module in task.networks().items()
-    }
-    result = gradients(task, wrapped, rank)
-    if rank == 0:
-        save_file({name: value.contiguous() for name, value in result.items()}, Path(folder) / "gradients.safetensors")
+class Notes(Callback):
+    """Keeps what the trainer logs."""
+
+    def __init__(self) -> None:
+        self.messages: list[str] = []
+
+    def log(self, message: str) -> None:
+        self.messages.append(message)
+
+
+def opened(run: Run, name: str, data: Path) -> tuple[Task, Any]:
+    """Return the untrained task of a run with its data, its batches divided for two processes where they can be."""
+    custom = name if "." in name else ""
+    kind = find_task_class(run, custom)
+    try:
+        config = divided(from_json(kind.Config, run.describe()["config"]), [], 2)
+    except UsageError:
+        config = from_json(kind.Config, run.describe()["config"])
+    _, training = open_run(run, custom)
+    torch.manual_seed(training.seed)
+    task = kind.open(config, run.assets)
+    task.load_data(data)
+    return task, training
+
+
+def train(folder: Path, name: str, run: str, data: str, parallel: str, processes: Processes | None) -> dict[str, Any]:
+    """Return what a trainer logs and the records of a few steps; `refused`: why it does not train that way."""
+    folder.mkdir(parents=True)
+    task, training = opened(Run(Path(run)), name, Path(data))
+    optim = replace(training.optim, clip=training.optim.clip or 1.0)
+    notes = Notes()
+    try:
+        config = replace(training, parallel=parallel, optim=optim)
+        trainer = Trainer(task, config, folder, notes, processes=processes)
+    except UsageError as error:
+        return {"refused": str(error)}
+    with trainer.batches:
+        return {"records": [trainer._train_step() for _ in range(STEPS)], "notes": notes.messages}
 
 
 def main() -> None:
@@ -54,11 +68,13 @@ def main() -> None:
     for line in sys.stdin:
         folder, *job = json.loads(line)
         distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
-        compute(folder, *job, rank=rank)
+        processes = Processes(rank, 2)
+        results = {mode: train(Path(folder) / f"{mode}-{rank}", *job, mode, processes) for mode in ("ddp", "fsdp")}
+        del processes
         gc.collect()  # the wrapped networks must go before the group they belong to
         distributed.barrier()
         distributed.destroy_process_group()
-        print("done", flush=True)
+        print(json.dumps(results), flush=True)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import saccade
 from saccade.core.source import Split
 from saccade.data.text.chat import CHATML, TURN_END, Message, encode_question
 from saccade.errors import DataError
-from saccade.tasks.language_model import TextBatch
+from saccade.tasks._language_model.batch import TextBatch
 
 ANSWERS = {"red": "stop", "green": "go", "amber": "wait"}
 SHAPE = ["model.dim=48", "model.depth=1", "model.heads=2", "model.max_positions=48", "batch_size=8", "train.device=cpu"]

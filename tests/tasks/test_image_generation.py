@@ -124,7 +124,7 @@ def test_settings_that_cannot_be_are_refused(setting, message):
 
 def test_noise_and_labels_depend_on_the_seed_and_the_step_alone(model):
     task = model.task
-    task.load_data(model._data)
+    task.load_data(model.data)
     first, again, other = (task.source(Split.TRAIN, seed) for seed in (1, 1, 2))
     first.at(0)
     for name in ("noise", "fake_labels", "pixels"):
@@ -191,7 +191,7 @@ def test_the_score_stands_between_the_floor_and_an_untrained_generator(model):
 
 def test_real_images_score_like_the_floor_and_copies_are_noticed(model, monkeypatch):
     task = model.task
-    task.load_data(model._data)
+    task.load_data(model.data)
     train = task.splits[Split.TRAIN]
     from saccade.models.vision.gan import normalized
 

@@ -15,8 +15,7 @@ from saccade.core import Prediction, Role, Split
 from saccade.data.shards import Shard
 from saccade.errors import DataError, UsageError
 from saccade.nn.probe import watch
-from saccade.tasks import language_model
-from saccade.tasks._language_model import generation
+from saccade.tasks._language_model import evaluation, generation, memory
 from saccade.tasks.language_model import METRICS, Task, TextConfig, TextOptions
 from tests.tasks.untrained import in_two_threads, open_untrained
 
@@ -72,11 +71,11 @@ def test_a_quick_evaluation_is_an_even_sample(task: Task, monkeypatch: pytest.Mo
     shard, width = task.shards[Split.VALID], task.config.model.max_positions
     small = task.evaluate(Split.VALID, quick=True)
     assert small["tokens"] == shard.size - 1 and small.complete  # all of it
-    monkeypatch.setattr(language_model, "QUICK_TOKENS", 3 * width)
+    monkeypatch.setattr(evaluation, "QUICK_TOKENS", 3 * width)
     quick = task.evaluate(Split.VALID, quick=True)
     assert quick["tokens"] <= 3 * width and not quick.complete
     assert quick == task.evaluate(Split.VALID, quick=True)
-    starts = [group for _, group in language_model._windows(shard, width, True)]
+    starts = [group for _, group in evaluation.evaluation_windows(shard, width, True)]
     assert len(starts[0]) >= 2
 
 
@@ -275,7 +274,7 @@ def test_many_prompts_are_generated_at_once(task: Task) -> None:
     hook = task.model.register_forward_pre_hook(lambda _, args: calls.append(args[0].shape))
     try:
         options = TextOptions(max_new_tokens=8, temperature=0)
-        list(task.predict([{"prompt": "line"}] * 10, options))
+        list(task.predict([{"prompt": "line line"}] * 10, options))
     finally:
         hook.remove()
     assert calls.count((10, 1)) == 7 and len(calls) == 10 + 7  # every prompt by itself, then all rows together
@@ -367,3 +366,27 @@ def test_a_language_model_survives_a_round_trip_through_pretrained(task: Task) -
         Task.from_pretrained(other)
     with pytest.raises(UsageError, match="cannot be fine-tuned from a pretrained model yet"):
         Task.prepare(task.config, Path("text.txt"), Path(), base=pretrained)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "int8", "int4"])
+def test_the_cost_of_rounded_weights_is_measured_beside_the_exact_ones(task: Task, dtype: str) -> None:
+    exact, rounded = task.evaluate(Split.VALID), task.evaluate_rounded(dtype, Split.VALID)
+    (note,) = rounded.notes
+    assert note.startswith(f"float32: loss {exact['loss']:.4f}; rounding the weights costs ")
+    assert 0 < abs(rounded["loss"] / exact["loss"] - 1) < {"float16": 1e-3, "int8": 0.01, "int4": 0.1}[dtype]
+
+
+def test_more_rows_than_fit_into_memory_are_refused(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = task.config.model
+    monkeypatch.setattr(memory, "machine_bytes", lambda: 10 * memory.row_bytes(config, config.max_positions))
+    assert task.engine(6).rows == 6
+    with pytest.raises(UsageError, match=r"^rows must be at most 6 for a context of .* tokens, but are 7: their cache"):
+        task.engine(7)
+
+
+def test_guesses_do_not_change_a_text(task: Task) -> None:
+    options = {"max_new_tokens": 40, "temperature": 0.0}
+    plain = predict(task, "line line line", TextOptions(**options))
+    assert predict(task, "line line line", TextOptions(**options, lookup=6)).text == plain.text
+    with pytest.raises(ValueError, match="lookup must be from 0 to 64, but is 65"):
+        TextOptions(lookup=65)

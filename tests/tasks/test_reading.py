@@ -192,7 +192,7 @@ def test_a_run_of_a_run_is_trained_and_opened(tmp_path: Path) -> None:
 
 def test_words_are_learned_and_the_gaze_moves_along_them(tmp_path: Path) -> None:
     data = picture_data.write_lines(tmp_path, 400)
-    settings = [*SMALL, *WEAK, "train.steps=250", "train.device=cpu"]
+    settings = [*SMALL, *WEAK, "train.steps=250", "train.device=cpu", "ctc=1.25"]  # short words: its loss is small
     run = saccade.train(data, task="reading", root=tmp_path, overrides=settings, progress=False)
     assert run.metrics["exact"] >= 80 and run.metrics["cer"] < 12
     model = saccade.load(run)

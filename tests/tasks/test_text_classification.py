@@ -8,8 +8,11 @@ import torch
 
 from saccade.config import override
 from saccade.core import Split, bind
+from saccade.decode import kernels
 from saccade.errors import DataError, UsageError
 from saccade.metrics.classification import confusion
+from saccade.nn import packed
+from saccade.tasks._encoder import task as encoder_task
 from saccade.tasks._labels import confusion_table
 from saccade.tasks.text_classification import ClassificationConfig
 
@@ -221,6 +224,40 @@ def test_texts_go_through_the_encoder_in_batches_of_similar_length(ready, animal
     assert [answer.inputs for answer in answers] == texts
     assert sum(rows for rows, _ in shapes) == 200
     assert len(shapes) <= 5 and min(shapes, key=lambda shape: shape[1])[0] == 64  # the short ones are not padded
+
+
+def test_the_last_of_many_batches_are_halved(ready, animals, monkeypatch):
+    task = ready("text_classification", animals)
+    monkeypatch.setitem(encoder_task.BATCH_POSITIONS, "cpu", 8)
+    texts, sizes = task.encode_all("text", ["red cat"] * 40), []
+
+    def compute(model, inputs, rows):
+        sizes.append(len(rows))
+        return rows
+
+    assert task.run_all(texts, compute) == list(range(40))
+    assert sum(sizes) == 40
+    assert sorted(sizes) == [1] * 8 + [2] * 16
+
+
+@pytest.mark.parametrize("numba", [True, False])
+def test_many_texts_run_on_a_packed_copy_with_the_same_result(ready, animals, monkeypatch, numba):
+    task, networks = ready("text_classification", animals), set()
+    monkeypatch.setattr(encoder_task, "packing_pays", lambda: True)
+    monkeypatch.setattr(packed, "MIN_WEIGHTS", 1)
+    if not numba:
+        monkeypatch.setattr(kernels, "numba_installed", lambda: False)
+    texts = task.encode_all("text", ["red cat", "blue dog " * 5, "red"] * 4)
+    expected = task.logits(texts)
+
+    def compute(model, inputs, rows):
+        networks.add(model)
+        return model(inputs)
+
+    monkeypatch.setattr(encoder_task, "MIN_PACKED", 1)
+    torch.testing.assert_close(torch.stack(task.run_all(texts, compute)), expected, rtol=1e-4, atol=1e-5)
+    (network,) = networks
+    assert network is not task.model and packed.original(network) is task.model
 
 
 @torch.no_grad()

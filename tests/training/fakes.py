@@ -130,10 +130,10 @@ class Recorder(Callback):
         self.totals.append((progress, total))
 
 
-def trainer(task: Task, folder: Path, callback: Callback | None = None, wrap: Any = None, **settings: Any) -> Trainer:
+def trainer(task: Task, folder: Path, callback: Callback | None = None, **settings: Any) -> Trainer:
     folder.mkdir(exist_ok=True)
     config = TrainConfig(**{"steps": 6, "device": "cpu", "optim": OPTIM, **settings})
-    return Trainer(task, config, folder, callback or Callback(), wrap=wrap)
+    return Trainer(task, config, folder, callback or Callback())
 
 
 def records(folder: Path) -> list[dict[str, Any]]:

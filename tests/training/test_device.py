@@ -4,6 +4,9 @@ import subprocess
 import sys
 
 import pytest
+import torch
+
+from saccade.training.device import seed_generators
 
 FAULTS = """
 import resource, sys, torch
@@ -30,3 +33,11 @@ def test_freed_memory_is_kept_for_the_next_step():
         pytest.skip("this C library has no mallopt")
     plain, kept = map(int, result.stdout.split())
     assert plain > 1000 and kept < plain / 20
+
+
+def test_a_seed_of_the_cpu_gives_the_draws_of_manual_seed():
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.rand(1)
+    seed_generators(torch.device("cpu"), 5)
+    assert torch.equal(torch.rand(3), expected)

@@ -29,10 +29,12 @@ from saccade.data.text.axes import token_axis
 from saccade.data.text.templates import InputTemplate
 from saccade.data.text.tokenizer_training import train_tokenizer
 from saccade.data.text.tokenizers import Tokenizer
+from saccade.decode.kernels import attention_kernel
 from saccade.errors import ModelFileError, UsageError
 from saccade.models.text.bert import Bert, BertConfig, BertForPreTraining, EncoderInputs
+from saccade.nn.packed import pack, packing_pays
 from saccade.nn.probe import RecordedRow, watch
-from saccade.pretrained.adapters import add_lora, merge_lora
+from saccade.pretrained.adapters import add_lora
 from saccade.pretrained.families import FAMILIES
 from saccade.pretrained.families.heads import Head
 from saccade.pretrained.processors import TextProcessor
@@ -43,13 +45,16 @@ from saccade.tasks._pretrained import cannot_run
 
 BATCH_ROWS = 64  # rows of a batch at inference
 BATCH_POSITIONS = {"cpu": 1 << 10}  # and positions, padding included: fits into the cache of a core
+LAST_GROUPS = 4  # batches at the end of many that are halved on a CPU
 MANY_POSITIONS = 1 << 15  # on any other device
+MIN_PACKED = 1 << 14  # tokens of a call from which it pays to pack the network
 PREDICT_ROWS = 512  # examples of `predict` that are sorted by length together
 TOKENIZER, ENCODER, WEIGHTS = "tokenizer.json", "encoder.json", "base.safetensors"
 MIN_LENGTH = 8  # tokens
 POOLER = {f"dense.{part}": f"bert.pooler.{part}" for part in ("weight", "bias")}  # a head starts from a pooler
 
 Result = TypeVar("Result")
+Compute = Callable[[Any, EncoderInputs, list[int]], Iterable[Result]]
 
 
 @dataclass(frozen=True)
@@ -204,30 +209,32 @@ class EncoderTask(Task):
         tokens = self.template.special_count(len(texts)) + sum(map(self.count_tokens, texts.values()))
         return [InputLength(" and ".join(texts), tokens, self.template.max_length)]
 
-    def run_batched(
-        self, encoded: Sequence[EncodedText], compute: Callable[[EncoderInputs, list[int]], Iterable[Result]]
-    ) -> Iterator[tuple[int, Result]]:
+    def run_batched(self, encoded: Sequence[EncodedText], compute: Compute[Result]) -> Iterator[tuple[int, Result]]:
         """Yield (row, result) for every encoded text, in batches of similar length on all cores, shortest first.
 
-        `compute` takes a batch and the indices of its rows and returns a result for each of them; it runs without
-        gradients, in a worker thread.
+        `compute` takes the network, packed where that pays, a batch and the indices of its rows, and returns a result
+        for each of them; it runs without gradients, in a worker thread.
         """
-        device = self.device()
+        device, lengths = self.device(), [len(text.ids) for text in encoded]
+        packs = device.type == "cpu" and sum(lengths) >= MIN_PACKED and packing_pays()
+        model = pack(self.model, BATCH_POSITIONS["cpu"], attention_kernel()) if packs else self.model
 
         def run(rows: list[int]) -> list[tuple[int, Result]]:
             with torch.no_grad():
                 inputs = to_device(pad_texts([encoded[row] for row in rows]), device)
-                return list(zip(rows, compute(inputs, rows), strict=True))
+                return list(zip(rows, compute(model, inputs, rows), strict=True))
 
-        lengths = [len(text.ids) for text in encoded]
         groups = list(length_groups(lengths, BATCH_ROWS, BATCH_POSITIONS.get(device.type, MANY_POSITIONS)))
+        if device.type == "cpu" and len(groups) >= 4 * LAST_GROUPS:  # no core waits long for the last one of another
+            last = [part for group in groups[-LAST_GROUPS:] for part in (group[::2], group[1::2]) if part]
+            groups = [*groups[:-LAST_GROUPS], *last]
         for results in parallel_map(run, groups) if device.type == "cpu" else map(run, groups):
             yield from results
 
     def run_all(
         self,
         encoded: Sequence[EncodedText],
-        compute: Callable[[EncoderInputs, list[int]], Iterable[Result]],
+        compute: Compute[Result],
         progress: Progress = ignore_progress,
     ) -> list[Result]:
         """Return the results of `run_batched` in the order of the texts."""
@@ -250,9 +257,9 @@ class EncoderTask(Task):
         one; it runs in the worker thread, since the cores are taken.
         """
 
-        def compute(inputs: EncoderInputs, rows: list[int]) -> list[Tensor]:
+        def compute(model: Any, inputs: EncoderInputs, rows: list[int]) -> list[Tensor]:
             states: list[Tensor] = []
-            self.model.bert(*inputs, states=states)
+            model.bert(*inputs, states=states)
             vectors = check_outputs(torch.cat([combine(states, name) for name in layers], dim=-1))
             tokens = [vectors[at, : len(encoded[row].ids)] for at, row in enumerate(rows)]
             return tokens if pool is None else list(map(pool, tokens))
@@ -337,12 +344,13 @@ class EncoderTask(Task):
 
     def to_pretrained(self) -> Pretrained:
         return Pretrained(
-            network=merge_lora(self.model),
+            network=self.model,
             config=self.model.bert.config,
             processor=TextProcessor(self.tokenizer, max_length=self.template.max_length),
             family=self.family,
             task=self.task_name(),
             head=self.head(),
+            base=self.config.base,
         )
 
 
@@ -351,7 +359,8 @@ def pretrained_length(pretrained: Pretrained) -> int:
     length = min(pretrained.config.max_positions, pretrained.processor.max_length or pretrained.config.max_positions)
     if length < MIN_LENGTH:
         raise ModelFileError(
-            f"the model must read at least {MIN_LENGTH} tokens, but reads {length}; such a model is not supported"
+            f"the model must read at least {MIN_LENGTH} tokens, but reads {length} by its "
+            "config.json, tokenizer_config.json or sentence_bert_config.json; such a model is not supported"
         )
     return int(length)
 
