@@ -375,18 +375,23 @@ def check_large(run: Callable[[Path, Path], Outcome]) -> tuple[list[tuple[str, f
 
 def main() -> int:
     """Check all files, print each failure and one line of result."""
+    from tests.reliability.figures import Figure, print_figure
+
     parser = argparse.ArgumentParser(description="Check that every broken data file is named with its line.")
     parser.add_argument("--reader", action="store_true", help="use the reading functions alone, not the command")
-    reader = parser.parse_args().reader
+    parser.add_argument("--json", action="store_true")
+    chosen = parser.parse_args()
+    reader = chosen.reader
     right, total, failures = check_all(run_reader if reader else run_command, 0 if reader else SUBPROCESSES)
     times, slow = check_large(run_reader if reader else run_command)
     for line in [*failures, *slow]:
-        print(line)
-    print(f"{right}/{total} broken files named with the right line")
+        print(line, file=sys.stderr)
     for name, seconds in times:
-        print(f"{name:16}{seconds:6.2f} s")
-    print(f"{len(times) - len(slow)}/{len(times)} large files answered within {SECONDS:g} s")
-    return 0 if right == total and not slow else 1
+        print(f"{name:16}{seconds:6.2f} s", file=sys.stderr)
+    large = f"{len(times) - len(slow)}/{len(times)} large ones within {SECONDS:g} s"
+    text = f"broken files named with the right line; of these {large}"
+    figure = Figure("broken files", right + len(times) - len(slow), total + len(times), text)
+    return print_figure(figure, chosen.json)
 
 
 if __name__ == "__main__":

@@ -476,15 +476,20 @@ def peak_memory() -> int:
 
 def main() -> int:
     """Check all cases, print each failure and one line of result."""
+    from tests.reliability.figures import Figure, print_figure
+
     parser = argparse.ArgumentParser(description="Check that every broken picture and table of pictures is named.")
     parser.add_argument("--reader", action="store_true", help="use the reading functions alone, not the command")
-    reader = parser.parse_args().reader
+    parser.add_argument("--json", action="store_true")
+    chosen = parser.parse_args()
+    reader = chosen.reader
     right, total, failures = check_all(run_reader if reader else run_command, 0 if reader else SUBPROCESSES)
     for line in failures:
-        print(line)
+        print(line, file=sys.stderr)
     peak = peak_memory()
-    print(f"{right}/{total} broken pictures and tables named with the right file and reason, {peak} MB at most")
-    return 0 if right == total and peak < MEMORY else 1
+    text = f"broken pictures and tables named with the right file and reason, {peak} MB at most"
+    code = print_figure(Figure("broken pictures", right, total, text, {"megabytes": peak}), chosen.json)
+    return code if peak < MEMORY else 1
 
 
 if __name__ == "__main__":

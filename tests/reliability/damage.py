@@ -1,6 +1,7 @@
 """Damage: every file of run folders is cut, flipped, deleted or replaced; it must be noticed, or change nothing.
 
-python tests/reliability/damage.py --count 500
+python tests/reliability/damage.py                  100 damaged files
+python tests/reliability/damage.py --count 1000     the long form
 """
 
 import argparse
@@ -16,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import processes
+from figures import Figure, print_figure
 from folders import contents
 from tiny import ROOT, temporary  # first: it makes the packages importable
 
@@ -264,8 +266,9 @@ def prepare(place: Path) -> dict[str, dict[str, object]]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--count", type=int, default=500)
+    parser.add_argument("--count", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--json", action="store_true")
     chosen = parser.parse_args()
     rng, began, tally, bad, files = random.Random(chosen.seed), time.perf_counter(), Counter[str](), [], set()
     os.chdir(ROOT)
@@ -281,14 +284,14 @@ def main() -> int:
             wrong = [verdict for verdict in verdicts if verdict not in ("noticed", "harmless")]
             bad += [f"{case.label}: {verdict}" for verdict in wrong]
             tally[wrong[0].split()[0] if wrong else "noticed" if "noticed" in verdicts else "harmless"] += 1
-    print(*bad, sep="\n", end="\n" if bad else "")
+    print(*bad, sep="\n", end="\n" if bad else "", file=sys.stderr)
     print(f"{len(files)} files damaged in {len(WAYS)} ways; {time.perf_counter() - began:.0f} s", file=sys.stderr)
     good = tally["noticed"] + tally["harmless"]
-    print(
-        f"{good}/{chosen.count} damaged files noticed ({tally['noticed']}) or harmless ({tally['harmless']}), "
+    text = (
+        f"damaged files noticed ({tally['noticed']}) or harmless ({tally['harmless']}), "
         f"{tally['SILENT']} silent, {tally['TRACEBACK']} tracebacks, {tally['HANGS']} hangs"
     )
-    return 1 if bad else 0
+    return print_figure(Figure("corruption", good, chosen.count, text, dict(tally)), chosen.json)
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from urllib.parse import quote
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from tests.reliability.figures import Figure, print_figure
 from tests.reliability.live_studio import Answer, Studio, start_studio, train_runs
 
 CLIENTS = 4  # at once; fewer than the studio computes for
@@ -372,15 +373,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=3000)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--json", action="store_true")
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="saccade-hostile-", ignore_cleanup_errors=True) as folder:
         os.environ["SACCADE_CACHE"] = str(Path(folder) / "cache")
         studio = start_studio(train_runs(Path(folder)))
         classes, slowest, failures = attack(studio, chosen.count, chosen.seed)
-    print(*failures, sep="\n", end="\n" if failures else "")
+    print(*failures, sep="\n", end="\n" if failures else "", file=sys.stderr)
     figures = ", ".join(f"{name} {classes.get(name, 0):,}" for name in ("2xx", "3xx", "4xx", "5xx", "closed"))
-    print(f"{chosen.count:,} hostile requests: {figures}; slowest {slowest:.1f} s; {len(failures)} failures")
-    return 1 if failures else 0
+    text = f"hostile requests: {figures}; slowest {slowest:.1f} s; {len(failures)} failures"
+    good = chosen.count - min(chosen.count, len(failures))
+    return print_figure(Figure("studio requests", good, chosen.count, text, dict(classes)), chosen.json)
 
 
 if __name__ == "__main__":

@@ -2,9 +2,11 @@
 
 python tests/reliability/kill.py                                 8 kills of each task
 python tests/reliability/kill.py --kills 50 --trials lora head   the long form of some
+python tests/reliability/kill.py --processes 2                   runs of two processes, of which a random one is killed
 """
 
 import argparse
+import dataclasses
 import json
 import os
 import random
@@ -17,12 +19,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import processes
+from figures import Figure, print_figure
 from folders import differences
 from slow_save import slow_down
 from tiny import ROOT, temporary  # first: it makes the packages importable
 
 from tests.tasks.battery import EXAMPLES, NAMES
 from tests.tasks.battery import Trial as TaskTrial
+from tests.training.forker import Agent
 
 STEPS = 40
 KILLS_A_RUN = 4
@@ -31,6 +35,7 @@ LOOP += ["train.optim.clip=1"]
 TUNED = ["base=runs/base", "tune={}", "train.optim.warmup=2", "train.epochs=0"]
 BASE = "runs/base"
 MINUTES = 0.05
+NOTICE = 0.1  # seconds after which the agent of torchrun ends the processes that are left
 
 
 @dataclass(frozen=True)
@@ -87,6 +92,9 @@ class Victim:
     root: str
     rng: random.Random
     tally: Tally
+    agent: Agent
+    size: int = 1
+    """number of processes that train it together"""
 
     @property
     def run(self) -> Path:
@@ -119,13 +127,21 @@ class Victim:
         return ["train", str(data), *named, *common, *settings, *LOOP, *trial.settings, *length]
 
     def interrupt(self, ready: Callable[[], bool], number: int) -> bool:
-        """Start or resume, wait for the moment, send the signal; False if the run was over before."""
-        child = processes.start(self.arguments(), self.folder, slow_down)
-        while child.poll() is None and not ready():
+        """Start or resume, wait for the moment, send the signal to one process; False if the run was over before."""
+        children = self.agent.start(self.arguments(), self.folder, self.size, slow_down)
+        victim = self.rng.randrange(self.size)
+        while children[victim].poll() is None and not ready():
             time.sleep(0.001)
         time.sleep(self.rng.uniform(0, 0.25))
-        child.send(number)
-        code, _, err = child.wait()
+        children[victim].send(number)
+        code, _, err = children[victim].wait()
+        others = [child for child in children if child is not children[victim]]
+        time.sleep(NOTICE if others else 0)
+        for child in others:
+            child.send(signal.SIGTERM)
+        errors = [err, *(child.wait()[2] for child in others)]
+        if any("Traceback" in text for text in errors) or any(child.code is None for child in others):
+            self.tally.failures.append(f"{self.trial.name}: a traceback, or a process that did not end: {errors}")
         if code == -signal.SIGKILL:
             self.tally.kills += 1
             self.tally.inside += any(self.run.rglob("*.tmp"))
@@ -138,9 +154,9 @@ class Victim:
         return code == -signal.SIGTERM
 
     def finish(self) -> None:
-        code, _, err = processes.run(self.arguments(), self.folder)
-        if code:
-            self.tally.failures.append(f"{self.trial.name}: exit {code} at the end: {err.strip()}")
+        for code, _, err in [child.wait() for child in self.agent.start(self.arguments(), self.folder, self.size)]:
+            if code:
+                self.tally.failures.append(f"{self.trial.name}: exit {code} at the end: {err.strip()}")
 
 
 def kill_repeatedly(victim: Victim, kills: int) -> None:
@@ -171,7 +187,7 @@ def kill_timed(victim: Victim, kills: int) -> None:
     victim.finish()
     if not copy.exists():  # it was over before its length was decided and a kill came
         shutil.copytree(victim.run, copy)
-    Victim(victim.folder, victim.trial, "reference", victim.rng, victim.tally).finish()
+    dataclasses.replace(victim, root="reference").finish()
     total = json.loads((victim.run / "budget.json").read_bytes())["total"]
     records = [json.loads(line) for line in (victim.run / "metrics.jsonl").read_text().splitlines()]
     steps = [record["step"] for record in records if "lr_scale" in record]
@@ -181,14 +197,14 @@ def kill_timed(victim: Victim, kills: int) -> None:
         )
 
 
-def torment(folder: Path, trial: Trial, kills: int, rng: random.Random, tally: Tally) -> None:
+def torment(victim: Victim, kills: int) -> None:
     """Interrupt runs of one trial until there were enough kills; compare each with one that was left alone."""
+    folder, trial, tally = victim.folder, victim.trial, victim.tally
     target, number = tally.kills + kills, 0
     if trial.steps:
-        Victim(folder, trial, "reference", rng, tally).finish()
+        dataclasses.replace(victim, root="reference").finish()
     while tally.kills < target and not tally.failures and number < 4 * kills:
         number += 1
-        victim = Victim(folder, trial, "killed", rng, tally)
         (kill_repeatedly if trial.steps else kill_timed)(victim, min(KILLS_A_RUN, target - tally.kills))
         if not tally.failures:
             found = differences(victim.run, folder / "reference" / trial.name)
@@ -205,7 +221,9 @@ def prepare(folder: Path, trials: list[Trial]) -> None:
         TaskTrial.of(task).write_data(folder / "data" / task)
     if any(trial.from_base for trial in trials):
         base = Trial("base", "masked_language_model", steps=2)
-        code, _, err = processes.run(Victim(folder, base, "runs", random.Random(), Tally()).arguments(), folder)
+        victim = Victim(folder, base, "runs", random.Random(), Tally(), Agent())
+        code, _, err = processes.run(victim.arguments(), folder)
+        victim.agent.close()
         if code:
             raise SystemExit(f"the encoder to start from could not be trained: {err}")
 
@@ -214,23 +232,31 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=8, help="of each trial")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--processes", type=int, default=1, help="that train each run together")
+    parser.add_argument("--json", action="store_true")
     parser.add_argument("--trials", nargs="+", choices=list(TRIALS), default=list(TRIALS))
     chosen = parser.parse_args()
-    tally, began = Tally(), time.perf_counter()
+    tally, began, agent = Tally(), time.perf_counter(), Agent()
     os.chdir(ROOT)
     with temporary() as name:
         folder, trials = Path(name), [TRIALS[trial] for trial in chosen.trials]
         prepare(folder, trials)
         for trial in trials:
             before = tally.kills
-            torment(folder, trial, chosen.kills, random.Random(f"{chosen.seed}/{trial.name}"), tally)
+            rng = random.Random(f"{chosen.seed}/{trial.name}")
+            torment(Victim(folder, trial, "killed", rng, tally, agent, chosen.processes), chosen.kills)
             print(f"{trial.name}: {tally.kills - before} kills", file=sys.stderr)
-    print(*tally.failures, sep="\n", end="\n" if tally.failures else "")
+    agent.close()
+    print(*tally.failures, sep="\n", end="\n" if tally.failures else "", file=sys.stderr)
     seconds = time.perf_counter() - began
-    print(f"{tally.inside} kills left something half written; {tally.stops} stops; {seconds:.0f} s", file=sys.stderr)
-    survived = f"{0 if tally.failures else tally.kills}/{tally.kills}"
-    print(f"{survived} kills of {len(trials)} trials survived, every file of the run folder identical")
-    return 1 if tally.failures else 0
+    print(f"{tally.stops} stops; {seconds:.0f} s", file=sys.stderr)
+    together = f" in {chosen.processes} processes" if chosen.processes > 1 else ""
+    text = (
+        f"kills of {len(trials)} trials{together} survived, {tally.inside} inside a save; every file of the run folder "
+        "identical"
+    )
+    good = 0 if tally.failures else tally.kills
+    return print_figure(Figure("kill", good, tally.kills, text, {"inside a save": tally.inside}), chosen.json)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """The command `saccade` in a forked process: torch is imported once, so that hundreds of commands take minutes."""
 
+import atexit
 import contextlib
 import importlib
 import os
@@ -58,12 +59,13 @@ class Child:
 
 def start(arguments: Sequence[str], folder: Path, before: Callable[[], None] | None = None) -> Child:
     """Fork, and run `saccade ARGUMENTS` in a folder; `before` is called in the new process."""
-    main = _preloaded()
+    main = preloaded()
     child = Child(0, tempfile.TemporaryFile(), tempfile.TemporaryFile())  # noqa: SIM115 - closed by wait
     child.pid = os.fork()
     if child.pid:
         return child
     code = 1
+    atexit._clear()  # what this process has registered is not for its child to do
     with contextlib.suppress(BaseException):
         os.chdir(folder)
         os.environ["SACCADE_CACHE"] = str(folder / "cache")
@@ -72,13 +74,14 @@ def start(arguments: Sequence[str], folder: Path, before: Callable[[], None] | N
         if before is not None:
             before()
         code = _run(main, arguments)
+        atexit._run_exitfuncs()
         sys.stdout.flush()
         sys.stderr.flush()
     os._exit(code)
 
 
 @cache
-def _preloaded() -> Callable[..., object]:
+def preloaded() -> Callable[..., object]:
     """Return the command, after importing what its subcommands import."""
     from saccade import api, cli, progress  # noqa: F401
     from saccade.look import figure  # noqa: F401

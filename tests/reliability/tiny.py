@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 import sys
 import tempfile
 from collections.abc import Callable
@@ -57,3 +58,15 @@ def log(run: Path) -> list[dict[str, Any]]:
     """Return the records of a run without the clock: losses, gradient norms, learning rates and metrics."""
     lines = (run / "metrics.jsonl").read_text().splitlines()
     return [{key: value for key, value in json.loads(line).items() if key not in CLOCKS} for line in lines]
+
+
+def clear(err: str) -> bool:
+    """Whether a command ended with one message of ours and no traceback."""
+    return "Traceback" not in err and len(re.findall("^saccade: ", err, re.MULTILINE)) == 1
+
+
+def newest(run: Path) -> int:
+    """Return the step of the newest checkpoint, by its name alone."""
+    folder = run / "checkpoints"
+    names = [path.name for path in folder.iterdir()] if folder.exists() else []
+    return max((int(name[5:]) for name in names if re.fullmatch(r"step-\d+", name)), default=0)
