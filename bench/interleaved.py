@@ -38,19 +38,22 @@ def parse(description, rounds, candidates):
     return None
 
 
-def measure(script, candidates, rounds, threads=2):
-    """Return the median seconds of each candidate, given as a list of arguments of `script`, in alternating order."""
+def measure(script, candidates, rounds, threads=2, interpreters=None):
+    """Return the median seconds of each candidate, given as a list of arguments of `script`, in alternating order.
+
+    `interpreters`: the Python of each candidate, where one has an environment of its own.
+    """
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
     processes = [
         subprocess.Popen(
-            [sys.executable, script, *arguments],
+            [interpreter, script, *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
             env=environment,
         )
-        for arguments in candidates
+        for interpreter, arguments in zip(interpreters or [sys.executable] * len(candidates), candidates, strict=True)
     ]
     try:
         for arguments, process in zip(candidates, processes, strict=True):

@@ -20,28 +20,34 @@ if TYPE_CHECKING:
     from saccade.api import load as load
     from saccade.api import resume as resume
     from saccade.api import train as train
+    from saccade.checks import CheckReport as CheckReport
+    from saccade.checks import check as check
     from saccade.comparison import compare as compare
     from saccade.core import Callback as Callback
     from saccade.core import Evaluation as Evaluation
     from saccade.core import StopTraining as StopTraining
     from saccade.model import Model as Model
     from saccade.model import ModelPrediction as ModelPrediction
+    from saccade.planning import plan as plan
     from saccade.run import Run as Run
 
 __version__ = "0.1.0"
 
 _MODULES = {
     "Callback": "saccade.core",
+    "CheckReport": "saccade.checks",
     "Evaluation": "saccade.core",
     "Model": "saccade.model",
     "ModelPrediction": "saccade.model",
     "Run": "saccade.run",
     "StopTraining": "saccade.core",
+    "check": "saccade.checks",
     "compare": "saccade.comparison",
     "list_models": "saccade.api",
     "list_runs": "saccade.api",
     "list_tasks": "saccade.api",
     "load": "saccade.api",
+    "plan": "saccade.planning",
     "resume": "saccade.api",
     "train": "saccade.api",
 }

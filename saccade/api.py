@@ -26,7 +26,10 @@ from saccade.runs import folder as runs
 from saccade.runs import provenance
 from saccade.runs.journal import read_journal
 from saccade.runs.selection import Which
+from saccade.starting import divided, open_or_create
 from saccade.tasks import guess_task, load_task, task_names
+from saccade.training import distributed
+from saccade.training.distributed import Processes
 from saccade.training.loop import Trainer
 from saccade.training.settings import TrainConfig
 
@@ -68,6 +71,8 @@ def train(
 ) -> Run:
     """Train a model on a data file and return the run, evaluated on its validation data.
 
+    Under torchrun all processes train one run together; callbacks are called by that of rank 0.
+
         saccade.train("pairs.tsv", minutes=10, model={"transformer": {"dim": 256}})
         saccade.train("mails.csv", task="text_classification", base="minilm", epochs=3)
 
@@ -77,20 +82,14 @@ def train(
     """
     data, root = Path(data), Path(root)
     given = [*to_overrides(settings), *overrides]
-    with reporting(callbacks, progress) as callback:
-        guessed = not task
-        if guessed:
-            task = guess_task(data, given)
-            callback.log(f"task: {task}")
-        task_class = load_task(task)
-        _check_base(task, task_class, given, guessed)
-        config, training = configure(task_class, [_absolute_base(entry, root) for entry in given], preset)
-        run = _create(root, name, task, {"config": to_json(config), "train": to_json(training)}, data)
-        with run.lock():
+    with distributed.joined() as processes, _reporting(processes, callbacks, progress) as callback:
+        run, task, created = _start(root, name, (task, preset), given, data, processes, callback)
+        with _locked(run, processes):
             try:
-                trainer = _trainer(run, data, callback, task)
+                trainer = _trainer(run, data, callback, task, processes)
             except BaseException:
-                shutil.rmtree(run.folder, ignore_errors=True)  # nothing was trained: leave no incomplete run behind
+                if created:  # nothing was trained: leave no incomplete run behind
+                    shutil.rmtree(run.folder, ignore_errors=True)
                 raise
             return _finish(run, trainer)
 
@@ -108,9 +107,12 @@ def resume(
     A task that is not built in is code, which is imported only if `task` names it too.
     """
     run = runs.find(Path(root), os.fspath(ref))
-    with reporting(callbacks, progress) as callback, run.lock():
-        run.sweep()
-        return _finish(run, _trainer(run, Path(run.describe()["data"]), callback, task))
+    with (
+        distributed.joined() as processes,
+        _reporting(processes, callbacks, progress) as callback,
+        _locked(run, processes),
+    ):
+        return _finish(run, _trainer(run, Path(run.describe()["data"]), callback, task, processes))
 
 
 def load(
@@ -120,13 +122,18 @@ def load(
     device: str = "auto",
     checkpoint: Which = "best",
     task: str = "",
+    dtype: str = "auto",
+    base: Ref = "",
     log: Callable[[str], None] = warnings.warn,
 ) -> Model:
     """Load a run (its best or last checkpoint, or the mean of all that were kept) or a pretrained model.
 
-    A task that is not built in is code, which is imported only if `task` names it too.
+    `dtype` of the weights of a language model: float32, float16, int8 or int4, which is faster and less exact; auto:
+    as they are. `base` is the model of an adapter of peft, if not the one that the adapter names. A task that is not
+    built in is code, which is imported only if `task` names it too.
     """
-    opened = open_ref(os.fspath(ref), root=Path(root), device=device, checkpoint=checkpoint, task=task, log=log)
+    source = {"device": device, "task": task, "base": os.fspath(base), "dtype": dtype}
+    opened = open_ref(os.fspath(ref), root=Path(root), checkpoint=checkpoint, log=log, **source)
     try:
         run = runs.find(Path(root), os.fspath(ref))
     except UsageError:  # a pretrained model
@@ -214,6 +221,20 @@ def configure(task_class: type[Task], overrides: Sequence[str], preset: str = ""
     return config, override(TrainConfig(), [*defaults, *training], "train.")
 
 
+def choose_task(
+    data: Path, task: str, preset: str, overrides: Sequence[str], root: Path, callback: Callback
+) -> tuple[str, type[Task], Any, TrainConfig]:
+    """Return name, class, config and training config of a task for some data; without a name the data decide."""
+    guessed = not task
+    if guessed:
+        task = guess_task(data, overrides)
+        callback.log(f"task: {task}")
+    task_class = load_task(task)
+    _check_base(task, task_class, overrides, guessed)
+    config, training = configure(task_class, [_absolute_base(entry, root) for entry in overrides], preset)
+    return task, task_class, config, training
+
+
 def to_overrides(settings: Mapping[str, Any]) -> list[str]:
     """Return keyword settings and nested mappings as `key=value` overrides; shortcuts get the name of their group."""
     return [
@@ -254,12 +275,45 @@ def _absolute_base(entry: str, root: Path) -> str:
     return entry
 
 
-def _create(root: Path, name: str, task: str, described: dict[str, Any], data: Path) -> runs.Run:
-    """Create a run with the given name, or the next free one after the data file."""
-    while not name:
-        with contextlib.suppress(UsageError):  # another process took the name a moment ago
-            return runs.create(root, runs.free_name(root, data.name.split(".")[0]), task, described, data)
-    return runs.create(root, name, task, described, data)
+def _reporting(
+    processes: Processes, callbacks: Sequence[Callback], progress: bool | None
+) -> contextlib.AbstractContextManager[Callback]:
+    """Return the callbacks as one: of several processes rank 0 reports for all."""
+    return reporting(callbacks, progress) if processes.main else reporting((), False)
+
+
+@contextlib.contextmanager
+def _locked(run: runs.Run, processes: Processes) -> Iterator[None]:
+    """Lock a run for this process, or for all through rank 0, and clear up what a kill has left."""
+    with run.lock() if processes.main else contextlib.nullcontext():
+        if processes.main:
+            run.sweep()
+        processes.wait()
+        yield
+
+
+def _start(
+    root: Path,
+    name: str,
+    chosen: tuple[str, str],
+    given: Sequence[str],
+    data: Path,
+    processes: Processes,
+    callback: Callback,
+) -> tuple[runs.Run, str, bool]:
+    """Return the run to train, its task, and whether it was created now; `chosen`: task and preset.
+
+    Rank 0 decides. Processes that torchrun has started again continue the run that they have created.
+    """
+    if not processes.main:
+        folder, task = processes.share(("", ""))
+        return runs.Run(Path(folder)), task, False
+    task, preset = chosen
+    task, _, config, training = choose_task(data, task, preset, given, root, callback)
+    config = divided(config, given, processes.size)
+    run, created = open_or_create(root, name, task, {"config": to_json(config), "train": to_json(training)}, data)
+    processes.share((str(run.folder), task))
+    return run, task, created
 
 
 def _prepare(run: runs.Run, data: Path, callback: Callback, task: str) -> None:
@@ -281,29 +335,34 @@ def _prepare(run: runs.Run, data: Path, callback: Callback, task: str) -> None:
     sync_folder(run.folder)
 
 
-def _trainer(run: runs.Run, data: Path, callback: Callback, task: str) -> Trainer:
+def _trainer(run: runs.Run, data: Path, callback: Callback, task: str, processes: Processes) -> Trainer:
     """Return a trainer with its data, at the step of the last checkpoint."""
-    _prepare(run, data, callback, task)
-    opened, training = open_run(run, task)
-    for note in opened.load_data(data, progress=partial(callback.on_progress, "loading data")):
-        callback.log(note)
-    recorded = provenance.read(run)
-    if recorded is None:
-        provenance.record(run, opened.fingerprint)
-    else:
-        opened.check_fingerprint(recorded.get("fingerprint"), data, run.name)
-    return Trainer(opened, training, run.folder, callback)
+    with processes.rank_by_rank():  # the first one prepares the run and caches the data
+        _prepare(run, data, callback, task)
+        opened, training = open_run(run, task)
+        for note in opened.load_data(data, progress=partial(callback.on_progress, "loading data")):
+            callback.log(note)
+        recorded = provenance.read(run)
+        if recorded is None:
+            provenance.record(run, opened.fingerprint)
+        else:
+            opened.check_fingerprint(recorded.get("fingerprint"), data, run.name)
+    return Trainer(opened, training, run.folder, callback, processes=processes)
 
 
 def _finish(run: runs.Run, trainer: Trainer) -> Run:
     """Train to the end and evaluate the best checkpoint on all the validation data, unless that was just done."""
     trainer.fit()
-    task, callback = trainer.restore_best(), trainer.callback
     evaluation = trainer.best_evaluation
-    if evaluation is None or not evaluation.complete:
-        evaluation = task.evaluate(Split.VALID, progress=partial(callback.on_progress, "evaluating"))
-    write_sealed(run.folder / "analysis.json", task.analyse())
-    run.write_card(evaluation, task.metric)
+    if trainer.processes.main:
+        task, callback = trainer.restore_best(), trainer.callback
+        evaluation = trainer.best_evaluation
+        if evaluation is None or not evaluation.complete:
+            evaluation = task.evaluate(Split.VALID, progress=partial(callback.on_progress, "evaluating"))
+        write_sealed(run.folder / "analysis.json", task.analyse())
+        run.write_card(evaluation, task.metric)
+    evaluation = trainer.processes.share(evaluation)
+    assert evaluation is not None
     return Run(run.folder, evaluation)
 
 

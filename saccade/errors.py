@@ -49,6 +49,14 @@ class Interrupted(SaccadeError):
         self.exit_code = 128 + number
 
 
+class PeerError(SaccadeError):
+    """Another process of the run has failed, and has reported why."""
+
+    def __init__(self, exit_code: int) -> None:
+        super().__init__("another process of this run has failed, and has reported why")
+        self.exit_code = exit_code
+
+
 def suggest(name: str, choices: list[str]) -> str:
     """Return '; did you mean X?' for a misspelt name, or the list of valid names, of which a long one is cut."""
     close = _closest(name, choices)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from saccade.atomic_io import read_sealed
 from saccade.config import from_json
 from saccade.core import Pretrained, Task
+from saccade.core.callback import Log
 from saccade.errors import ModelFileError, UsageError
+from saccade.pretrained.adapters import merge_lora
 from saccade.pretrained.opening import open_pretrained
 from saccade.pretrained.references import is_pretrained
 from saccade.runs import folder as runs
@@ -26,7 +29,8 @@ from saccade.tasks import load_task
 from saccade.training.device import choose_device
 from saccade.training.settings import TrainConfig
 
-Log = Callable[[str], None]
+DTYPES = ("auto", "float32", "float16", "int8", "int4")
+"""types of the weights of a language model; auto: as they are"""
 
 
 def open_ref(
@@ -36,23 +40,31 @@ def open_ref(
     device: str = "auto",
     checkpoint: Which = "best",
     task: str = "",
+    dtype: str = "auto",
+    base: str = "",
     log: Log = warnings.warn,
 ) -> Task:
     """Return the task of a run or a pretrained model, with its networks on a device and in eval mode.
 
-    A run may name a task that is not built in, which is code: it is imported only if `task` names it too.
+    `base`: the model of an adapter of peft, if not the one that the adapter names. A run may name a task that is not
+    built in, which is code: it is imported only if `task` names it too.
     """
     try:
         run = runs.find(root, ref)
     except UsageError:
         if not is_pretrained(ref):
             raise
-        pretrained = open_pretrained(ref)
+        pretrained = open_pretrained(ref, open_base(base, root) if base else None)
         opened = load_task(task or pretrained.task).from_pretrained(pretrained)
     else:
+        if base:
+            raise UsageError(f"base must be given for an adapter of peft only, but {ref} is a run; leave it out")
         opened = load_run(run, checkpoint=checkpoint, task=task, log=log)
     for network in opened.networks().values():
         network.to(choose_device(device)).eval()
+    if dtype not in DTYPES:
+        raise UsageError(f"dtype must be {', '.join(DTYPES)}, but is '{dtype}'")
+    opened.set_precision(dtype, log)
     return opened
 
 
@@ -62,7 +74,8 @@ def open_base(ref: str, root: Path) -> Pretrained:
         run = runs.find(root, ref)
     except UsageError:
         return open_pretrained(ref)
-    return load_run(run).to_pretrained()
+    pretrained = load_run(run).to_pretrained()
+    return replace(pretrained, network=merge_lora(pretrained.network))
 
 
 def load_run(run: Run, *, checkpoint: Which = "best", task: str = "", log: Log = warnings.warn) -> Task:

@@ -16,6 +16,7 @@ from saccade.config import Setting, from_json, override, settings
 from saccade.core.callback import Progress, ignore_progress
 from saccade.core.evaluation import Evaluation
 from saccade.core.fields import Field, Graph, Vector, bind, name_of
+from saccade.core.generation import TextEngine
 from saccade.core.prediction import GeneratedToken, Prediction
 from saccade.core.source import Split
 from saccade.core.task import InputLength, Task
@@ -24,9 +25,7 @@ from saccade.look.explain import Explanation
 from saccade.look.figure import AttentionFigure
 from saccade.look.overlay import OverlayStyle
 from saccade.look.serialize import alignment_to_json
-from saccade.pretrained.export import export
-
-FORMATS = ("hf",)
+from saccade.pretrained.exports import choose_writer
 
 Result = TypeVar("Result")
 
@@ -80,7 +79,7 @@ class Model:
 
     def __init__(self, task: Task, *, name: str = "", data: Path | None = None, fingerprint: str = "") -> None:
         """Wrap a task whose networks are in eval mode; `evaluate` reads `data` of that fingerprint by default."""
-        self.task, self.name, self._data, self._fingerprint = task, name, data, fingerprint
+        self.task, self.name, self.data, self.fingerprint = task, name, data, fingerprint
         self._evaluating = threading.Lock()
         self._option_names = frozenset(setting.name for setting in self.options)
         ambiguous = sorted(self._option_names & {field.name for field in task.inputs})
@@ -135,6 +134,10 @@ class Model:
         bound, given = bind(self.inputs, inputs, named), from_json(self.task.Options, options)
         return _checked(self.task.stream(bound, given))
 
+    def engine(self, rows: int = 16) -> TextEngine:
+        """Return an engine that generates text for many requests at once, `rows` of them in every step."""
+        return self.task.engine(rows)
+
     def attention(
         self,
         *inputs: Any,
@@ -160,29 +163,38 @@ class Model:
         """Return one episode of a policy in its environment, which starts from a seed, as JSON."""
         return self.task.replay(seed)
 
-    def evaluate(self, data: str | Path | None = None, *, progress: Progress = ignore_progress) -> Evaluation:
+    def evaluate(
+        self, data: str | Path | None = None, *, dtype: str = "auto", progress: Progress = ignore_progress
+    ) -> Evaluation:
         """Evaluate on a data file, or by default on the validation data of the run.
 
-        Of data with parts the test part is scored, else the validation part; a note of the evaluation says so.
+        `dtype`: with the weights of a language model rounded to it; a note says what that costs. Of data with parts the
+        test part is scored, else the validation part; a note of the evaluation says so.
         """
-        if data is None and self._data is None:
+        if data is None and self.data is None:
             raise UsageError("data must be given to evaluate a model that is not a run; name a file")
         with self._evaluating:  # the data are loaded into the task
-            path = Path(data or self._data or "")
+            path = Path(data or self.data or "")
             self.task.load_data(path, eval_only=data is not None)
             if data is None:
-                self.task.check_fingerprint(self._fingerprint, path, self.name)
+                self.task.check_fingerprint(self.fingerprint, path, self.name)
             try:
-                evaluation = self.task.evaluate(Split.VALID, progress=progress)
+                if dtype in ("auto", "float32"):
+                    evaluation = self.task.evaluate(Split.VALID, progress=progress)
+                else:
+                    evaluation = self.task.evaluate_rounded(dtype, Split.VALID, progress=progress)
             except FloatingPointError as error:
                 raise _not_finite(error) from error
             return replace(evaluation, notes=(*self.task.data_notes, *evaluation.notes))
 
-    def export(self, folder: str | Path, format: str = "hf") -> list[str]:
-        """Write the model to a new folder for other tools and return notes; hf: a folder that transformers opens."""
-        if format not in FORMATS:
-            raise UsageError(f"format must be {' or '.join(FORMATS)}, but is '{format}'")
-        return export(self.task.to_pretrained(), Path(folder))
+    def export(self, path: str | Path, format: str = "hf", *, dtype: str = "") -> list[str]:
+        """Write the model for other tools; return notes with the difference of its outputs, which is computed.
+
+        hf, onnx, ctranslate2 and peft (LoRA adapters alone) write a new folder, gguf a new file, in the `dtype` f32,
+        f16 (default) or q8_0.
+        """
+        write = choose_writer(format, dtype)
+        return write(self.task.to_pretrained(), Path(path))
 
     def parameters(self) -> int:
         """Return the number of parameters."""

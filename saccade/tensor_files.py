@@ -20,6 +20,15 @@ def is_finite(tensor: Tensor) -> bool:
     return not tensor.is_floating_point() or math.isfinite(float(tensor.sum())) or bool(tensor.isfinite().all())
 
 
+def _reason(error: Exception) -> str:
+    """Return why a text is not JSON, without the text."""
+    if isinstance(error, json.JSONDecodeError):
+        return f"{error.msg} at character {error.pos:,}"
+    if isinstance(error, UnicodeDecodeError):
+        return f"byte 0x{error.object[error.start]:02X} at {error.start:,} is not UTF-8"
+    return "it is nested too deeply" if isinstance(error, RecursionError) else "a number in it is too long"
+
+
 def read_header(path: Path) -> dict[str, Any]:
     """Return the header of a safetensors file: type, shape and position of each tensor, by name."""
     with path.open("rb") as file:
@@ -29,7 +38,9 @@ def read_header(path: Path) -> dict[str, Any]:
         try:
             header = json.loads(file.read(size))
         except (ValueError, RecursionError) as error:
-            raise ModelFileError(f"{path} cannot be read: {error!r}") from error
+            raise ModelFileError(
+                f"{path} cannot be read: the header must be JSON, but is not ({_reason(error)})"
+            ) from error
     if not isinstance(header, dict):
         raise ModelFileError(f"{path} cannot be read: the header must be a JSON object, but is not")
     if len(header) > MOST_TENSORS:

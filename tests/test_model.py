@@ -157,7 +157,7 @@ def test_a_list_of_numbers_is_one_vector_and_a_list_of_lists_is_a_batch():
         (lambda model: model.parse_options(["beem=3"]), r"no option 'beem'; did you mean 'beam'\?"),
         (lambda model: model.parse_options(["beam"]), r"must be written name=value, but is 'beam'"),
         (lambda model: model.evaluate(), r"data must be given to evaluate a model that is not a run; name a file"),
-        (lambda model: model.export("out", format="onnx"), r"format must be hf, but is 'onnx'"),
+        (lambda model: model.export("out", format="pdf"), r"format must be one of hf, onnx, gguf, .* but is 'pdf'"),
     ],
 )
 def test_mistakes_are_refused_with_value_and_rule(model, call, message):

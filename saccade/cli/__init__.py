@@ -1,6 +1,37 @@
 """The command line: thin commands that parse, call the public API and print. Data go to stdout, messages to stderr."""
 
-from saccade.cli import compare, demo, features, lectures, listing, models, predict, studio, train
+from saccade.cli import (
+    chat,
+    check,
+    compare,
+    demo,
+    features,
+    fewshot,
+    lectures,
+    listing,
+    models,
+    plan,
+    predict,
+    serve,
+    studio,
+    train,
+)
 from saccade.cli.group import main
 
-__all__ = ["compare", "demo", "features", "lectures", "listing", "main", "models", "predict", "studio", "train"]
+__all__ = [
+    "chat",
+    "check",
+    "compare",
+    "demo",
+    "features",
+    "fewshot",
+    "lectures",
+    "listing",
+    "main",
+    "models",
+    "plan",
+    "predict",
+    "serve",
+    "studio",
+    "train",
+]

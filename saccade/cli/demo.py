@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import base64
 import mimetypes
-import os
-import re
 import shlex
-import signal
-import subprocess
-import sys
 import webbrowser
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
 import click
 
+from saccade.cli.browser import is_interactive, open_page, page_address, run_studio
 from saccade.cli.group import echo, log, main, progress_bar, runs_option
 from saccade.cli.printing import show_figure, show_images, show_run
 
@@ -71,12 +66,11 @@ def demo(name: str, task: str, minutes: float | None, steps: int | None, listing
     run_name = api.free_name(root, stem)
     budget = {"steps": steps} if steps else {"minutes": minutes or trained.minutes}
     settings: dict[str, Any] = {**trained.settings, **budget, **({"valid": files.valid} if files.valid else {})}
-    interactive = sys.stdout.isatty() and os.environ.get("CI", "") not in ("true", "1")
-    with _studio(root) as address:
+    with run_studio(root) as address:
         with progress_bar() as bar:
-            if address and interactive:
-                bar.log(f"Watch it learn: {_page(address, f'watch/{run_name}')}")
-                webbrowser.open(_page(address, f"watch/{run_name}"))
+            if address and is_interactive():
+                bar.log(f"Watch it learn: {page_address(address, f'watch/{run_name}')}")
+                webbrowser.open(page_address(address, f"watch/{run_name}"))
             run = api.train(
                 files.train,
                 task=task,
@@ -90,7 +84,7 @@ def demo(name: str, task: str, minutes: float | None, steps: int | None, listing
         show_run(run, False)
         page, shown = _show_model(run, files, trained, address)
         if address:
-            _open_page(page, shown, interactive)
+            open_page(page, shown)
 
 
 def _show_model(run: Run, files: DemoFiles, trained: DemoTask, address: str) -> tuple[str, str]:
@@ -98,11 +92,11 @@ def _show_model(run: Run, files: DemoFiles, trained: DemoTask, address: str) -> 
     name = run.path.name
     if trained.samples:
         _show_samples(run, trained.samples, trained.attention)
-        page = _page(address, f"samples?{urlencode({'model': name})}")
+        page = page_address(address, f"samples?{urlencode({'model': name})}")
         return page, page
     _show_examples(run, files.examples, trained.attention)
     if trained.replay:
-        page = _page(address, f"replay?{urlencode({'model': name})}")
+        page = page_address(address, f"replay?{urlencode({'model': name})}")
         return page, page
     first = files.examples[0]
     texts = {key: value for key, value in first.items() if not isinstance(value, Path)}
@@ -161,31 +155,10 @@ def _show_samples(run: Run, count: int, title: str) -> None:
     log(f"\nNow try: saccade predict {name} -o samples=36 -o label=7 --out sevens.png")
 
 
-@contextmanager
-def _studio(root: str) -> Iterator[str]:
-    """Run the studio in its own process, so that it takes no time from training; yield its address, or ''."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the studio ends too
-    command = [sys.executable, "-m", "saccade", "studio", "--runs", root, "--no-browser"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        try:
-            line = process.stderr.readline() if process.stderr else ""
-            address = re.search(r"http://\S+", line)
-            if address is None:
-                log(f"no studio: {line.strip()}")
-            yield address[0] if address else ""
-        finally:
-            process.terminate()
-
-
-def _page(address: str, path: str) -> str:
-    """Return the address of a page, key included."""
-    return address.replace("/?", f"/{path}{'&' if '?' in path else '?'}")
-
-
 def _look_page(address: str, name: str, inputs: Mapping[str, str | Path]) -> str:
     """Return the address of the attention for some inputs; a file is part of it, as a data URL, or as it is if JSON."""
     values = {key: _content(value) if isinstance(value, Path) else value for key, value in inputs.items()}
-    return _page(address, f"look?{urlencode({'model': name, **values}, quote_via=quote)}")
+    return page_address(address, f"look?{urlencode({'model': name, **values}, quote_via=quote)}")
 
 
 def _content(path: Path) -> str:
@@ -193,20 +166,3 @@ def _content(path: Path) -> str:
         return path.read_text(encoding="utf-8").strip()
     kind = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
     return f"data:{kind};base64,{base64.b64encode(path.read_bytes()).decode()}"
-
-
-def _open_page(page: str, shown: str, interactive: bool) -> None:
-    """Open a page in a browser and wait for a key; without a terminal check that the page responds.
-
-    `shown` is its address for the terminal, which a file would fill.
-    """
-    if not interactive:
-        from urllib.request import HTTPCookieProcessor, build_opener  # takes longer to import than everything else
-
-        with build_opener(HTTPCookieProcessor()).open(page, timeout=60) as response:
-            title = re.search(r"<title>(.*?)</title>", response.read().decode())
-        log(f"studio: the page '{title[1] if title else ''}' responds; at a terminal it opens in a browser")
-        return
-    log(f"the model is shown at {shown}")
-    webbrowser.open(page)
-    click.pause("press any key to stop")

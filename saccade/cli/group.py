@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -9,15 +10,19 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from saccade import __version__
-from saccade.errors import DataError, SaccadeError, printable
+from saccade.errors import DataError, PeerError, SaccadeError, printable
 
 if TYPE_CHECKING:
     from saccade.progress import ProgressBar
 
 EXIT_CODES = """
 Exit codes: 0 ok, 1 failure, 2 usage, 3 bad data, 4 bad or untrusted model file, 5 out of resources
-(disk, memory, a run in use), 130 or 143 after SIGINT or SIGTERM with the checkpoint saved.
+(disk, memory, a run in use), 129, 130 or 143 after SIGHUP, SIGINT or SIGTERM with the checkpoint saved.
 """
+ORDER = (
+    *("train", "resume", "evaluate", "predict", "look", "chat", "story", "fewshot", "features", "compare", "check"),
+    *("plan", "studio", "serve", "runs", "tasks", "models", "export", "demo", "lectures", "completion"),
+)
 OUT_OF_MEMORY = "out of memory; lower the batch size or the size of the model, or raise micro_batches"
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -25,9 +30,20 @@ F = TypeVar("F", bound=Callable[..., Any])
 class Commands(click.Group):
     """A group that prints our errors as one message and exits with their code."""
 
+    def list_commands(self, context: click.Context) -> list[str]:
+        """Return the commands in the order in which they are used; others follow."""
+        names = super().list_commands(context)
+        return [*(name for name in ORDER if name in names), *(name for name in names if name not in ORDER)]
+
     def invoke(self, context: click.Context) -> Any:
         try:
             return super().invoke(context)
+        except PeerError as error:
+            context.exit(error.exit_code)
+        except click.UsageError as error:  # of every process of torchrun
+            if is_main_process():
+                raise
+            context.exit(error.exit_code)
         except SaccadeError as error:
             log(f"saccade: {error}")
             context.exit(error.exit_code)
@@ -51,6 +67,13 @@ class Commands(click.Group):
 @click.version_option(__version__)
 def main() -> None:
     """Train, run and look inside attention models, on your own data, on your own machine."""
+    if "RANK" in os.environ:  # of torchrun: every process would print torch's advice on how to use DDP
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+
+
+def is_main_process() -> bool:
+    """Whether this is the process that prints: of those that torchrun started, the one of rank 0."""
+    return os.environ.get("RANK", "0") == "0"
 
 
 def runs_option(function: F) -> F:
@@ -64,10 +87,21 @@ def task_option(function: F) -> F:
     )(function)
 
 
+def base_option(function: F) -> F:
+    help = "Model of a peft adapter that is given as REF, instead of the one that the adapter names."
+    return click.option("--base", default="", metavar="REF", help=help)(function)
+
+
 def checkpoint_option(function: F) -> F:
     kinds = click.Choice(["best", "last", "mean"])
     help = "Best or last checkpoint, or the mean of the weights of all that were kept."
     return click.option("--checkpoint", type=kinds, default="best", show_default=True, help=help)(function)
+
+
+def dtype_option(function: F) -> F:
+    kinds = click.Choice(["auto", "float32", "float16", "int8", "int4"])
+    help = "Type of the weights of a language model; fewer bits are faster and less exact. auto: as they are."
+    return click.option("--dtype", type=kinds, default="auto", show_default=True, help=help)(function)
 
 
 def option_option(function: F) -> F:

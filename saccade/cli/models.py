@@ -8,7 +8,17 @@ from typing import Any
 
 import click
 
-from saccade.cli.group import checkpoint_option, echo, json_option, log, main, print_json, runs_option, task_option
+from saccade.cli.group import (
+    base_option,
+    checkpoint_option,
+    echo,
+    json_option,
+    log,
+    main,
+    print_json,
+    runs_option,
+    task_option,
+)
 
 
 @main.group()
@@ -122,23 +132,36 @@ def convert(folder: Path, allow_pickle: bool) -> None:
 
 @main.command()
 @click.argument("ref")
-@click.argument("folder", type=click.Path(path_type=Path))
+@click.argument("path", type=click.Path(path_type=Path))
 @click.option(
-    "--to", "format", type=click.Choice(["hf"]), default="hf", help="hf: a folder that transformers can open."
+    "--to",
+    "format",
+    type=click.Choice(["hf", "onnx", "gguf", "ctranslate2", "peft"]),
+    default="hf",
+    show_default=True,
+    help="hf: a folder that transformers opens. onnx: a folder with model.onnx for onnxruntime. gguf: a file for "
+    "llama.cpp. ctranslate2: a folder for CTranslate2. peft: the LoRA adapters alone.",
 )
+@click.option("--dtype", type=click.Choice(["f32", "f16", "q8_0"]), help="Type of the weights in gguf.  [default: f16]")
 @checkpoint_option
 @runs_option
 @task_option
-def export(ref: str, folder: Path, format: str, **source: Any) -> None:
-    """Export a model to a new FOLDER for other tools.
+@base_option
+def export(ref: str, path: Path, format: str, dtype: str | None, **source: Any) -> None:
+    """Export a model to a new folder or file PATH for other tools.
 
-    REF is a run or a pretrained model.
+    REF is a run or a pretrained model. The outputs of what was written are compared with those of the model; the
+    largest difference is printed, and one that is more than rounding is refused.
 
     \b
     Examples:
-      saccade export book-1 --to hf book-for-transformers
+      saccade export book-1 book-for-transformers
+      saccade export smollm2 smollm2.gguf --to gguf --dtype q8_0
+      saccade export minilm minilm-onnx --to onnx
+      saccade export pairs-1 pairs-ct2 --to ctranslate2
+      saccade export reviews-1 reviews-adapter --to peft
     """
     from saccade import api
 
-    for line in api.load(ref, device="cpu", log=log, **source).export(folder, format):
+    for line in api.load(ref, device="cpu", log=log, **source).export(path, format, dtype=dtype or ""):
         log(line)

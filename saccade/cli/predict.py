@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from saccade.cli.group import (
+    base_option,
     checkpoint_option,
+    dtype_option,
     json_option,
     log,
     main,
@@ -39,10 +41,12 @@ BATCH = 256  # examples of a file that are predicted together
     help="Data to evaluate on, or their test part if they have parts; default: the validation data of the run.",
 )
 @checkpoint_option
+@dtype_option
 @runs_option
 @task_option
+@base_option
 @json_option
-def evaluate(ref: str, data: Path | None, as_json: bool, **source: Any) -> None:
+def evaluate(ref: str, data: Path | None, dtype: str, as_json: bool, **source: Any) -> None:
     """Evaluate a model on validation or other data.
 
     REF is a run, evaluated on all its validation data, or with --data any run or pretrained model.
@@ -51,12 +55,15 @@ def evaluate(ref: str, data: Path | None, as_json: bool, **source: Any) -> None:
     Examples:
       saccade evaluate book-1
       saccade evaluate pairs-1 --data test.tsv --checkpoint mean --json
+      saccade evaluate book-1 --dtype int8
     """
     from saccade import api
 
     with progress_bar() as bar:
         model = api.load(ref, log=bar.log, **source)
-        evaluation = model.evaluate(data, progress=lambda fraction: bar.on_progress("evaluating", fraction))
+        evaluation = model.evaluate(
+            data, dtype=dtype, progress=lambda fraction: bar.on_progress("evaluating", fraction)
+        )
     show_evaluation(evaluation, as_json)
 
 
@@ -67,8 +74,10 @@ def evaluate(ref: str, data: Path | None, as_json: bool, **source: Any) -> None:
 @click.option("--file", type=click.File("rb"), help="One example per line; - is stdin.")
 @click.option("--out", type=click.Path(path_type=Path), help="Also write the generated images to a .png file.")
 @checkpoint_option
+@dtype_option
 @runs_option
 @task_option
+@base_option
 @json_option
 def predict(
     ref: str, inputs: tuple[str, ...], options: tuple[str, ...], file: Any, out: Path | None, **others: Any
@@ -135,8 +144,10 @@ def predict(
 @click.option("--opacity", default=0.7, show_default=True, help="Over an image: opacity of the largest weight.")
 @click.option("--blocks", is_flag=True, help="Over an image: a block for each cell; default: smooth between cells.")
 @checkpoint_option
+@dtype_option
 @runs_option
 @task_option
+@base_option
 @json_option
 def look(ref: str, inputs: tuple[str, ...], options: tuple[str, ...], out: Path | None, **others: Any) -> None:
     """Show the attention of a model for one example.

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from saccade.cli.group import json_option, main, progress_bar, runs_option, task_option
+from saccade.cli.group import is_main_process, json_option, main, progress_bar, runs_option, task_option
 from saccade.cli.printing import show_run
 
 
@@ -58,9 +58,10 @@ def train(data: Path, quiet: bool, as_json: bool, **settings: Any) -> None:
     from saccade import api
 
     given = {name: value for name, value in settings.items() if value is not None}
-    with progress_bar(quiet=quiet) as bar:
+    with progress_bar(quiet=quiet or not is_main_process()) as bar:
         run = api.train(data, callbacks=[bar], progress=False, **given)
-    show_run(run, as_json)
+    if is_main_process():
+        show_run(run, as_json)
 
 
 @main.command()
@@ -81,6 +82,7 @@ def resume(run: str, root: str, quiet: bool, task: str, as_json: bool) -> None:
     """
     from saccade import api
 
-    with progress_bar(quiet=quiet) as bar:
+    with progress_bar(quiet=quiet or not is_main_process()) as bar:
         resumed = api.resume(run, root=root, task=task, callbacks=[bar], progress=False)
-    show_run(resumed, as_json)
+    if is_main_process():
+        show_run(resumed, as_json)

@@ -18,17 +18,30 @@ Model = dict[str, Any]
 
 def document(result: dict[str, Any], sections: Sequence[str], *, style: str = "", images: bool = False) -> str:
     """Return the report as one HTML file; `style` follows the common rules, `images` allows embedded images."""
-    style, settings = _part("report.css") + style, result["run"]
+    settings = result["run"]
     title = f"Comparison of architectures on {Path(settings['data']).name}"
+    about = f"{settings['created']}, {_budget(settings)}, seed {settings['seed']}, {settings['machine']['device']}"
+    return page(title, about, result["summary"], sections, style=style, images=images)
+
+
+def page(
+    title: str,
+    about: str,
+    summary: Sequence[str],
+    sections: Sequence[str],
+    *,
+    style: str = "",
+    images: bool = False,
+) -> str:
+    """Return one HTML file; title, about and summary are texts, sections are HTML."""
+    style = _part("report.css") + style
     return Template(_part("report.html")).substitute(
         title=html(title),
         style=style,
         style_hash=_hash(style),
         images=" img-src data:;" if images else "",
-        about=html(
-            f"{settings['created']}, {_budget(settings)}, seed {settings['seed']}, {settings['machine']['device']}"
-        ),
-        summary="".join(f"<li>{html(line)}</li>" for line in result["summary"]),
+        about=html(about),
+        summary="".join(f"<li>{html(line)}</li>" for line in summary),
         sections="\n".join(section for section in sections if section),
     )
 

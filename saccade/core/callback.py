@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+Log = Callable[[str], None]
+"""called with a message for the user"""
 Progress = Callable[[float], None]
 """called with the completed fraction of a long job, 0 to 1"""
 

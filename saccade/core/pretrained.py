@@ -23,6 +23,8 @@ class Pretrained:
     """name of the task that runs it without fine-tuning"""
     head: Any = None
     """what else that task needs: the labels of a classifier, the pooling of a sentence encoder"""
+    base: str = ""
+    """what it was fine-tuned from: a ref of the user; empty: nothing, or unknown"""
 
 
 Base = Pretrained | None

@@ -12,14 +12,17 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from saccade.core.callback import Progress, ignore_progress
+from saccade.core.callback import Log, Progress, ignore_progress
 from saccade.core.evaluation import Evaluation, Metric
 from saccade.core.fields import Field
+from saccade.core.generation import TextEngine
 from saccade.core.options import PredictOptions
 from saccade.core.prediction import ForwardTrace, GeneratedToken, Prediction
 from saccade.core.pretrained import Base, Pretrained
 from saccade.core.source import Source, Split
 from saccade.errors import DataError, UsageError
+
+PRECISION_RULE = "only language models have others"
 
 
 @dataclass(frozen=True)
@@ -140,9 +143,18 @@ class Task(abc.ABC):
     def evaluate(self, split: Split, *, quick: bool = False, progress: Progress = ignore_progress) -> Evaluation:
         """Evaluate on a split; quick: on a fixed sample of it, to monitor training."""
 
+    def evaluate_rounded(self, dtype: str, split: Split, *, progress: Progress = ignore_progress) -> Evaluation:
+        """Evaluate with weights rounded to a type, beside those of the model; a note says what that costs."""
+        raise UsageError(f"dtype must be auto or float32 for this task, but is '{dtype}': {PRECISION_RULE}")
+
     @abc.abstractmethod
     def predict(self, inputs: Sequence[Mapping[str, Any]], options: Any) -> Iterator[Prediction]:
         """Yield the predictions for examples (validated values by field name) in order, computed in batches."""
+
+    def set_precision(self, dtype: str, log: Log) -> None:
+        """Round the weights of the loaded networks to a type for inference; auto: they stay as they are."""
+        if dtype not in ("auto", "float32"):
+            raise UsageError(f"dtype must be auto or float32 for this task, but is '{dtype}': {PRECISION_RULE}")
 
     def input_lengths(self, inputs: Mapping[str, Any], options: Any) -> list[InputLength]:
         """Return the lengths of the texts of one example, before anything is truncated or computed."""
@@ -151,6 +163,10 @@ class Task(abc.ABC):
     def stream(self, inputs: Mapping[str, Any], options: Any) -> Iterator[GeneratedToken]:
         """Yield the output for one example token by token, with attention if `options.attention` is set."""
         raise UsageError("this model does not generate token by token")
+
+    def engine(self, rows: int) -> TextEngine:
+        """Return an engine that generates text for this many requests at once."""
+        raise UsageError("this model does not continue texts: it has no engine")
 
     def rerun(self, prediction: Prediction, *, layers: bool = False) -> ForwardTrace:
         """Recompute a prediction, with gradients where they are enabled; `layers`: also logits after each layer."""

@@ -195,17 +195,23 @@ class Windows:
 class WindowBatches(Source):
     """Batches of windows over running text."""
 
+    STEPS = 64  # whose windows are computed together
+
     def __init__(
         self, windows: Windows, collate: Callable[[list[int]], Batch], *, batch_size: int, micro_batches: int = 1
     ) -> None:
         """`collate` turns the first positions of some windows into a batch."""
         self._windows, self._collate = windows, collate
         self._batch_size, self._micro_batches = batch_size, micro_batches
+        self._block: tuple[int, NDArray[np.int64]] = -1, np.empty((0, 0), dtype=np.int64)
 
     @property
     def per_epoch(self) -> int:
         return max(1, self._windows.per_epoch // self._batch_size)
 
     def at(self, step: int) -> list[Batch]:
-        starts = self._windows.starts(step * self._batch_size, self._batch_size)
-        return [self._collate(part.tolist()) for part in np.split(starts, self._micro_batches)]
+        block, within = divmod(step, self.STEPS)
+        if self._block[0] != block:  # the starts of many steps take hardly longer than those of one
+            size = self.STEPS * self._batch_size
+            self._block = block, self._windows.starts(block * size, size).reshape(self.STEPS, -1)
+        return [self._collate(part.tolist()) for part in np.split(self._block[1][within], self._micro_batches)]

@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import shutil
+import stat
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -73,6 +74,8 @@ def hash_file(path: Path) -> str:
     """Return the hash of the content of a file; a file that has not changed is read once per process."""
     try:
         state = path.stat()
+        if not stat.S_ISREG(state.st_mode) and not stat.S_ISDIR(state.st_mode):  # a device has no end
+            raise DataError(f"{path}: not a regular file, expected one; copy its content to a file")
         version = (str(path.resolve()), state.st_ino, state.st_size, state.st_mtime_ns)
         if version not in _hashes:
             with path.open("rb") as stream:

@@ -48,7 +48,7 @@ def build_shards(corpus: Corpus, tokenizer: Tokenizer, *, progress: Progress = i
     chats = bool(corpus.layout)
 
     def build(writer: EntryWriter) -> Record:
-        return _write(writer, _reported(corpus, progress), tokenizer, chats=chats)
+        return _write(writer, corpus, tokenizer, progress)
 
     entry = cached("chat" if chats else "running", [corpus.key, tokenizer.sha256], build)
     notes = (*corpus.notes, *entry.notes, *entry.record["notes"])
@@ -63,6 +63,15 @@ def build_shards(corpus: Corpus, tokenizer: Tokenizer, *, progress: Progress = i
         for part in PARTS
     )
     return train, valid
+
+
+def _empty_part(corpus: Corpus, part: Part) -> DataError:
+    documents = corpus.train if part == "train" or corpus.valid is None else corpus.valid
+    name = "training" if part == "train" else "validation"
+    return DataError(
+        f"{documents.files[0].path}: the {name} part must have text, but is empty; give more data, a validation file, "
+        "or another fraction or seed"
+    )
 
 
 def _reported(corpus: Corpus, progress: Progress) -> Iterable[PartDocument]:
@@ -154,18 +163,17 @@ def _writer(entry: EntryWriter, part: Part, tokenizer: Tokenizer, *, chats: bool
     )
 
 
-def _write(entry: EntryWriter, pieces: Iterable[PartDocument], tokenizer: Tokenizer, *, chats: bool) -> Record:
+def _write(entry: EntryWriter, corpus: Corpus, tokenizer: Tokenizer, progress: Progress) -> Record:
     """Tokenize everything, and count duplicates."""
+    chats = bool(corpus.layout)
     writers: dict[Part, _PartWriter] = {part: _writer(entry, part, tokenizer, chats=chats) for part in PARTS}
     counters = {by_line: OverlapCounter(by_line=by_line) for by_line in (False, True)}
-    for piece in pieces:
+    for piece in _reported(corpus, progress):
         writers[piece.part].add(piece)
         counters[not piece.is_row].add(piece.part, piece.document.text)
     for part, writer in writers.items():
         if not writer.tokens:
-            name = "training" if part == "train" else "validation"
-            message = f"the {name} part must have text, but is empty"
-            raise DataError(f"{message}; give more data, a validation file, or another fraction or seed")
+            raise _empty_part(corpus, part)
     overlaps = [counter.result() for counter in counters.values()]
     return {
         "bytes": {part: writer.bytes for part, writer in writers.items()},

@@ -97,7 +97,7 @@ def test_a_demo_of_pictures_trains_and_shows_predictions_and_attention(pictures,
     def no_studio(root):
         yield ""
 
-    monkeypatch.setattr(command, "_studio", no_studio)
+    monkeypatch.setattr(command, "run_studio", no_studio)
     monkeypatch.setattr(api, "load", partial(api.load, task=IMAGES))  # the code of this task may run
     monkeypatch.chdir(tmp_path)
     result = call("squares", "--steps", 60)
@@ -142,8 +142,8 @@ def test_a_demo_with_an_environment_ends_on_the_page_that_replays_an_episode(tmp
     settings = dict(entry.split("=") for entry in Trial.of("behaviour_cloning").settings)
     small = replace(trained, write=partial(cartpole.write_cartpole, episodes=5), settings=settings)
     monkeypatch.setattr(demo, "load_demo", lambda name: Demo("a pole", {"behaviour_cloning": small}))
-    monkeypatch.setattr(command, "_studio", a_studio)
-    monkeypatch.setattr(command, "_open_page", lambda page, shown, interactive: pages.append(page))
+    monkeypatch.setattr(command, "run_studio", a_studio)
+    monkeypatch.setattr(command, "open_page", lambda page, shown: pages.append(page))
     monkeypatch.chdir(tmp_path)
     result = call("cartpole", "--steps", 2)
     assert result.exit_code == 0, result.stderr
@@ -162,7 +162,7 @@ def test_a_demo_of_generated_images_shows_samples_and_the_scores_before_and_afte
     write = partial(digits.write_digits, train_rows=60, valid_rows=30)
     task = DemoTask("draw digits", write, "attention of the cells", 1, samples=4, settings=settings)
     monkeypatch.setattr(demo, "load_demo", lambda name: Demo("digits", {"image_generation": task}))
-    monkeypatch.setattr(command, "_studio", no_studio)
+    monkeypatch.setattr(command, "run_studio", no_studio)
     monkeypatch.chdir(tmp_path)
     result = call("digits", "--steps", 3)
     assert result.exit_code == 0, result.stderr

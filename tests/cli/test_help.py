@@ -23,3 +23,9 @@ def test_names_and_help_of_settings_are_aligned(name: str) -> None:
         default = setting["default"] if isinstance(setting["default"], str) else json.dumps(setting["default"])
         start = re.escape(f"  {setting['name']}={default}")
         assert any(re.fullmatch(rf"{start} {{2,}}{re.escape(setting['help'])} \(.*\)", line) for line in lines)
+
+
+def test_the_commands_are_listed_in_the_order_of_their_use() -> None:
+    listed = re.findall(r"^  (\w+)  ", CliRunner().invoke(main, ["--help"]).stdout.partition("Commands:")[2], re.M)
+    assert listed[:3] == ["train", "resume", "evaluate"] and set(listed) == set(main.commands)
+    assert listed.index("predict") < listed.index("chat") < listed.index("story") < listed.index("fewshot")

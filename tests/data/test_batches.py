@@ -268,7 +268,7 @@ def test_window_batches_are_the_windows_in_micro_batches() -> None:
     windows = Windows(1000, 7, 3)
     data = WindowBatches(windows, collate, batch_size=12, micro_batches=3)
     assert data.per_epoch == windows.per_epoch // 12
-    for step in (0, 5, 400):
+    for step in (0, 5, 400, 63, 64, 5):  # also over the borders of the blocks that are computed together
         starts = windows.starts(step * 12, 12).reshape(3, 4).tolist()
         assert [list(batch.numbers) for batch in data.at(step)] == starts
     assert WindowBatches(Windows(20, 7, 3), collate, batch_size=64, micro_batches=1).per_epoch == 1

@@ -151,7 +151,9 @@ def test_an_unknown_character_in_the_validation_file_is_named(
 def test_an_empty_part_is_refused(tmp_path: Path, tokenizer: Tokenizer) -> None:
     path = tmp_path / "t.csv"
     path.write_text("text\nline\n")
-    with pytest.raises(DataError, match=r"the (training|validation) part must have text, but is empty; give more data"):
+    with pytest.raises(
+        DataError, match=r"t\.csv: the (training|validation) part must have text, but is empty; give more data"
+    ):
         shards(path, tokenizer)
 
 

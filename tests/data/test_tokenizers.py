@@ -426,3 +426,61 @@ def test_panics_become_errors_and_interrupts_do_not() -> None:
         tokenizer_checks.call_library("t.json", fail(Panic("index out of range\nmore")))
     with pytest.raises(KeyboardInterrupt):
         tokenizer_checks.call_library("t.json", fail(KeyboardInterrupt()))
+
+
+def sentence_pieces() -> Tokenizer:
+    """A tokenizer as SentencePiece writes it: a space is part of the word after it, and bytes are tokens."""
+    words = ["<s>", "<unk>", "▁", "▁The", "▁is", "▁Paris", "Pa", "ris", "."]
+    vocabulary = {token: number for number, token in enumerate([*words, *(f"<0x{byte:02X}>" for byte in range(256))])}
+    inner = library.Tokenizer(library.models.BPE(vocabulary, [], unk_token="<unk>", byte_fallback=True))
+    inner.normalizer = library.normalizers.Sequence(
+        [library.normalizers.Prepend("▁"), library.normalizers.Replace(" ", "▁")]
+    )
+    parts = [library.decoders.Replace("▁", " "), library.decoders.ByteFallback(), library.decoders.Fuse()]
+    inner.decoder = library.decoders.Sequence([*parts, library.decoders.Strip(" ", 1, 0)])
+    inner.add_special_tokens(["<s>", "<unk>"])
+    return Tokenizer(inner)
+
+
+SENTENCE_PIECES = sentence_pieces()
+EURO = [SENTENCE_PIECES.id(f"<0x{byte:02X}>") for byte in "€".encode()]
+NEWLINE = SENTENCE_PIECES.id("<0x0A>")
+
+
+def streamed(tokenizer: Tokenizer, prompt: list[int], ids: list[int]) -> str:
+    stream = StreamDecoder(tokenizer, prompt)
+    return "".join([stream.feed(number) for number in ids]) + stream.finish()
+
+
+@settings(deadline=None)
+@given(st.data())
+@pytest.mark.parametrize("tokenizer", [SENTENCE_PIECES, PIECES, WORDS, BYTES, CHARACTERS])
+def test_a_streamed_continuation_is_what_a_prompt_lacks_of_the_whole(tokenizer: Tokenizer, data: st.DataObject) -> None:
+    plain = [number for number in range(tokenizer.size) if number not in tokenizer.specials.values()]
+    if tokenizer is SENTENCE_PIECES:
+        plain = [*(number for number in plain if number < EURO[0] and tokenizer.token(number)[:3] != "<0x"), NEWLINE]
+    if tokenizer is BYTES:
+        plain = BYTES.encode("The quick 日本語 ok!")[:4]
+    prompt = data.draw(st.lists(st.sampled_from(plain), min_size=1, max_size=8))
+    ids = data.draw(st.lists(st.sampled_from(plain), max_size=8))
+    assert tokenizer.decode(prompt) + streamed(tokenizer, prompt, ids) == tokenizer.decode([*prompt, *ids])
+
+
+@pytest.mark.parametrize(
+    ("prompt", "expected"),
+    [
+        ([], "Paris"),
+        (["<s>"], "Paris"),  # a special token begins a new text
+        (["▁is"], " Paris"),
+        (["▁is", "<0x0A>"], " Paris"),
+        (["▁is", *(f"<0x{byte:02X}>" for byte in "€".encode())], " Paris"),
+        (["▁is", "<0xE2>"], "Paris"),  # an incomplete character
+    ],
+)
+def test_a_continuation_has_the_space_before_its_first_word(prompt: list[str], expected: str) -> None:
+    ids = [SENTENCE_PIECES.id(token) for token in prompt]
+    assert streamed(SENTENCE_PIECES, ids, [SENTENCE_PIECES.id("▁Paris")]) == expected
+
+
+def test_a_byte_after_bytes_of_a_prompt_is_decoded_with_them() -> None:
+    assert streamed(SENTENCE_PIECES, [SENTENCE_PIECES.id("▁is"), *EURO], [*EURO, SENTENCE_PIECES.id(".")]) == "€."

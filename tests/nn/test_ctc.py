@@ -45,6 +45,17 @@ def test_the_loss_is_that_of_all_alignments_per_label(frames: int) -> None:
 
 
 @torch.no_grad()
+def test_micro_batches_add_up_to_the_loss_of_the_batch_with_a_given_count() -> None:
+    head, memory, keep = make(), torch.randn(2, 4, 4, dtype=torch.double), torch.ones(2, 4, dtype=torch.bool)
+    labels = torch.tensor([[0, 1, 2], [2, -1, -1]])
+    whole = head.loss(memory, keep, labels, 6)  # with an end token in each row
+    parts = [
+        head.loss(memory[row : row + 1], keep[:1], labels[row : row + 1], count) for row, count in ((0, 4), (1, 2))
+    ]
+    assert float(whole) == pytest.approx(float(4 * parts[0] + 2 * parts[1]) / 6)
+
+
+@torch.no_grad()
 def test_what_stands_in_padded_positions_does_not_matter() -> None:
     head, memory = make(), torch.randn(1, 5, 4, dtype=torch.double)
     keep, labels = torch.arange(5)[None] < 3, torch.tensor([[1, 2]])

@@ -179,3 +179,16 @@ def test_unconnected_graphs_are_computed_as_each_alone():
     layer, x = layers("dot")["own"], torch.randn(1, 9, DIM, dtype=torch.float64)
     alone = torch.cat((layer(x[:, :4], mask=first), layer(x[:, 4:], mask=second)), dim=1)
     torch.testing.assert_close(layer(x, mask=both), alone)
+
+
+def test_weights_and_values_of_different_types_are_summed_as_under_autocast():
+    edges, _ = graph()
+    weights, v = torch.rand(1, HEADS, len(edges.source)), torch.randn(1, HEADS, NODES, 4)
+    summed = edge_sum(weights, v.bfloat16(), edges)
+    assert summed.dtype == torch.bfloat16
+    torch.testing.assert_close(summed.float(), edge_sum(weights, v, edges), atol=0.05, rtol=0.02)
+    layer = SharedAttention(DIM, Heads(HEADS, width=4)).eval()
+    x = torch.randn(1, NODES, DIM)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        cast = layer(x, mask=edges)
+    torch.testing.assert_close(cast.float(), layer(x, mask=edges), atol=0.1, rtol=0.05)

@@ -110,3 +110,12 @@ def test_a_calculation_and_an_ablation_use_the_location():
     with ablated(layer, [Ablation("", 0, query=2, key=3)]):
         after = run(layer, x, memory, keep)
     assert torch.equal(after[:, :2], before[:, :2]) and not torch.allclose(after[:, 2], before[:, 2])
+
+
+def test_the_layer_runs_in_bfloat16():
+    layer, (x, memory, keep) = make(), some()
+    rounded = make().bfloat16()
+    expected = run(layer, x, memory, keep)
+    actual = run(rounded, x.bfloat16(), memory.bfloat16(), keep)
+    assert actual.dtype == torch.bfloat16
+    torch.testing.assert_close(actual.double(), expected, atol=0.2, rtol=0.1)

@@ -6,6 +6,7 @@ T samples, C channels.
 from __future__ import annotations
 
 import io
+import re
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ RATES = (1000, 768_000)  # lowest and highest sample rate in Hz
 MAX_CHANNELS = 64
 PACKED = ("shorten", "shortpack", "wavpack")  # compression of SPHERE files that libsndfile does not decode
 UNPACK = "sph2pipe -f wav INPUT.sph OUTPUT.wav"
+OPENING = re.compile(r"^Error opening <.*?>: ")  # before the reason in messages of soundfile
 AGAIN = "record, download or convert it again, or remove it"
 
 
@@ -43,7 +45,7 @@ def decode(data: bytes, name: str) -> tuple[Tensor, int]:
             _check_shape(name, rate, frames, channels)
             samples = file.read(dtype="float32", always_2d=True)  # (T, C)
     except (soundfile.SoundFileError, RuntimeError, ValueError, TypeError, OSError) as error:
-        reason = str(error).strip().rstrip(".") or type(error).__name__
+        reason = OPENING.sub("", str(error)).strip().rstrip(".") or "it cannot be decoded"
         raise _refuse(name, f"a damaged {format} file ({reason})", "a complete one", AGAIN) from error
     if len(samples) < frames and format != "MP3":  # the header of an MP3 file counts frames that hold no samples
         what = f"{_named(format)} of {len(samples):,} samples, of which its header counts {frames:,}"

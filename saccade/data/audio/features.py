@@ -98,8 +98,8 @@ def compute_features(
             numbers["frames"].add(len(features))
             numbers["samples"].add(samples)
             hashes.add(content)
-        problems.check()
         recordings.check_unchanged()
+        problems.check()
         for column in (*numbers.values(), hashes):
             column.flush()
         return {"version": VERSION, **asdict(settings)}

@@ -11,7 +11,7 @@ from typing import Any
 from saccade.data.graphs.building import Columns, GraphBuilder, read_split
 from saccade.data.graphs.graph import Graph, Graphs, Value
 from saccade.data.settings import GraphSettings
-from saccade.data.tables.json_files import is_json_name, json_head, load_json, preview
+from saccade.data.tables.json_files import check_unicode, is_json_name, json_head, load_json, preview
 from saccade.data.tables.problems import BadRows, Problem, Problems
 from saccade.data.tables.rows import Lines
 from saccade.data.tables.sniffing import sniff
@@ -50,6 +50,7 @@ def read_node_link(path: Path, settings: GraphSettings) -> Graphs:
             continue
         try:
             value = json.loads(line.strip())
+            check_unicode(line, value)
         except (ValueError, RecursionError) as error:
             step = "correct the line"
             problems.add(Problem(path, lines.number, getattr(error, "colno", None), "invalid JSON", SHAPE, step))
@@ -189,7 +190,10 @@ def _value(value: Any) -> Value:
         return tuple(_text(item) for item in value)
     if isinstance(value, bool) or value is None:
         return None if value is None else str(int(value))
-    return float(value) if isinstance(value, int | float) else str(value)
+    try:
+        return float(value) if isinstance(value, int | float) else str(value)
+    except OverflowError:  # not finite, which is refused
+        return math.inf
 
 
 def _text(value: Any) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import re
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
@@ -35,7 +36,12 @@ CLASSES = ("classes", "class_names", "label_names", "names")
 OFFSETS = "offsets"
 MAX_LABELS = 1 << 28  # bytes
 WORDS = re.compile(r"[_.-]")
-NUMPY_DAMAGE = (ValueError, zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
+NUMPY_DAMAGE = (
+    *(ValueError, OSError, zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError),
+    *(SyntaxError, tokenize.TokenError),  # of a header, which is Python
+)
+
+OBJECT = re.compile(r"<.*?>")  # of Python, in messages of NumPy
 
 
 @dataclass(frozen=True)
@@ -232,7 +238,7 @@ class NpzFile:
                 with archive.open(f"{name}.npy") as stream:
                     yield stream
             except NUMPY_DAMAGE as error:
-                what = f"the array '{name}' is damaged ({error})"
+                what = f"the array '{name}' is damaged ({OBJECT.sub('...', str(error))})"
                 raise self.refuse(what, "a complete .npz file", "write or download it again") from error
 
     def refuse(self, what: str, expected: str, step: str) -> BadRows:

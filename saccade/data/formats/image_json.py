@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -99,7 +100,7 @@ class JsonPictures(ImageLayout):
                 listed = item.get("answers")
                 entries = [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
                 texts = [entry.get("answer") for entry in entries] or [item.get("multiple_choice_answer")]
-                answers[item.get("question_id")] = "\n".join(text for text in texts if isinstance(text, str))
+                answers[_key(item.get("question_id"))] = "\n".join(text for text in texts if isinstance(text, str))
         return answers
 
 
@@ -122,9 +123,9 @@ class _Reader:
 
     def _add_coco(self) -> None:
         """Add the captions of a COCO file."""
-        names = {item.get("id"): item.get("file_name") for item in self._items("images")}
+        names = {_key(item.get("id")): item.get("file_name") for item in self._items("images")}
         for number, item in enumerate(self._items("annotations"), 1):
-            name = names.get(item.get("image_id"))
+            name = names.get(_key(item.get("image_id")))
             if not isinstance(name, str):
                 what = f"annotation {number}: no picture with the id {preview(item.get('image_id'))}"
                 self._problem(what, "an id under 'images'", "add the picture or delete the annotation")
@@ -158,7 +159,7 @@ class _Reader:
             context = f"question {number}"
             if not self._is_text(item, "question", context):
                 continue
-            answer = answers.get(item.get("question_id"))
+            answer = answers.get(_key(item.get("question_id")))
             if answer is None:
                 what = f"{context}: no answer to the question id {preview(item.get('question_id'))}"
                 self._problem(what, "a file of answers beside it", "put the annotations JSON into the same folder")
@@ -253,6 +254,11 @@ def _open(path: Path, root: Path, encoding: str) -> _Document | None:
     if kind is None:
         return None
     return _Document(path, kind, content, part_of_file(path, root))
+
+
+def _key(value: object) -> object:
+    """Return an id that may be any JSON value as something that can be looked up."""
+    return json.dumps(value) if isinstance(value, dict | list) else value
 
 
 def _kind(content: Any) -> Kind | None:

@@ -17,7 +17,7 @@ from saccade.data.origins import RowOrigins
 from saccade.data.settings import ValidationSplit
 from saccade.data.splitting import SplitSettings, hold_out
 from saccade.data.tables.files import find
-from saccade.data.tables.json_files import json_head, preview
+from saccade.data.tables.json_files import check_unicode, json_head, preview
 from saccade.data.tables.problems import BadRows, Problem, Problems
 from saccade.data.tables.rows import Lines
 from saccade.data.tables.sniffing import sniff
@@ -159,6 +159,9 @@ def _parse_object(text: str) -> dict[str, Any]:
     expected, step = "a JSON object", f"write one episode a line: {SHAPE}"
     try:
         value = json.loads(text)
+        check_unicode(text, value)
+    except UnicodeEncodeError as error:
+        raise RuleError("half of a surrogate pair", "valid Unicode", "remove it") from error
     except json.JSONDecodeError as error:
         raise RuleError(f"invalid JSON ({error.msg}) at column {error.colno}", expected, step) from error
     except (RecursionError, ValueError) as error:

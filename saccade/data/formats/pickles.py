@@ -92,7 +92,8 @@ def parse_pickle(data: bytes, types: PickleTypes = PickleTypes()) -> Any:
     except RecursionError as error:
         raise UnsupportedPickle("values inside values, too deep to read") from error
     except (ValueError, IndexError, KeyError, TypeError, AttributeError, EOFError, OverflowError) as error:
-        raise UnsupportedPickle(f"damaged data: {error}") from error
+        reason = str(error) if isinstance(error, ValueError | EOFError) else "a value that does not fit"
+        raise UnsupportedPickle(f"damaged data: {reason}") from error
 
 
 class _Machine:

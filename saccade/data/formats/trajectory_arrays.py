@@ -38,6 +38,8 @@ SAVE = "write the arrays with numpy.savez(file, observations=..., actions=..., r
 
 def names_in_npz(path: Path) -> bool:
     """Whether an .npz file has arrays of observations and actions."""
+    if not path.is_file():  # a pipe
+        return False
     try:
         with zipfile.ZipFile(path) as archive:
             names = {name.removesuffix(".npy").lower() for name in archive.namelist()}
@@ -79,9 +81,9 @@ def read_hdf5(path: Path) -> Episodes:
         raise UsageError(f"{path.name} needs h5py; install it with: pip install h5py") from error
     try:
         with h5py.File(path, "r") as file:
-            names = [name for name in file if name.startswith("episode_") and name[8:].isdecimal()]
+            names = [name for name in map(str, file) if name.startswith("episode_") and name[8:].isdecimal()]
             if not names:
-                listed = ", ".join(list(file)[:8]) or "none"
+                listed = ", ".join(map(str, list(file)[:8])) or "none"
                 raise _refuse(path, f"no group episode_0 (groups: {listed})", "the groups of a Minari dataset", SAVE)
             names.sort(key=lambda name: int(name[8:]))
             parts = [_read_group(path, name, file[name], h5py) for name in names]

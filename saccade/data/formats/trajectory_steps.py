@@ -39,7 +39,7 @@ class Steps:
         """Return a finite number; anything else is a problem, and read as 0."""
         try:
             number = float(value) if not isinstance(value, bool) and value is not None else math.nan
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             number = math.nan
         if math.isfinite(number) and abs(number) < 1e30:
             return number
@@ -115,7 +115,7 @@ class Steps:
         """Return numbers (N, A), or labels (N,) where an action is not a number."""
         try:
             numbers = np.array(self.actions, dtype=np.float64)
-        except ValueError:
+        except (TypeError, ValueError, OverflowError):
             numbers = np.full((1, 1), math.nan)
         if np.isfinite(numbers).all():
             return numbers

@@ -115,8 +115,8 @@ def decode_pictures(pictures: Pictures, resize: Resize, progress: Progress = ign
             shapes.add(picture.pixels.shape[0])
             shapes.add(picture.pixels.shape[1])
             hashes.add(picture.hash)
-        problems.check()
         pictures.check_unchanged()
+        problems.check()
         shapes.flush()
         hashes.flush()
         return {"resize": resize.describe()}
@@ -142,8 +142,8 @@ def picture_hashes(pictures: Pictures, progress: Progress = ignore_progress) -> 
                     problems.add(problem)
             else:
                 hashes.add(value)
-        problems.check()
         pictures.check_unchanged()
+        problems.check()
         hashes.flush()
         return {}
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import io
+import logging
 import struct
 import threading
 from collections.abc import Iterator
@@ -39,6 +40,7 @@ DAMAGE = (
 """exceptions with which Pillow answers damaged files"""
 
 Pixels = NDArray[np.uint8]
+logging.getLogger("PIL").addHandler(logging.NullHandler())  # what Pillow logs about a damaged file, it raises as well
 
 
 class _PixelBudget:
@@ -79,7 +81,7 @@ def decode_image(data: bytes, name: str) -> Image:
         raise _refuse(name, *unsupported(data))
     try:
         image = _open(data, format.plugin)
-        frames = int(getattr(image, "n_frames", 1))
+        frames = _frames(image)
         width, height = image.size
     except DAMAGE as error:
         raise _damaged(name, format.name, error) from error
@@ -145,8 +147,26 @@ def _open(data: bytes, plugin: str) -> ImageFile:
         opener: Any = getattr(importlib.import_module(f"PIL.{module}"), name)
     except ImportError as error:
         raise UsageError("pictures need Pillow, which is not installed: pip install 'saccade[images]'") from error
-    image: ImageFile = opener(io.BytesIO(data))
+    with _bombs_as_damage():
+        image: ImageFile = opener(io.BytesIO(data))
     return image
+
+
+def _frames(image: ImageFile) -> int:
+    """Return how many frames a picture has."""
+    with _bombs_as_damage():
+        return int(getattr(image, "n_frames", 1))
+
+
+@contextmanager
+def _bombs_as_damage() -> Iterator[None]:
+    """Let a frame of too many pixels be damage; the size of the picture itself is checked later, and named."""
+    from PIL.Image import DecompressionBombError
+
+    try:
+        yield
+    except DecompressionBombError as error:
+        raise ValueError("a frame of too many pixels") from error
 
 
 def _to_rgb(image: ImageFile) -> Image:

@@ -68,6 +68,11 @@ class Pictures(abc.ABC):
         return ()
 
 
+def _at_once(path: str, flags: int) -> int:
+    """Open a file; a pipe, which may never be written, is an empty file."""
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
 class PictureFiles(Pictures):
     """Pictures in files of a folder, by their paths within it."""
 
@@ -83,7 +88,7 @@ class PictureFiles(Pictures):
     def read(self, number: int) -> bytes:
         path = self.name(number)
         try:
-            with open(path, "rb") as stream:  # noqa: PTH123
+            with open(path, "rb", opener=_at_once) as stream:
                 return _limited(stream.read(MAX_BYTES + 1), path)
         except OSError as error:
             raise explain(Path(path), error) from error

@@ -91,7 +91,8 @@ class Zip(Tree):
     @cached_property
     def names(self) -> tuple[str, ...]:
         with open_zip(self.path) as archive:
-            names = {info.filename for info in archive.infolist() if not info.is_dir()}
+            names = {info.filename for info in archive.infolist() if not info.filename.endswith("/")}
+            names.discard("")  # of a damaged entry
         return _visible(self.path, names)
 
     def pictures(self, names: Sequence[str]) -> Pictures:

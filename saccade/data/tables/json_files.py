@@ -30,6 +30,12 @@ def json_head(path: Path, encoding: str | None = None) -> str:
     return text.lstrip("\ufeff \t\r\n")
 
 
+def check_unicode(text: str, value: object) -> None:
+    """Raise UnicodeEncodeError for half of a surrogate pair in a JSON value, which no encoding can write."""
+    if "\\ud" in text.lower():
+        json.dumps(value, ensure_ascii=False).encode()
+
+
 def load_json(path: Path, encoding: str, *, max_characters: int, expected: str, shape: str) -> object:
     """Return the JSON of a file; `expected` and `shape` are what such a file is, for messages."""
     try:

@@ -7,6 +7,7 @@ from pathlib import Path
 from saccade.errors import DataError, suggest
 
 SHOWN = 20  # beyond this, a user fixes the cause instead of single rows
+LONGEST = 600  # characters of each part of a problem
 STOP = 1000  # problems after which reading stops: the file is something else than it seems
 
 
@@ -23,7 +24,12 @@ class Problem:
 
     def __str__(self) -> str:
         position = ":".join(str(part) for part in (self.file, self.line, self.column) if part is not None)
-        return f"{position}: {self.what}, expected {self.expected}"
+        return f"{position}: {_shortened(self.what)}, expected {_shortened(self.expected)}"
+
+
+def _shortened(text: str) -> str:
+    """Return a text without the middle of a value that fills the screen."""
+    return text if len(text) <= LONGEST else f"{text[: LONGEST // 2]} ... {text[-LONGEST // 2 :]}"
 
 
 class BadRows(DataError):

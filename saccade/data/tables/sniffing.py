@@ -119,6 +119,8 @@ def with_named_columns(file: DataFile, names: Sequence[str]) -> DataFile:
 
 def _read_head(path: Path) -> tuple[bytes, bool, bool]:
     """Return the first decompressed bytes of a file, whether it is gzip, and whether that is all of it."""
+    if path.is_fifo():
+        raise DataError(f"{path}: a pipe, expected a file; write its content to a file")
     try:
         with path.open("rb") as stream:
             compressed = stream.read(2) == b"\x1f\x8b"

@@ -110,6 +110,19 @@ def test_a_picture_that_changes_while_it_is_read_is_refused(write, monkeypatch):
         decode_pictures(PictureFiles(folder, ["a.png", "b.png"]), WHOLE)
 
 
+def test_a_picture_that_is_being_written_is_reported_as_changed_not_as_broken(write, monkeypatch):
+    folder = write("a.png")
+    original = PictureFiles.read
+
+    def read(self, number):
+        (folder / "a.png").write_bytes(b"")
+        return original(self, number)
+
+    monkeypatch.setattr(PictureFiles, "read", read)
+    with pytest.raises(DataError, match=r"a\.png: changed while it was read; wait until it is complete"):
+        decode_pictures(PictureFiles(folder, ["a.png"]), WHOLE)
+
+
 def test_all_bad_pictures_are_named_together(write, cache):
     folder = write("a.png", "b.png", "c.png", "d.png")
     (folder / "b.png").write_bytes(b"no picture")
