@@ -4,18 +4,23 @@ Shapes: B rows, T tokens, D input width, S state width.
 """
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 Cell = Literal["rnn", "gru", "lstm"]
 State = tuple[Tensor, ...]
 """(h,) for RNN and GRU, (h, c) for LSTM; each (layers x directions, B, S)."""
 
 _KERNELS: dict[str, Callable[..., nn.RNNBase]] = {"rnn": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}
+
+
+def _has_bfloat16() -> bool:
+    """Whether oneDNN has recurrent kernels in bfloat16 for this processor; autocast does not ask."""
+    return not torch.backends.mkldnn.is_available() or bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 class Recurrent(nn.Module):
@@ -35,16 +40,27 @@ class Recurrent(nn.Module):
         """Return outputs (B, T, S or 2S) of (B, T, D), 0 where `keep` is False, and the state after the last token."""
         first = None if state is None else state if self.cell == "lstm" else state[0]
         if keep is None:
-            out, last = self.kernel(x, first)
+            out, last = self._run(x, first)
         else:
             if (keep[:, 1:] & ~keep[:, :-1]).any():
                 raise ValueError("padding must come after the real tokens of a row, but comes before one")
             length = keep.sum(1).clamp_min(1)  # a row of padding counts as one token, whose output is then set to zero
             packed = pack_padded_sequence(x, length.cpu(), batch_first=True, enforce_sorted=False)
-            out, last = self.kernel(packed, first)
+            out, last = self._run(packed, first)
             out, _ = pad_packed_sequence(out, batch_first=True, total_length=x.shape[1])
             out = out * keep[..., None]
         return out, last if self.cell == "lstm" else (last,)
+
+    def _run(self, x: Tensor | PackedSequence, first: Tensor | State | None) -> Any:
+        """Run the fused kernel, in its own dtype where autocast would choose one that the processor does not have."""
+        data = x if isinstance(x, Tensor) else x.data
+        if data.device.type != "cpu" or not torch.is_autocast_enabled("cpu") or _has_bfloat16():
+            return self.kernel(x, first)
+        dtype = next(self.kernel.parameters()).dtype
+        if first is not None:
+            first = first.to(dtype) if isinstance(first, Tensor) else tuple(part.to(dtype) for part in first)
+        with torch.autocast("cpu", enabled=False):
+            return self.kernel(x.to(dtype), first)
 
     def start(self, rows: int) -> State:
         """Return the initial state: zeros."""

@@ -111,6 +111,27 @@ def test_unidirectional_layers_are_causal_and_bidirectional_ones_are_not(cell):
         assert (gradient[0].abs().sum(-1) > 0).tolist() == [t < reach for t in range(5)]
 
 
+@CELLS
+@pytest.mark.parametrize("supported", [True, False])
+def test_autocast_runs_on_every_processor(cell, supported, monkeypatch):
+    """Where the processor has no recurrent kernel in bfloat16, autocast leaves the layer in float32."""
+    from saccade.nn import recurrent
+
+    if supported and not recurrent._has_bfloat16():
+        pytest.skip("this processor has no recurrent kernels in bfloat16")
+    monkeypatch.setattr(recurrent, "_has_bfloat16", lambda: supported)
+    layer, x = Recurrent(cell, 4, 5), torch.randn(2, 6, 4)
+    state = layer.start(2)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        half = tuple(part.bfloat16() for part in state)
+        out, _ = layer(x, half, keep=torch.ones(2, 6, dtype=torch.bool))
+        plain, _ = layer(x.bfloat16(), state)
+    expected, _ = layer(x, state)
+    assert out.dtype == (torch.bfloat16 if supported else torch.float32)
+    torch.testing.assert_close(out.float(), expected, atol=0.05, rtol=0.05)
+    torch.testing.assert_close(plain.float(), expected, atol=0.05, rtol=0.05)
+
+
 def test_invalid_calls_of_a_recurrent_layer_are_refused():
     with pytest.raises(ValueError, match="cell must be one of rnn, gru, lstm, but is 'gur'"):
         Recurrent("gur", 3, 4)
