@@ -26,7 +26,9 @@ FEATURES = _features()
 REQUIRED = ("avx2", "fma", "f16c") if platform.machine() in ("x86_64", "AMD64") else ()
 LANES = 16  # outputs of a block
 FLUSH = 1024  # inputs whose integer products are summed in 32 bits before they become floating-point numbers
-AHEAD = 4096  # bytes before they are needed, weights are brought into the cache
+AHEAD = 4096  # bytes before they are needed, weights are brought into the cache where many rows are multiplied
+# The same of integer weights where few rows are; 0: the processor itself is ahead.
+AHEAD_OF_FEW = 0 if "avx512f" in FEATURES else 1024
 
 I8, I16, I32, I64, F32 = ir.IntType(8), ir.IntType(16), ir.IntType(32), ir.IntType(64), ir.FloatType()
 SUMS, FLOATS = ir.VectorType(I32, LANES), ir.VectorType(F32, LANES)
@@ -116,16 +118,17 @@ class ProductEmitter(Emitter):
         self.rows, self.blocks = rows, blocks
         self.tiles = [(row, block) for row in range(rows) for block in range(blocks)]
 
-    def prefetch(self, name: str, offset: Any) -> None:
-        """Bring what is read a little later into the processor's cache, while it multiplies many rows."""
-        if self.rows <= 2:  # the processor itself is ahead
+    def prefetch(self, name: str, offset: Any, of_few: int = 0) -> None:
+        """Bring what is read a little later into the processor's cache, while it multiplies."""
+        distance = AHEAD if self.rows > 2 else of_few
+        if not distance:
             return
         module, kinds = self.builder.module, [ir.PointerType(), I32, I32, I32]
         function = module.globals.get("llvm.prefetch.p0")
         if function is None:
             function = ir.Function(module, ir.FunctionType(ir.VoidType(), kinds), "llvm.prefetch.p0")
         constants = [ir.Constant(I32, value) for value in (0, 3, 1)]  # read, keep, data
-        ahead = self.builder.add(offset, self.number(AHEAD))
+        ahead = self.builder.add(offset, self.number(distance))
         self.builder.call(function, [self.pointer(name, ahead), *constants])
 
     def x_offset(self, row: int, at: Any, size: int) -> Any:
@@ -188,7 +191,7 @@ class ProductEmitter(Emitter):
                 for block in range(self.blocks):
                     offset = builder.add(builder.mul(self.number(block), block_size), self.times(place, LANES))
                     if pair == 0:
-                        self.prefetch("w", offset)
+                        self.prefetch("w", offset, AHEAD_OF_FEW)
                     w = builder.sext(self.load(ir.VectorType(I8, 2 * LANES), "w", offset), PAIRS)
                     for row in range(self.rows):
                         index = self.tiles.index((row, block))
@@ -209,35 +212,33 @@ class ProductEmitter(Emitter):
         )
 
     def int4(self) -> None:
-        """Weights (block, I / 4, 16, 2): two inputs in the low bits and two in the high bits, from 0 to 15.
+        """Weights (block, I / 8, 16, 2) of 16 bits: four inputs of one parity in 4 bits each, from 0 to 15.
 
-        Scales and offsets (block, I / 32, 2, 16) are the upper halves of floating-point numbers. The sum of a group is
-        scale sum(w x) + offset sum(x).
+        So shifts and masks alone give pairs of 16-bit integers. Scales and offsets (block, I / 32, 2, 16) are the upper
+        halves of floating-point numbers. The sum of a group is scale sum(w x) + offset sum(x).
         """
         builder, inputs = self.builder, self.arguments["inputs"]
-        bytes_kind, nibbles = ir.VectorType(I8, 2 * LANES), ir.Constant(ir.VectorType(I8, 2 * LANES), [15] * 2 * LANES)
-        four = ir.Constant(bytes_kind, [4] * 2 * LANES)
+        low = ir.Constant(PAIRS, [15] * 2 * LANES)
 
         def group(at: Any, totals: list[Any]) -> list[Any]:
             sums = self.zeros(SUMS)
-            for quad in range(GROUP // 4):
-                place = builder.add(at, self.number(4 * quad))
+            for octet in range(GROUP // 8):
+                place = builder.add(at, self.number(8 * octet))
                 x = [
-                    [self.x_pairs(row, builder.add(place, self.number(2 * half))) for half in (0, 1)]
+                    [self.x_pairs(row, builder.add(place, self.number(2 * pair))) for pair in range(4)]
                     for row in range(self.rows)
                 ]
                 for block in range(self.blocks):
                     start = self.times(builder.mul(self.number(block), inputs), LANES // 2)
                     offset = builder.add(start, self.times(place, LANES // 2))
-                    if quad % 2 == 0:
-                        self.prefetch("w", offset)
-                    packed = self.load(bytes_kind, "w", offset)
-                    parts = [builder.and_(packed, nibbles), builder.lshr(packed, four)]
-                    weights = [builder.zext(part, PAIRS) for part in parts]
+                    self.prefetch("w", offset, AHEAD_OF_FEW)
+                    packed = self.load(PAIRS, "w", offset)
+                    shifted = [builder.lshr(packed, ir.Constant(PAIRS, [4 * pair] * 2 * LANES)) for pair in range(4)]
+                    weights = [*(builder.and_(part, low) for part in shifted[:3]), shifted[3]]
                     for row in range(self.rows):
                         index = self.tiles.index((row, block))
-                        for half in (0, 1):
-                            sums[index] = self.add_products(sums[index], x[row][half], weights[half])
+                        for pair in range(4):
+                            sums[index] = self.add_products(sums[index], x[row][pair], weights[pair])
             scales = [[self._group_scales(block, at, number) for number in (0, 1)] for block in range(self.blocks)]
             x_sums = [self._group_sum(row, at) for row in range(self.rows)]
             for index, (row, block) in enumerate(self.tiles):

@@ -75,6 +75,8 @@ def pack(layer: Any) -> Packed:
 
 
 def _pack_int4(weight: Tensor, blocks: int) -> Tensor:
-    """Return weights (O, I) as (blocks, I / 4, 16, 2): two inputs in the low bits of two bytes, two in the high."""
-    quads = weight.to(torch.uint8).view(blocks, LANES, -1, 2, 2)
-    return (quads[..., 0, :] | quads[..., 1, :] << 4).transpose(1, 2)
+    """Return weights (O, I) as (blocks, I / 8, 16, 2) of 16 bits: four inputs of one parity in 4 bits each."""
+    octets = weight.to(torch.int32).view(blocks, LANES, -1, 4, 2)
+    words = sum(octets[..., pair, :] << 4 * pair for pair in range(4))
+    assert isinstance(words, Tensor)
+    return words.to(torch.int16).transpose(1, 2)

@@ -21,8 +21,10 @@ STEP, FLOAT32_STEP = 4, 12  # blocks that share the rows of x while these are in
 MANY, CACHE = 16, 1 << 18  # more rows than MANY share as many blocks as CACHE bytes hold
 SIZES = (1, 2, 4, 8, 16)  # rows that are computed at once
 # Their blocks, as many as the registers hold; of float32 a block is one output.
-TILES = {1: 4, 2: 4, 4: 4, 8: 2, 16: 1} if "avx512f" in FEATURES else {1: 2, 2: 2, 4: 1, 8: 1, 16: 1}
-FLOAT32_TILES = {**TILES, 8: 3} if "avx512f" in FEATURES else {1: 4, 2: 4, 4: 2, 8: 1, 16: 1}
+WIDE = "avx512f" in FEATURES
+TILES = {1: 4, 2: 4, 4: 4, 8: 2, 16: 1} if WIDE else {1: 1, 2: 1, 4: 1, 8: 1, 16: 1}
+FLOAT32_TILES = {**TILES, 8: 3} if WIDE else {1: 4, 2: 4, 4: 2, 8: 1, 16: 1}
+LARGEST = 16 if WIDE else 4  # rows that the registers hold; of float32, 16 rows by one output would read x too often
 
 
 def _make_tile(kind: str, rows: int, blocks: int) -> Any:
@@ -68,7 +70,7 @@ def _make_rows(kind: str, rows: int) -> Any:
 def _make_product(kind: str) -> Any:
     """Return the product of any number of rows with the blocks first..last."""
     one, two, four, eight, sixteen = (_make_rows(kind, rows) for rows in SIZES)
-    largest = 16 if kind != "float32" else 8  # 16 rows by one output read x again for every output
+    largest = 8 if kind == "float32" else LARGEST
     smallest = FLOAT32_STEP if kind == "float32" else STEP
 
     @njit(nogil=True)
@@ -82,7 +84,7 @@ def _make_product(kind: str) -> Any:
                 if remaining >= 16 and largest == 16:
                     sixteen(matrix, steps, at, end, inputs, result)
                     row += 16
-                elif remaining >= 8:
+                elif remaining >= 8 and largest >= 8:
                     eight(matrix, steps, at, end, inputs, result)
                     row += 8
                 elif remaining >= 4:
