@@ -10,6 +10,7 @@ from typing import Literal, Protocol, TypeVar
 from saccade.errors import ModelFileError
 
 Finish = Literal["", "stop", "length", "error"]
+ROWS = 16  # of an engine, where memory suffices
 NOT_FINITE = (
     "the logits of the next token must be finite, but are not: a weight is not a number or too large; "
     "get the model again, or train it again"

@@ -13,6 +13,7 @@ from types import FrameType
 import uvicorn
 
 from saccade import api
+from saccade.core.generation import ROWS
 from saccade.serve.app import make_app
 from saccade.serve.models import ServedModel, names_of
 from saccade.serve.security import Policy
@@ -68,7 +69,14 @@ class Server(uvicorn.Server):
                 log=self._log,
             )
             models[name] = ServedModel(name, model, rows=settings.rows, waiting=settings.queue)
+            self._log_rows(models[name])
         return models
+
+    def _log_rows(self, served: ServedModel) -> None:
+        """Log where memory holds the cache of fewer texts than are usually generated at once."""
+        rows = ROWS if served.generator is None else served.generator.engine.rows
+        if self._settings.rows is None and rows < ROWS:
+            self._log(f"{served.name} generates {rows} texts at once: the cache of {ROWS} does not fit into memory")
 
 
 def run(settings: Settings, listening: socket.socket, ready: Callable[[str], None], log: Callable[[str], None]) -> None:

@@ -379,7 +379,7 @@ def test_the_cost_of_rounded_weights_is_measured_beside_the_exact_ones(task: Tas
 def test_more_rows_than_fit_into_memory_are_refused(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
     config = task.config.model
     monkeypatch.setattr(memory, "machine_bytes", lambda: 10 * memory.row_bytes(config, config.max_positions))
-    assert task.engine(6).rows == 6
+    assert task.engine(6).rows == task.engine().rows == 6
     with pytest.raises(UsageError, match=r"^rows must be at most 6 for a context of .* tokens, but are 7: their cache"):
         task.engine(7)
 
