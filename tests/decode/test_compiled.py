@@ -184,7 +184,7 @@ def test_float16_refuses_weights_that_are_too_large() -> None:
     layer = torch.nn.Linear(4, 4)
     with torch.no_grad():
         layer.weight[0, 0] = 1e6
-    with pytest.raises(ValueError, match="weights must be at most 65504 for float16, but one is 1e\\+06"):
+    with pytest.raises(OverflowError, match="weights must be at most 65504 for float16, but one is 1e\\+06"):
         QuantizedLinear(layer, "float16")
 
 
