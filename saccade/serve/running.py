@@ -20,6 +20,7 @@ from saccade.serve.security import Policy
 from saccade.serve.settings import BACKLOG, Settings, is_loopback
 from saccade.serve.state import State
 
+MOST_FILES = 8192  # that the limit is raised to
 SPARE_FILES = 64  # that the process needs besides connections
 KEEP_ALIVE = 30  # seconds that an idle connection stays open
 
@@ -97,12 +98,17 @@ def _config(app: Callable[..., object]) -> uvicorn.Config:
         server_header=False,
         proxy_headers=False,
         backlog=BACKLOG,
-        limit_concurrency=_most_connections(),
+        limit_concurrency=max(SPARE_FILES, raise_file_limit() - SPARE_FILES),
         timeout_keep_alive=KEEP_ALIVE,
     )
 
 
-def _most_connections() -> int | None:
-    """Return how many connections the limit of open files allows."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return None if soft == resource.RLIM_INFINITY else max(SPARE_FILES, soft - SPARE_FILES)
+def raise_file_limit() -> int:
+    """Allow this process as many open files as the system lets it have, up to 8,192; return the limit."""
+    soft, hard = (
+        MOST_FILES if limit == resource.RLIM_INFINITY else limit for limit in resource.getrlimit(resource.RLIMIT_NOFILE)
+    )
+    most = min(hard, MOST_FILES)
+    if soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+    return max(soft, most)

@@ -1,6 +1,7 @@
 """The command `saccade serve`: its mistakes end with one line and a code."""
 
 import os
+import resource
 import subprocess
 import sys
 
@@ -11,6 +12,7 @@ import saccade
 from saccade.cli import main
 from saccade.errors import UsageError
 from saccade.serve.models import names_of
+from saccade.serve.running import raise_file_limit
 from saccade.tasks._language_model import memory
 from tests.serve.live import serving
 
@@ -62,6 +64,17 @@ def test_rows_that_do_not_fit_into_memory_are_refused_if_they_are_given(runs, mo
 
 def prose_config(runs):
     return saccade.load("prose", root=runs).task.config.model
+
+
+def test_the_limit_of_open_files_is_raised_for_connections():
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 512), hard))
+        limit = raise_file_limit()
+        assert limit == resource.getrlimit(resource.RLIMIT_NOFILE)[0] == (min(hard, 8192) if hard >= 0 else 8192)
+        assert raise_file_limit() == limit
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_a_port_in_use_is_named(runs, live):
