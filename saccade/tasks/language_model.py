@@ -14,12 +14,12 @@ from torch import Tensor, nn
 
 from saccade.core import InputLength
 from saccade.core import Task as CoreTask
-from saccade.core.generation import ROWS as ENGINE_ROWS
 from saccade.core.attention import AttentionMap, AttentionMaps
 from saccade.core.axes import Role
 from saccade.core.callback import Log, Progress, ignore_progress
 from saccade.core.evaluation import Evaluation, Metric
 from saccade.core.fields import Field, Text
+from saccade.core.generation import ROWS as ENGINE_ROWS
 from saccade.core.outputs import TextOutput
 from saccade.core.prediction import ForwardTrace, GeneratedToken, Prediction
 from saccade.core.pretrained import Base, Pretrained
