@@ -105,10 +105,10 @@ def _config(app: Callable[..., object]) -> uvicorn.Config:
 
 def raise_file_limit() -> int:
     """Allow this process as many open files as the system lets it have, up to 8,192; return the limit."""
-    soft, hard = (
-        MOST_FILES if limit == resource.RLIM_INFINITY else limit for limit in resource.getrlimit(resource.RLIMIT_NOFILE)
-    )
-    most = min(hard, MOST_FILES)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return MOST_FILES
+    most = MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_FILES)
     if soft < most:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
     return max(soft, most)
