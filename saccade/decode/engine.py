@@ -193,7 +193,8 @@ class Engine:
 
     def _advance(self, piece: Piece, logits: Tensor) -> list[Event]:
         """Choose the next token of a row, and further ones as long as they were guessed."""
-        row, events = self._live[piece.row], []
+        row = self._live[piece.row]
+        events: list[Event] = []
         read = 1 if piece.every else len(piece.ids)
         for position in range(len(logits)):
             try:

@@ -151,8 +151,10 @@ def test_numbers_that_are_not_finite_leave_the_cache_with_their_request(compiled
     model = GPT(GPTConfig(dim=16, depth=2, heads=2, hidden=32, max_positions=300), VOCABULARY).eval()
     with torch.no_grad():
         model.embedding.weight[0, 3] = float("nan")
-    later = [Request([7, 8, 9], Sampling(temperature=0), max_new_tokens=12)]
-    later.append(Request([7, 8, 9, *range(1, 40)], Sampling(temperature=0), max_new_tokens=12))
+    later = [
+        Request(ids, Sampling(temperature=0), max_new_tokens=12, logit_bias={0: -100.0})
+        for ids in ([7, 8, 9], [7, 8, 9, *range(1, 40)])
+    ]
 
     def run(engine: Engine) -> dict[int, list[int]]:
         tokens: dict[int, list[int]] = {engine.add(request): [] for request in later}
@@ -177,7 +179,9 @@ def test_numbers_that_are_not_finite_leave_the_cache_with_their_request(compiled
         ]
     assert len(engine) == 0
     engine.reused, fresh = 0, make_engine()
-    assert list(run(engine).values()) == list(run(fresh).values())
+    expected = list(run(fresh).values())
+    assert [len(tokens) for tokens in expected] == [12, 12]
+    assert list(run(engine).values()) == expected
     assert engine.reused == fresh.reused
 
 
