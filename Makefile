@@ -36,6 +36,8 @@ bench: $(VENV)/bench.stamp
 	$(BIN)/python bench/load_images.py
 	$(BIN)/python bench/studio.py
 	$(BIN)/python bench/serve.py
+	$(BIN)/python bench/decode.py
+	$(BIN)/python bench/decode.py
 	$(BIN)/python bench/plan.py
 
 # The long forms, whose figures are written to docs/reliability.md; `make test` runs short ones.

@@ -11,13 +11,12 @@ compiled for minutes); CTranslate2 where it is installed.
 import argparse
 import json
 import os
-import platform
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-from interleaved import measure, report, serve
+from interleaved import measure, processor, report, serve
 
 PROMPT = 32
 LLAMA_PYTHON = os.environ.get("SACCADE_LLAMA_PYTHON", "")
@@ -190,14 +189,6 @@ CANDIDATES = {
     **{name: (llama, kind) for name, kind in LLAMA_TYPES.items()},
     "bandwidth": (bandwidth, ""),
 }
-
-
-def processor():
-    """Return the name of the CPU."""
-    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
-    return next(
-        (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.processor()
-    )
 
 
 def weight_bytes(folder, dtype):

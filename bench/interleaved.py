@@ -1,13 +1,14 @@
 """Interleaved timing: candidates run in processes of their own, one at a time, round after round; medians are compared.
 
 A machine is noisy, so only a ratio within one run means something. Every benchmark prints JSON lines with `name`,
-`ours`, `peer` and `ratio`.
+`ours`, `peer`, `ratio` and `cpu`.
 """
 
 import argparse
 import importlib.util
 import json
 import os
+import platform
 import statistics
 import subprocess
 import sys
@@ -110,9 +111,18 @@ def timm_vit(*, size, patch, dim, depth, heads, labels):
     )
 
 
+def processor():
+    """Return the name of the CPU."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
+    return next(
+        (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.processor()
+    )
+
+
 def report(name, ours, peer, *, lower_is_better=False, **more):
-    """Print one result; a `ratio` above 1 means that ours is better. It is null where it would divide by 0."""
+    """Print one result with the CPU; a `ratio` above 1 means that ours is better, null that it would divide by 0."""
     numerator, denominator = (peer, ours) if lower_is_better else (ours, peer)
     ratio = round(numerator / denominator, 3) if denominator else None
-    print(json.dumps({"name": name, "ours": round(ours, 4), "peer": round(peer, 4), "ratio": ratio, **more}))
+    result = {"name": name, "ours": round(ours, 4), "peer": round(peer, 4), "ratio": ratio, **more}
+    print(json.dumps({**result, "cpu": processor()}))
     sys.stdout.flush()

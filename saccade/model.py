@@ -134,8 +134,11 @@ class Model:
         bound, given = bind(self.inputs, inputs, named), from_json(self.task.Options, options)
         return _checked(self.task.stream(bound, given))
 
-    def engine(self, rows: int = 16) -> TextEngine:
-        """Return an engine that generates text for many requests at once, `rows` of them in every step."""
+    def engine(self, rows: int | None = None) -> TextEngine:
+        """Return an engine that generates text for many requests at once, `rows` of them in every step.
+
+        None: 16 rows, or as many as fit into memory.
+        """
         return self.task.engine(rows)
 
     def attention(

@@ -11,7 +11,9 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "bench"))
 
 import graphs
 import interleaved
+import quantize
 
+import saccade
 from saccade.data.formats.graph_search import read_graphs
 from saccade.data.settings import GraphSettings
 
@@ -24,7 +26,25 @@ def test_a_ratio_above_1_is_better_and_none_divides_by_0(
     capsys: pytest.CaptureFixture[str], ours: float, peer: float, lower_is_better: bool, ratio: float | None
 ) -> None:
     interleaved.report("f1", ours, peer, lower_is_better=lower_is_better, seed=1)
-    assert json.loads(capsys.readouterr().out) == {"name": "f1", "ours": ours, "peer": peer, "ratio": ratio, "seed": 1}
+    result = {"name": "f1", "ours": ours, "peer": peer, "ratio": ratio, "seed": 1, "cpu": interleaved.processor()}
+    assert json.loads(capsys.readouterr().out) == result and result["cpu"]
+
+
+def test_the_cost_of_rounded_weights_is_measured_on_a_text(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SACCADE_CACHE", str(tmp_path / "cache"))
+    text = tmp_path / "text.txt"
+    text.write_text("".join(f"line {number * 37 % 101}\n" for number in range(300)))
+    settings = ["model.dim=32", "model.depth=1", "model.heads=2", "model.max_positions=32", "batch_size=2"]
+    loop = ["train.steps=3", "train.evaluate_every=3", "train.device=cpu"]
+    run = saccade.train(text, task="language_model", root=tmp_path, overrides=[*settings, *loop], progress=False)
+    quantize.compare(str(run.path), text)
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines() if line.startswith("{")]
+    assert [line["dtype"] for line in lines] == ["int8", "int4"]
+    for line in lines:
+        assert line["cost"] == pytest.approx(line["loss"] / line["float32_loss"] - 1, abs=2e-6)
+        assert abs(line["cost"]) < 0.05 and 0.5 < line["agreement"] <= 1
 
 
 def test_a_peer_that_is_not_installed_is_left_out_with_a_message(capsys: pytest.CaptureFixture[str]) -> None:

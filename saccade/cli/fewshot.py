@@ -21,7 +21,6 @@ from saccade.cli.group import (
 )
 from saccade.errors import UsageError
 
-ROWS = 8  # test rows that are answered together
 SHOWN = 11  # lines of answers that are printed
 
 
@@ -69,8 +68,7 @@ def fewshot(
         report.check_suffix(out)
     model = api.load(ref, log=log, **others)
     with progress_bar() as bar:
-        engine = model.engine(min(ROWS, len(trial.test)))
-        result = experiment.run(trial, engine, progress=lambda fraction: bar.on_progress("answering", fraction))
+        result = experiment.run(trial, model.engine(), progress=lambda fraction: bar.on_progress("answering", fraction))
     for note in result.notes:
         log(note)
     if answers is not None:

@@ -17,7 +17,9 @@ from saccade.cli.group import dtype_option, log, main, runs_option, task_option
     "--host", default="127.0.0.1", show_default=True, help="Address to listen on; others than loopback need a key."
 )
 @click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="Port; 0: a free one.")
-@click.option("--rows", type=click.IntRange(1, 4096), default=16, show_default=True, help="Texts generated at once.")
+@click.option(
+    "--rows", type=click.IntRange(1, 4096), help="Texts generated at once; default: 16, or as many as fit into memory."
+)
 @click.option("--queue", type=click.IntRange(0, 1 << 16), default=64, show_default=True, help="Texts that may wait.")
 @click.option("--name", "names", multiple=True, help="Name of a model, in the order of REF; repeatable.")
 @click.option("--api-key-file", type=click.Path(path_type=Path), help="File with API keys, one per line.")

@@ -10,6 +10,7 @@ from typing import Literal, Protocol, TypeVar
 from saccade.errors import ModelFileError
 
 Finish = Literal["", "stop", "length", "error"]
+ROWS = 16  # of an engine, where memory suffices
 NOT_FINITE = (
     "the logits of the next token must be finite, but are not: a weight is not a number or too large; "
     "get the model again, or train it again"
@@ -40,7 +41,8 @@ class TextRequest:
     logprobs: int | None = None
     """log probabilities of the chosen tokens (0), and of this many most probable ones at each position"""
     lookup: int = 0
-    """speculative decoding: tokens to guess at each step from what followed the same tokens before"""
+    """speculative decoding: tokens to guess at each step from what followed the same tokens before; by compiled code
+    only, where guesses cannot change the text"""
     slide: bool = True
     """drop the older half of a full context and go on; false: the text ends there"""
 

@@ -164,8 +164,8 @@ class Task(abc.ABC):
         """Yield the output for one example token by token, with attention if `options.attention` is set."""
         raise UsageError("this model does not generate token by token")
 
-    def engine(self, rows: int) -> TextEngine:
-        """Return an engine that generates text for this many requests at once."""
+    def engine(self, rows: int | None = None) -> TextEngine:
+        """Return an engine that generates text for this many requests at once; None: 16, or as many as memory holds."""
         raise UsageError("this model does not continue texts: it has no engine")
 
     def rerun(self, prediction: Prediction, *, layers: bool = False) -> ForwardTrace:

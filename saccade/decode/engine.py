@@ -38,7 +38,7 @@ class Request:
     logprobs: int | None = None
     """log probabilities of the chosen tokens (0), and of this many most probable ones; None: none"""
     lookup: int = 0
-    """speculative decoding: tokens to guess at each step; the chosen tokens stay the same"""
+    """speculative decoding: tokens to guess at each step, where that cannot change the chosen ones"""
     slide: bool = True
     """drop the older half of a full context and go on; false: the row ends there"""
     memory: Any = None
@@ -111,8 +111,11 @@ class Engine:
     def remove(self, number: int) -> None:
         """Drop a request; one that has already ended is ignored."""
         self.waiting = [row for row in self.waiting if row.number != number]
-        for at in [at for at, row in self._live.items() if row.number == number]:
-            self._release(at)
+        for at, row in [(at, row) for at, row in self._live.items() if row.number == number]:
+            if row.generated:
+                self._release(at)
+            else:  # no logits have shown that what its prompt left in the cache is finite
+                self._discard(at)
 
     def step(self) -> list[Event]:
         """Generate one token for every request whose prompt is read, several where guesses were right."""
@@ -182,18 +185,23 @@ class Engine:
         return pieces
 
     def _guess(self, row: _Row) -> list[int]:
+        """Return what may follow; only where tokens read together have the same bits as one by one."""
+        if self.runner.reuse != 1:
+            return []
         count = min(row.request.lookup, self.context - row.cached - 1, row.request.max_new_tokens - row.generated - 1)
         return guess(row.ids, count) if count > 0 else []
 
     def _advance(self, piece: Piece, logits: Tensor) -> list[Event]:
         """Choose the next token of a row, and further ones as long as they were guessed."""
-        row, events = self._live[piece.row], []
+        row = self._live[piece.row]
+        events: list[Event] = []
         read = 1 if piece.every else len(piece.ids)
         for position in range(len(logits)):
             try:
                 event = self._choose(row, logits[position : position + 1])
             except FloatingPointError:  # the other rows go on
-                event = Event(row.number, -1, "error")
+                self._discard(piece.row)
+                return [*events, Event(row.number, -1, "error")]
             events.append(event)
             guessed = position + 1 < len(logits) and piece.ids[position + 1] == event.token
             if event.finish or not guessed:
@@ -230,3 +238,9 @@ class Engine:
     def _release(self, at: int) -> None:
         """Free a row; its cache stays for prompts that begin in the same way."""
         del self._live[at]
+
+    def _discard(self, at: int) -> None:
+        """Free a row whose cache may hold numbers that are not finite: masked for a later request, 0 x nan is nan."""
+        self.runner.clear(at, self._live[at].cached)
+        self._prefixes.start(at, [])
+        self._release(at)

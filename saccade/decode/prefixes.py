@@ -25,7 +25,7 @@ class Prefixes:
         At least one token is left to compute. The row used is the one with that beginning if it is free, else the one
         that was not used for the longest time.
         """
-        counts = [self.common(ids, known) for known in self._ids]
+        counts = [self.common(ids, cached) for cached in self._ids]
         best = max(counts)
         at = max(free, key=lambda row: (counts[row] == best, -self._used[row]))
         return at, at if counts[at] == best else counts.index(best), best
@@ -42,11 +42,11 @@ class Prefixes:
         if self._open[row]:
             self._ids[row] += ids
 
-    def common(self, ids: Sequence[int], known: Sequence[int]) -> int:
-        """Return how many of the first ids need not be computed where `known` ones are; one is always computed."""
+    def common(self, ids: Sequence[int], cached: Sequence[int]) -> int:
+        """Return how many of the first ids need not be computed in a row with `cached` ones; one is always computed."""
         if not self._chunk:
             return 0
-        count, limit = 0, min(len(known), len(ids) - 1)
-        while count < limit and known[count] == ids[count]:
+        count, limit = 0, min(len(cached), len(ids) - 1)
+        while count < limit and cached[count] == ids[count]:
             count += 1
         return count - count % self._chunk

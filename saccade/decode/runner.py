@@ -51,6 +51,9 @@ class Runner(Protocol):
     def copy(self, source: int, target: int, count: int) -> None:
         """Copy the first `count` cached tokens of one row to another."""
 
+    def clear(self, row: int, count: int) -> None:
+        """Overwrite the first `count` cached tokens of a row with zeros."""
+
     def start(self, row: int, memory: Any) -> None:
         """Give a row the memory of an encoder-decoder model."""
 
@@ -82,6 +85,9 @@ class TorchRunner:
 
     def copy(self, source: int, target: int, count: int) -> None:
         self._cache.copy(source, target, count)
+
+    def clear(self, row: int, count: int) -> None:
+        self._cache.clear(row, count)
 
     def start(self, row: int, memory: Any) -> None:
         raise ValueError("a language model has no memory")

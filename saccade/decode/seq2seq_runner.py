@@ -45,6 +45,9 @@ class Seq2SeqRunner:
     def copy(self, source: int, target: int, count: int) -> None:
         raise ValueError("rows of an encoder-decoder model have memories of their own and share no tokens")
 
+    def clear(self, row: int, count: int) -> None:
+        """Nothing to do: a row that has ended leaves the cache in the next step."""
+
     def _keep(self, rows: list[int]) -> None:
         """Drop all rows but these."""
         if len(rows) == len(self._live):

@@ -74,7 +74,7 @@ def vectors(
     """Yield the vectors of some texts in order.
 
     `pool`: None is the pooling of the model, which is the mean unless it is one of sentence vectors. `int8` computes
-    with a quantised copy of the encoder.
+    with a quantized copy of the encoder.
     """
     _check(layers)
     if int8:

@@ -207,6 +207,12 @@ class RowCache:
             for buffer in buffers:
                 buffer[target, :, :count] = buffer[source, :, :count]
 
+    def clear(self, row: int, count: int) -> None:
+        """Overwrite the first `count` tokens of a row with zeros."""
+        for buffers in self._buffers.values():
+            for buffer in buffers:
+                buffer[row, :, :count] = 0.0
+
 
 class SelectedRows(KVCache):
     """Adjacent rows of a `RowCache` as the cache of a forward call."""

@@ -29,10 +29,13 @@ class QuantizedLinear(nn.Module):
         super().__init__()
         self.in_features, self.out_features, self.kind = layer.in_features, layer.out_features, kind
         weight = layer.weight.detach().float()
+        finite = weight.isfinite()
+        if not finite.all():
+            raise FloatingPointError(f"weights must be finite, but one is {weight[~finite][0]}")
         if kind == "float16":
             rounded, scales = weight.half(), torch.empty(0)
             if not rounded.isfinite().all():
-                raise ValueError(f"weights must be at most 65504 for float16, but one is {weight.abs().max():.4g}")
+                raise OverflowError(f"weights must be at most 65504 for float16, but one is {weight.abs().max():.4g}")
         else:
             rounded, scales = round_int8(weight) if kind == "int8" else round_int4(weight)
         self.register_buffer("weight", rounded)

@@ -13,7 +13,7 @@ from typing import TypeVar, cast
 import torch
 from torch import Tensor, nn
 
-from saccade.errors import UsageError
+from saccade.errors import ModelFileError, UsageError
 from saccade.nn.linear import is_plain
 from saccade.nn.quantized import WEIGHT_TYPES, QuantizedLinear, WeightType
 
@@ -43,10 +43,10 @@ class Int8Linear(nn.Module):
         return y
 
 
-def quantize_weights(model: Network, kind: str) -> Network:
+def quantize_weights(model: Network, kind: str, prefix: str = "") -> Network:
     """Return a copy of a language model with rounded weights in its linear layers; the output layer has 8 bits or more.
 
-    Norms, embeddings and biases stay float32.
+    Norms, embeddings and biases stay float32. Errors name the layer, of a submodule after its `prefix`.
     """
     if kind not in WEIGHT_TYPES:
         raise ValueError(f"weights must be {', '.join(WEIGHT_TYPES)}, but are '{kind}'")
@@ -55,10 +55,19 @@ def quantize_weights(model: Network, kind: str) -> Network:
     for name, child in model.named_children():
         if is_plain(child):
             exact = name == "head" and kind == "int4"
-            quantized._modules[name] = QuantizedLinear(child, "int8" if exact else cast(WeightType, kind))
+            quantized._modules[name] = _round(child, "int8" if exact else cast(WeightType, kind), prefix + name)
         else:
-            quantized._modules[name] = quantize_weights(child, kind)
+            quantized._modules[name] = quantize_weights(child, kind, f"{prefix}{name}.")
     return quantized.eval()
+
+
+def _round(layer: nn.Linear, kind: WeightType, name: str) -> QuantizedLinear:
+    try:
+        return QuantizedLinear(layer, kind)
+    except FloatingPointError as error:
+        raise ModelFileError(f"{name}: {error}; get the model again, or train it again") from error
+    except OverflowError as error:
+        raise UsageError(f"{name}: {error}; choose another dtype, such as int8") from error
 
 
 def quantize(model: nn.Module) -> nn.Module:

@@ -8,7 +8,7 @@ from typing import Any
 from starlette.responses import Response
 
 from saccade.core.serialize import dump_json
-from saccade.errors import ModelFileError, SaccadeError
+from saccade.errors import DataError, ModelFileError, ResourceError, SaccadeError, UsageError
 
 TYPES = {
     401: "authentication_error",
@@ -45,11 +45,13 @@ class ApiError(Exception):
         self.status, self.message, self.param, self.code, self.headers = status, message, param, code, headers
 
     @classmethod
-    def of(cls, error: SaccadeError) -> ApiError:
-        """Return an error of the package: a mistake of the client, unless the files of the model are at fault."""
-        if isinstance(error, ModelFileError):
-            return cls(500, str(error), code="model_error")
-        return cls(400, str(error), code="invalid_value")
+    def of(cls, error: SaccadeError, param: str | None = None) -> ApiError:
+        """Return an error of the package: a mistake of the client in `param`, or a fault of the model or machine."""
+        if isinstance(error, UsageError | DataError):
+            return cls(400, str(error), param=param, code="invalid_value")
+        if isinstance(error, ResourceError):
+            return cls(503, str(error), code="resource_error")
+        return cls(500, str(error), code="model_error" if isinstance(error, ModelFileError) else "internal_error")
 
     def to_json(self) -> dict[str, Any]:
         kind = TYPES.get(self.status, INVALID)

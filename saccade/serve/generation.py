@@ -168,11 +168,11 @@ async def _encode(generator: Generator, prompt: str | list[int]) -> Prompt:
 
 async def _encode_chat(generator: Generator, body: ChatBody) -> list[int]:
     roles = {"developer": "system"}
-    messages = [{"role": roles.get(one.role, one.role), "content": one.text} for one in body.messages]
+    messages = [{"role": roles.get(message.role, message.role), "content": message.text} for message in body.messages]
     try:
         return await run_in_threadpool(generator.engine.encode_chat, messages)
     except SaccadeError as error:
-        raise ApiError(400, str(error), param="messages", code="invalid_value") from error
+        raise ApiError.of(error, param="messages") from error
 
 
 def _check_length(generator: Generator, ids: Sequence[int], param: str) -> None:

@@ -21,17 +21,17 @@ PARAM = "inputs"
 
 def safe_inputs(fields: Sequence[Field], values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of one example, decoded; optional inputs that are null or empty are left out."""
-    known = {field.name: field for field in fields}
-    unknown = next((name for name in values if name not in known), None)
+    by_name = {field.name: field for field in fields}
+    unknown = next((name for name in values if name not in by_name), None)
     if unknown is not None:
-        message = f"no input '{unknown[:80]}'{suggest(unknown[:80], list(known))}"
+        message = f"no input '{unknown[:80]}'{suggest(unknown[:80], list(by_name))}"
         raise ApiError(400, message, param=f"{PARAM}.{unknown[:80]}", code="unknown_parameter")
     missing = next((field.name for field in fields if not field.optional and values.get(field.name) is None), None)
     if missing is not None:
-        rule = f"{missing} must be given, but is not; this model takes {', '.join(known)}"
+        rule = f"{missing} must be given, but is not; this model takes {', '.join(by_name)}"
         raise ApiError(400, rule, param=f"{PARAM}.{missing}", code="missing_parameter")
-    given = {name: value for name, value in values.items() if not _is_absent(known[name], value)}
-    return {name: safe_value(known[name], value) for name, value in given.items()}
+    given = {name: value for name, value in values.items() if not _is_absent(by_name[name], value)}
+    return {name: safe_value(by_name[name], value) for name, value in given.items()}
 
 
 def safe_value(field: Field, value: Any) -> Any:

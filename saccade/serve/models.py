@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 from saccade import __version__
 from saccade.core.generation import TextEngine, TextRequest, raise_errors
+from saccade.core.task import Task
 from saccade.errors import DataError, UsageError, suggest
 from saccade.look import features
 from saccade.model import Model
@@ -23,7 +24,7 @@ from saccade.serve.worker import Worker
 class ServedModel:
     """A loaded model: an engine if it continues texts, an encoder if it gives vectors, and a worker for its task."""
 
-    def __init__(self, name: str, model: Model, *, rows: int, waiting: int) -> None:
+    def __init__(self, name: str, model: Model, *, rows: int | None, waiting: int) -> None:
         self.name, self.model, self.created = name, model, int(time.time())
         self.worker = Worker(waiting)
         self.generator = _generator(model, rows, waiting)
@@ -77,11 +78,10 @@ class ServedModel:
             yield "saccade_rows_in_use", labels, self.generator.rows_in_use
 
 
-def _generator(model: Model, rows: int, waiting: int) -> Generator | None:
-    try:
-        engine = model.engine(rows)
-    except UsageError:  # the task does not continue texts
+def _generator(model: Model, rows: int | None, waiting: int) -> Generator | None:
+    if type(model.task).engine is Task.engine:  # the task does not continue texts
         return None
+    engine = model.engine(rows)
     engine.add(TextRequest(engine.encode(""), max_new_tokens=2))  # what is compiled on first use is compiled now
     while len(engine):
         raise_errors(engine.step())

@@ -13,12 +13,14 @@ from types import FrameType
 import uvicorn
 
 from saccade import api
+from saccade.core.generation import ROWS
 from saccade.serve.app import make_app
 from saccade.serve.models import ServedModel, names_of
 from saccade.serve.security import Policy
 from saccade.serve.settings import BACKLOG, Settings, is_loopback
 from saccade.serve.state import State
 
+MOST_FILES = 8192  # that the limit is raised to
 SPARE_FILES = 64  # that the process needs besides connections
 KEEP_ALIVE = 30  # seconds that an idle connection stays open
 
@@ -68,7 +70,14 @@ class Server(uvicorn.Server):
                 log=self._log,
             )
             models[name] = ServedModel(name, model, rows=settings.rows, waiting=settings.queue)
+            self._log_rows(models[name])
         return models
+
+    def _log_rows(self, served: ServedModel) -> None:
+        """Log where memory holds the cache of fewer texts than are usually generated at once."""
+        rows = ROWS if served.generator is None else served.generator.engine.rows
+        if self._settings.rows is None and rows < ROWS:
+            self._log(f"{served.name} generates {rows} texts at once: the cache of {ROWS} does not fit into memory")
 
 
 def run(settings: Settings, listening: socket.socket, ready: Callable[[str], None], log: Callable[[str], None]) -> None:
@@ -89,12 +98,17 @@ def _config(app: Callable[..., object]) -> uvicorn.Config:
         server_header=False,
         proxy_headers=False,
         backlog=BACKLOG,
-        limit_concurrency=_most_connections(),
+        limit_concurrency=max(SPARE_FILES, raise_file_limit() - SPARE_FILES),
         timeout_keep_alive=KEEP_ALIVE,
     )
 
 
-def _most_connections() -> int | None:
-    """Return how many connections the limit of open files allows."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return None if soft == resource.RLIM_INFINITY else max(SPARE_FILES, soft - SPARE_FILES)
+def raise_file_limit() -> int:
+    """Allow this process as many open files as the system lets it have, up to 8,192; return the limit."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return MOST_FILES
+    most = MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_FILES)
+    if soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    return max(soft, most)

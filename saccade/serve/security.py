@@ -72,8 +72,8 @@ class Policy:
         if len(hosts) != 1 or not hosts[0]:
             raise ApiError(400, "a request must have one Host header", code="invalid_host")
         names = {*LOOPBACK, self.host}
-        known = {f"{name}:{self.port}" for name in names} | (names if self.port == 80 else set())
-        if self.loopback and hosts[0].lower() not in known:  # DNS rebinding: a name of another site for this machine
+        allowed = {f"{name}:{self.port}" for name in names} | (names if self.port == 80 else set())
+        if self.loopback and hosts[0].lower() not in allowed:  # DNS rebinding: a name of another site for this machine
             message = f"host must be 127.0.0.1:{self.port} or localhost:{self.port}, but is {hosts[0][:80]!r}"
             raise ApiError(403, message, code="invalid_host")
 
@@ -158,7 +158,7 @@ class Guard:
 
     def _count(self, path: str, status: int, seconds: float) -> None:
         """Count a request by its route, of which there are few, whatever clients send."""
-        route = next((one for one in ROUTES if path == one or path.startswith(f"{one}/")), "other")
+        route = next((prefix for prefix in ROUTES if path == prefix or path.startswith(f"{prefix}/")), "other")
         route = path if path in UNCOUNTED else route
         self.state.metrics.count("saccade_requests_total", route=route, status=str(status) if status else "none")
         if status and route not in UNCOUNTED:

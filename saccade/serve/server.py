@@ -21,8 +21,8 @@ def serve(settings: Settings, ready: Callable[[str], None], log: Callable[[str],
 
     absent = next((ref for ref in settings.refs if not api.exists(ref, settings.root)), None)
     if absent is not None:
-        known = f"name a run of {settings.root}, a folder, or one of `saccade models list`"
-        raise UsageError(f"no run or model '{absent}'; {known}")
+        step = f"name a run of {settings.root}, a folder, or one of `saccade models list`"
+        raise UsageError(f"no run or model '{absent}'; {step}")
     if not is_loopback(settings.host) and not settings.keys:
         raise UsageError(
             f"--host {settings.host} lets other machines connect, so a key is needed; "

@@ -23,7 +23,8 @@ class Settings:
     root: Path = Path("runs")
     host: str = "127.0.0.1"
     port: int = 8000
-    rows: int = 16
+    rows: int | None = None
+    """texts that each language model generates at once; None: 16, or as many as fit into memory"""
     queue: int = 64
     device: str = "auto"
     dtype: str = "auto"

@@ -118,7 +118,7 @@ class EventStream(Response):
         yield b"".join(self._event(chunk) for chunk in begins if chunk is not None)
         try:
             async for pieces in self._job.pieces():
-                shown = (self._event(format.chunk(index, piece)) for index, piece in pieces if _says(piece))
+                shown = (self._event(format.chunk(index, piece)) for index, piece in pieces if _has_content(piece))
                 yield b"".join(shown) if pieces else b": waiting\n\n"
         except ApiError as error:  # the status is sent already
             yield _encode(error.to_json())
@@ -130,7 +130,7 @@ class EventStream(Response):
         return _encode({**chunk, "usage": None} if self._include_usage else chunk)
 
 
-def _says(piece: Piece) -> bool:
+def _has_content(piece: Piece) -> bool:
     return bool(piece.text or piece.tokens or piece.finish)
 
 

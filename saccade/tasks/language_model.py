@@ -19,6 +19,7 @@ from saccade.core.axes import Role
 from saccade.core.callback import Log, Progress, ignore_progress
 from saccade.core.evaluation import Evaluation, Metric
 from saccade.core.fields import Field, Text
+from saccade.core.generation import ROWS as ENGINE_ROWS
 from saccade.core.outputs import TextOutput
 from saccade.core.prediction import ForwardTrace, GeneratedToken, Prediction
 from saccade.core.pretrained import Base, Pretrained
@@ -259,8 +260,10 @@ class Task(CoreTask):
         recorder = record(self.model) if options.attention else None
         return self._generator.stream(ids, options, recorder)
 
-    def engine(self, rows: int) -> LanguageModelEngine:
+    def engine(self, rows: int | None = None) -> LanguageModelEngine:
         context = self.config.model.max_positions
+        if rows is None:
+            rows = rows_that_fit(self.config.model, context, ENGINE_ROWS)
         check_rows(self.config.model, context, rows)
         runner = TorchRunner(self.model, rows, context) if self._runners is None else self._runners.make(rows, context)
         return LanguageModelEngine(runner, self.processor, context, self.eos_ids)

@@ -19,6 +19,7 @@ from saccade.core.attention import AttentionMaps
 from saccade.core.callback import Progress, ignore_progress
 from saccade.core.evaluation import Evaluation
 from saccade.core.fields import Field, Text
+from saccade.core.generation import ROWS as ENGINE_ROWS
 from saccade.core.outputs import TextOutput
 from saccade.core.prediction import ForwardTrace, GeneratedToken, Prediction
 from saccade.core.pretrained import Base, Pretrained
@@ -321,9 +322,9 @@ class Task(CoreTask):
             self.model, sources, self.tokenizers, settings, self._max_target, prefix=prefix, progress=progress
         )
 
-    def engine(self, rows: int) -> Seq2SeqEngine:
+    def engine(self, rows: int | None = None) -> Seq2SeqEngine:
         context = self.tokenizers.max_source or MAX_SOURCE
-        return Seq2SeqEngine(self.model, self.tokenizers, rows, context, self._max_target)
+        return Seq2SeqEngine(self.model, self.tokenizers, rows or ENGINE_ROWS, context, self._max_target)
 
     def _max_target(self, source: int) -> int:
         """Return the maximum number of target tokens for a source of some length."""

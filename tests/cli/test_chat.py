@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -179,8 +180,18 @@ class Terminal:
 
     def wait_for(self, text: str, seconds: float = 180) -> str:
         """Read until a text appears, and return what was read."""
-        start, deadline = self.position, time.monotonic() + seconds
-        while text not in self.output[start:]:
+        start = self.position
+        self._read(lambda: text in self.output[start:], seconds)
+        self.position = self.output.index(text, start) + len(text)
+        return self.output[start : self.position]
+
+    def wait_for_text(self) -> None:
+        """Read until anything but space follows what was read."""
+        self._read(lambda: self.output[self.position :].strip() != "", 180)
+
+    def _read(self, enough: Callable[[], bool], seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while not enough():
             assert time.monotonic() < deadline, (self.process.kill(), self.output)
             if select.select([self.master], [], [], 0.1)[0]:
                 try:
@@ -189,8 +200,6 @@ class Terminal:
                     data = b""
                 assert data, (self.process.kill(), self.output)
                 self.output += data.decode("utf-8", "replace")
-        self.position = self.output.index(text, start) + len(text)
-        return self.output[start : self.position]
 
     def send(self, text: str) -> None:
         os.write(self.master, text.encode())
@@ -214,7 +223,7 @@ def test_at_a_terminal_ctrl_c_ends_the_answer_and_ctrl_d_the_chat(workspace):
     assert "context of 65,536 tokens; /help lists the commands" in terminal.wait_for("> ")
     terminal.send("Hello\n")
     terminal.wait_for("Hello\r\n")
-    time.sleep(1)  # some tokens are generated
+    terminal.wait_for_text()
     terminal.send("\x03")
     terminal.wait_for("(interrupted)")
     assert "of 65,536 tokens" in terminal.wait_for("> ")

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from saccade.tasks._language_model import memory
 from tests.cli.test_chat import TINY, call, write_folder
 
 
@@ -39,6 +40,13 @@ def test_scores_are_printed_by_number_of_examples(workspace):
     scores = json.loads(call(*arguments, "--json").stdout)
     assert [str(row["examples"]) for row in scores["scores"]] == counts
     assert scores["baseline"]["name"] == "copying the input" and len(scores["notes"]) == 1
+
+
+def test_as_many_rows_are_answered_together_as_fit_into_memory(workspace, monkeypatch):
+    arguments = ["fewshot", "examples.tsv", "test.tsv", "--model", "./llama", "--counts", "0,2", "--json"]
+    expected = json.loads(call(*arguments).stdout)
+    monkeypatch.setattr(memory, "machine_bytes", lambda: 1)
+    assert json.loads(call(*arguments).stdout) == expected
 
 
 def test_a_run_of_our_own_and_a_template(workspace):

@@ -1,7 +1,6 @@
 """`saccade story`: any language model, through a pipe and at a terminal."""
 
 import json
-import time
 
 import pytest
 
@@ -96,7 +95,7 @@ def test_at_a_terminal_ctrl_c_ends_a_turn_and_keeps_it(workspace):
     assert "It is night." in terminal.wait_for("\n> ")
     terminal.send("open the door\n")
     terminal.wait_for("door\r\n")
-    time.sleep(1)
+    terminal.wait_for_text()
     terminal.send("\x03")
     terminal.wait_for("(interrupted)")
     assert "turn 1; context: " in terminal.wait_for("> ")

@@ -143,6 +143,48 @@ def test_guesses_save_steps_where_a_text_repeats_itself() -> None:
     assert steps[5] < steps[0]
 
 
+@pytest.mark.parametrize("cancelled", [False, True])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_numbers_that_are_not_finite_leave_the_cache_with_their_request(compiled: bool, cancelled: bool) -> None:
+    """A token whose embedding is not a number: requests in the same row later, alone and together, do not notice."""
+    torch.manual_seed(0)
+    model = GPT(GPTConfig(dim=16, depth=2, heads=2, hidden=32, max_positions=300), VOCABULARY).eval()
+    with torch.no_grad():
+        model.embedding.weight[0, 3] = float("nan")
+    later = [
+        Request(ids, Sampling(temperature=0), max_new_tokens=12, logit_bias={0: -100.0})
+        for ids in ([7, 8, 9], [7, 8, 9, *range(1, 40)])
+    ]
+
+    def run(engine: Engine) -> dict[int, list[int]]:
+        tokens: dict[int, list[int]] = {engine.add(request): [] for request in later}
+        while len(engine):
+            for event in engine.step():
+                tokens[event.number].append(event.token)
+        return tokens
+
+    def make_engine() -> Engine:
+        return Engine(CompiledRunner(CompiledModel(model), 2, 300, 1) if compiled else TorchRunner(model, 2, 300), 300)
+
+    engine = make_engine()
+    numbers = [engine.add(Request([7, 8, start, *[0] * 200])) for start in (9, 5)]
+    if cancelled:
+        assert engine.step() == []  # the prompts are not read yet
+        for number in numbers:
+            engine.remove(number)
+    else:
+        events = [event for _ in range(4) for event in engine.step()]
+        assert sorted((event.number, event.token, event.finish) for event in events) == [
+            (number, -1, "error") for number in numbers
+        ]
+    assert len(engine) == 0
+    engine.reused, fresh = 0, make_engine()
+    expected = list(run(fresh).values())
+    assert [len(tokens) for tokens in expected] == [12, 12]
+    assert list(run(engine).values()) == expected
+    assert engine.reused == fresh.reused
+
+
 def test_a_weight_that_is_not_a_number_reaches_the_logits() -> None:
     for kind in KINDS:
         model = make("default", kind)
@@ -184,7 +226,7 @@ def test_float16_refuses_weights_that_are_too_large() -> None:
     layer = torch.nn.Linear(4, 4)
     with torch.no_grad():
         layer.weight[0, 0] = 1e6
-    with pytest.raises(ValueError, match="weights must be at most 65504 for float16, but one is 1e\\+06"):
+    with pytest.raises(OverflowError, match="weights must be at most 65504 for float16, but one is 1e\\+06"):
         QuantizedLinear(layer, "float16")
 
 

@@ -1,6 +1,7 @@
 """The engine: cached as uncached, past the end of the context, and each row as if it were alone."""
 
 from itertools import islice
+from typing import ClassVar
 
 import pytest
 import torch
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from saccade.decode.engine import Engine, Event, Request
-from saccade.decode.runner import TorchRunner
+from saccade.decode.runner import Piece, TorchRunner
 from saccade.decode.sampling import Sampling, choose, penalize
 from saccade.models.text.gpt import GPT, GPTConfig
 from saccade.nn.cache import KVCache
@@ -274,6 +275,24 @@ def test_a_context_of_one_token() -> None:
 def test_a_prompt_without_tokens_is_refused() -> None:
     with pytest.raises(ValueError, match="ids must have at least one token, but are empty"):
         Request([])
+
+
+class Recording(TorchRunner):
+    """A runner that keeps the pieces it was given."""
+
+    pieces: ClassVar[list[Piece]] = []
+
+    def forward(self, pieces):
+        self.pieces.extend(pieces)
+        return super().forward(pieces)
+
+
+def test_nothing_is_guessed_where_the_bits_depend_on_how_tokens_are_split(model):
+    engine = Engine(Recording(model, 1, CONTEXT), CONTEXT)
+    engine.add(Request([4, 5, 6, 4, 5, 6], GREEDY, max_new_tokens=6, lookup=5))
+    tokens = [event.token for _ in range(6) for event in engine.step()]
+    assert tokens == generated(model, [4, 5, 6, 4, 5, 6], 6, GREEDY)
+    assert [len(piece.ids) for piece in Recording.pieces] == [6, 1, 1, 1, 1, 1]
 
 
 def test_logits_that_are_not_finite_end_their_row_alone(model):

@@ -242,3 +242,13 @@ def test_a_file_that_differs_is_refused_and_removed(tmp_path, monkeypatch):
     with pytest.raises(ResourceError, match="no space left to save"):
         export(pretrained, tmp_path / "a.gguf", "f32")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_weight_that_is_not_finite_is_refused_by_name(value, tmp_path):
+    pretrained = language_model(EXPORTABLE[0])
+    with torch.no_grad():
+        pretrained.network.get_parameter("decoder.0.feed.up.weight")[1, 2] = value
+    with pytest.raises(ModelFileError, match=r"'transformer\.h\.0\.mlp\.c_fc\.weight' must be finite, but has NaN"):
+        export(pretrained, tmp_path / "a.gguf", "f16")
+    assert not (tmp_path / "a.gguf").exists()

@@ -66,7 +66,10 @@ async def complete(port: int, prompt: str, *, stream: bool = False, leave: bool 
     head = f"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nAuthorization: Bearer {KEY}\r\n"
     head += f"Content-Type: application/json\r\nContent-Length: {len(content)}\r\nConnection: close\r\n\r\n"
     reply, started = Reply(), time.perf_counter()
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    except OSError:  # the request is lost
+        return reply
     try:
         writer.write(head.encode() + content)
         reply.status = int((await reader.readline()).split()[1])
@@ -179,10 +182,24 @@ async def overload(port: int, process: psutil.Process, seconds: float) -> dict[s
     }
 
 
+async def in_flight(port: int) -> int:
+    """Return how many requests the server has accepted and not answered yet."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    head = f"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nAuthorization: Bearer {KEY}\r\n"
+    writer.write(f"{head}Connection: close\r\n\r\n".encode())
+    metrics = (await reader.read()).decode()
+    writer.close()
+    count = re.search(r"^saccade_in_flight (\d+)", metrics, re.MULTILINE)
+    assert count, metrics
+    return int(count[1])
+
+
 async def drain(port: int, process: subprocess.Popen[str]) -> dict[str, int]:
     """Send SIGTERM while requests are generated and wait; count the complete answers."""
     requests = [asyncio.create_task(complete(port, prompt, stream=True, tokens=LONG)) for prompt in PROMPTS[:40]]
-    await asyncio.sleep(0.5)
+    end = time.monotonic() + 60
+    while await in_flight(port) + sum(request.done() for request in requests) < len(requests):
+        assert time.monotonic() < end, "the requests are not accepted"
     process.send_signal(signal.SIGTERM)
     replies = await asyncio.gather(*requests)
     code = await asyncio.to_thread(process.wait, 60)

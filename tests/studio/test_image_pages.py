@@ -172,6 +172,23 @@ def test_an_image_is_dropped_pasted_or_taken_from_the_validation_data(visit, sho
     assert tab.input_value("#input-question") == "which side is it on?" and tab.text_content("#output") == "right"
 
 
+def test_an_image_that_is_read_slowly_does_not_replace_a_later_one(visit, photo):
+    tab = visit("/try?model=captions", studio="caption_address")
+    until(tab, "document.body.dataset.ready")
+    tab.evaluate("""() => {
+        const read = FileReader.prototype.readAsDataURL;
+        FileReader.prototype.readAsDataURL = function (file) {
+            this.addEventListener('load', () => setTimeout(() => { document.body.dataset.read = '1'; }, 50));
+            setTimeout(() => read.call(this, file), 500);
+        };
+    }""")
+    body = base64.b64encode(photo.read_bytes()).decode()
+    tab.evaluate(DROP, ["#inputs .drop", "disc.png", "image/png", body])
+    tab.click(".sample >> nth=1")
+    until(tab, "document.body.dataset.read")
+    assert tab.evaluate("document.querySelector('#inputs .preview').naturalWidth") == 12
+
+
 @pytest.mark.parametrize(
     ("name", "type", "size", "message"),
     [

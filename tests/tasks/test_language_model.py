@@ -3,6 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ import torch.nn.functional as F
 from saccade.config import from_json, override
 from saccade.core import Prediction, Role, Split
 from saccade.data.shards import Shard
-from saccade.errors import DataError, UsageError
+from saccade.errors import DataError, ModelFileError, UsageError
 from saccade.nn.probe import watch
 from saccade.tasks._language_model import evaluation, generation, memory
 from saccade.tasks.language_model import METRICS, Task, TextConfig, TextOptions
@@ -376,10 +377,40 @@ def test_the_cost_of_rounded_weights_is_measured_beside_the_exact_ones(task: Tas
     assert 0 < abs(rounded["loss"] / exact["loss"] - 1) < {"float16": 1e-3, "int8": 0.01, "int4": 0.1}[dtype]
 
 
+@pytest.mark.parametrize("dtype", ["float16", "int8", "int4"])
+@pytest.mark.parametrize("value", ["nan", "-inf"])
+def test_weights_that_are_not_finite_are_not_rounded(task: Task, dtype: str, value: str) -> None:
+    with changed(task, float(value)) as damaged:
+        message = rf"^decoder\.1\.feed\.up: weights must be finite, but one is {value}; get the model again"
+        with pytest.raises(ModelFileError, match=message):
+            damaged.set_precision(dtype, print)
+        with pytest.raises(ModelFileError, match=message):
+            damaged.evaluate_rounded(dtype, Split.VALID)
+
+
+def test_weights_that_are_too_large_for_float16_are_refused_by_name(task: Task) -> None:
+    with changed(task, 70_000.0) as changed_task:
+        message = r"^decoder\.1\.feed\.up: weights must be at most 65504 for float16, but one is 7e\+04; choose another"
+        with pytest.raises(UsageError, match=message):
+            changed_task.set_precision("float16", print)
+
+
+@contextmanager
+def changed(task: Task, value: float) -> Iterator[Task]:
+    """A task one weight of which has another value."""
+    weight = task.model.decoder.get_submodule("1.feed.up").weight
+    before = weight.detach().clone()
+    with torch.no_grad():
+        weight[1, 2] = value
+    yield task
+    with torch.no_grad():
+        weight.copy_(before)
+
+
 def test_more_rows_than_fit_into_memory_are_refused(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
     config = task.config.model
     monkeypatch.setattr(memory, "machine_bytes", lambda: 10 * memory.row_bytes(config, config.max_positions))
-    assert task.engine(6).rows == 6
+    assert task.engine(6).rows == task.engine().rows == 6
     with pytest.raises(UsageError, match=r"^rows must be at most 6 for a context of .* tokens, but are 7: their cache"):
         task.engine(7)
 

@@ -18,6 +18,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from torch import Tensor
 
+from saccade.decode.compiled import CACHED
 from saccade.decode.compiled.emitter import F32, FLOATS, I32, LANES, SUMS, Emitter
 from saccade.decode.compiled.functions import POLYNOMIAL
 
@@ -260,7 +261,7 @@ def _attend_head(q, keys, values, count, scores, y):
     "void(float32[:,:,:,:], float32[:,:,:,:], float32[:,:,:,:], boolean[:,:], float32, float32[:,:,:,::1])",
     nogil=True,
     error_model="numpy",
-    cache=True,
+    cache=CACHED,
 )
 def _attend(q, k, v, keep, scale, y):
     """Write softmax(scale q k) v; q (B, Q, H, E), k and v (B, K, H, E), keep (B, K), y (B, Q, H, E)."""

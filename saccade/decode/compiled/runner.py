@@ -193,6 +193,10 @@ class CompiledRunner:
         self._keys[target, :, :, :blocks] = self._keys[source, :, :, :blocks]
         self._values[target, :, :, :count] = self._values[source, :, :, :count]
 
+    def clear(self, row: int, count: int) -> None:
+        self._keys[row, :, :, : -(-count // LANES)] = 0.0
+        self._values[row, :, :, :count] = 0.0
+
     def start(self, row: int, memory: Any) -> None:
         raise ValueError("a language model has no memory")
 

@@ -82,11 +82,11 @@ function readFile(file) {
 
 function field(name, schema, prefix) {
   const id = `${prefix}-${name}`;
-  const made = name === "messages" ? messages(id) : control(name, schema, id);
+  const input = name === "messages" ? messages(id) : control(name, schema, id);
   const label = element("label", { htmlFor: id, textContent: name });
   const help = schema.description ?? (resolve(schema)["x-saccade-kind"] ? "" : resolve(schema).description ?? "");
   const note = element("small", { textContent: MAIN.has(name) ? "" : help });
-  return { name, ...made, box: element("div", { className: "field" }, label, made.node, note) };
+  return { name, ...input, box: element("div", { className: "field" }, label, input.node, note) };
 }
 
 function messages(id) {

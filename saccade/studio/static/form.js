@@ -23,23 +23,32 @@ const picture = (properties) => {
 // A file is kept as a data URL, which its field reads like any other form of the input.
 const setFile = (input, url, error = "") => {
   input.url = url;
-  const [preview, message] = ["preview", "error"].map((name) => input.parentElement.querySelector(`.${name}`));
-  message.textContent = error;
-  message.hidden = !error;
-  if (!preview) return;
+  showFileError(input, error);
+  const preview = input.parentElement.querySelector(".preview");
   preview.hidden = !url;
   if (url) preview.src = url;
 };
+const showFileError = (input, error) => {
+  const message = input.parentElement.querySelector(".error");
+  message.textContent = error;
+  message.hidden = !error;
+};
+// Files are read in the background: of several for one control the last counts, whichever is read first.
+const beginFile = (input) => {
+  const reading = (input.reading = Symbol(input.name));
+  return (url, error) => input.reading === reading && setFile(input, url, error);
+};
 const takeFile = (input, file) => {
+  const set = beginFile(input);
   const refuse = (rule) => {
     input.value = "";
-    setFile(input, "", `${file.name || "The file"} must be ${rule}`);
+    set("", `${file.name || "The file"} must be ${rule}`);
   };
   const { kind } = input.dataset;
   if (file.type && !file.type.startsWith(`${kind}/`)) return refuse(`${kind === "image" ? "an image" : "audio"}, but is ${file.type}`);
   if (file.size > FILE_BYTES) return refuse(`at most ${FILE_BYTES >> 20} MB, but has ${(file.size / (1 << 20)).toFixed(1)} MB; choose a smaller one`);
   const reader = new FileReader();
-  reader.onload = () => setFile(input, reader.result);
+  reader.onload = () => set(reader.result);
   reader.onerror = () => refuse("readable, but is not; choose another one");
   return reader.readAsDataURL(file);
 };
@@ -52,7 +61,7 @@ const dropArea = (field, input) => {
   const area = make("div", { className: "drop" }, input, hint, ...preview, make("p", { className: "error", role: "alert", hidden: true }));
   preview.forEach((image) => {
     image.onerror = () => {
-      setFile(input, input.url, `This ${field.kind === "image" ? "image cannot be shown" : "sound cannot be played"} by the browser; the model may still read it.`);
+      showFileError(input, `This ${field.kind === "image" ? "image cannot be shown" : "sound cannot be played"} by the browser; the model may still read it.`);
       image.hidden = true;
     };
   });
@@ -118,13 +127,13 @@ export const writeInputs = async (container, values) => {
     const value = values[input.name];
     if (value === undefined || value === null) continue;
     if (!(input.dataset.kind in FILES)) input.value = typeof value === "string" ? value : JSON.stringify(value);
-    else if (!value.startsWith(UPLOAD)) setFile(input, value);
     else {
+      const set = beginFile(input);
       try {
-        setFile(input, (await request(`/api/uploads/${encodeURIComponent(value)}`)).url);
+        set(value.startsWith(UPLOAD) ? (await request(`/api/uploads/${encodeURIComponent(value)}`)).url : value);
       } catch (error) {
         complete = false;
-        setFile(input, "", error.message);
+        set("", error.message);
       }
     }
   }

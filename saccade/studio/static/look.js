@@ -56,9 +56,11 @@ const updateLink = () => {
 
 // The form.
 const describeModel = async () => {
-  if (!at("model").value) return;
+  const { value: name } = at("model");
+  if (!name) return;
   try {
-    const form = await request(`/api/models/${encodeURIComponent(at("model").value)}/form`);
+    const form = await request(`/api/models/${encodeURIComponent(name)}/form`);
+    if (name !== at("model").value) return; // another one was chosen while this was loaded
     const before = at("inputs").fields ? readInputs(at("inputs")) : {};
     buildInputs(at("inputs"), form.inputs, submit, form.examples);
     await writeInputs(at("inputs"), before);

@@ -5,9 +5,11 @@ import { token } from "./views/tokens.js";
 
 const formOf = (name) => request(`/api/models/${encodeURIComponent(name)}/form`);
 const describeModel = async () => {
-  if (!at("model").value) return;
+  const { value: name } = at("model");
+  if (!name) return;
   try {
-    const form = await formOf(at("model").value);
+    const form = await formOf(name);
+    if (name !== at("model").value) return; // another one was chosen while this was loaded
     const before = at("inputs").fields ? convertInputs(readInputs(at("inputs")), at("inputs").fields, form.inputs) : {};
     at("summary").textContent = form.summary;
     buildInputs(at("inputs"), form.inputs, submit, form.examples);
@@ -72,10 +74,10 @@ const submit = async (event) => {
     const cards = [];
     for (const model of names) {
       const form = await formOf(model);
-      const known = Object.entries(readOptions(at("options"))).filter(([name]) => form.options.some((option) => option.name === name));
+      const shared = Object.entries(readOptions(at("options"))).filter(([name]) => form.options.some((option) => option.name === name));
       const start = performance.now();
       const converted = convertInputs(inputs, at("inputs").fields, form.inputs);
-      const prediction = await request("/api/look", { model, inputs: converted, options: Object.fromEntries(known) });
+      const prediction = await request("/api/look", { model, inputs: converted, options: Object.fromEntries(shared) });
       cards.push(card(prediction, performance.now() - start));
       if (model === names[0]) link(convertInputs(prediction.inputs, form.inputs, at("inputs").fields)); // files have names now
     }

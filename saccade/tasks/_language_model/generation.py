@@ -28,7 +28,8 @@ class GenerationOptions(Sampling):
     seed: int = 1
     """seed of the random generator"""
     lookup: int = 0
-    """prompt lookup: tokens to guess at each step from what followed the same tokens before; right guesses save time"""
+    """prompt lookup, by compiled code only: tokens to guess at each step from what followed the same tokens before;
+    right guesses save time"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
