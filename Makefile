@@ -39,6 +39,7 @@ bench: $(VENV)/bench.stamp
 	$(BIN)/python bench/decode.py
 	$(BIN)/python bench/decode.py
 	$(BIN)/python bench/plan.py
+	$(BIN)/python bench/distributed.py
 
 # The long forms, whose figures are written to docs/reliability.md; `make test` runs short ones.
 reliability: $(VENV)/test.stamp

@@ -40,6 +40,9 @@ COMMENT = re.compile(
 TITLE = re.compile(r'title="([^"]+)"')
 PROGRAM = ".block.py"  # file of a block of Python without a title
 SHELL = ("console", "bash")
+UNLABELLED = re.compile(
+    r"^(?:\$ )?(?:saccade|torchrun|make|pip) ", re.MULTILINE
+)  # commands in a block without a language
 NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?")
 PATIENCE = 60.0  # seconds until a program in the background has printed what a page shows
 
@@ -136,6 +139,9 @@ def blocks(page: Path) -> list[Block]:
     for block in BLOCK.finditer(text):
         language = block["info"].split(" ")[0]
         title = TITLE.search(block["info"])
+        if not language and UNLABELLED.search(block["body"]):
+            line = text.count("\n", 0, block.start("info")) + 1
+            raise ValueError(f"{page.name}:{line}: a block with commands must be labelled {' or '.join(SHELL)}")
         if language not in SHELL and title is None and (language != "python" or page.parent.name != "tutorials"):
             continue
         comments = {entry["key"]: entry for entry in COMMENT.finditer(block["comments"])}

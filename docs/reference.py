@@ -29,6 +29,7 @@ from saccade.training.settings import TrainConfig
 FOLDER = Path(__file__).parent / "reference"
 WIDTH = 100  # characters of a help text and of a signature
 SHARED = "Of every task; a task may have other defaults, which are named there."
+CODES = {errors.Interrupted: "130, 143", errors.PeerError: "that of the other process"}  # which an instance has
 NOTE = "<!-- Written by `python docs/reference.py` from the program. -->"
 
 
@@ -232,7 +233,7 @@ def exit_codes() -> str:
     ]
     rows = [("0", "", "success")]
     for kind in classes:
-        number = str(kind.exit_code) if kind is not errors.Interrupted else "130, 143"
+        number = CODES.get(kind, str(kind.exit_code))
         rows.append((number, f"`saccade.errors.{kind.__name__}`", (inspect.getdoc(kind) or "").splitlines()[0]))
     intro = (
         "A mistake that a user can mend raises one of these exceptions. The command line prints its message on one "

@@ -32,6 +32,7 @@ FIRST = ("model.safetensors", "metrics.jsonl")  # files that are named first whe
 LONGEST = 1800.0  # seconds of one process
 POLL = 0.002
 PAUSE = 0.2  # seconds at most after the moment at which a process may be killed
+ATTEMPTS = 4  # a copy that has ended before a kill is replaced by a new one, which is killed earlier
 
 
 def check_resume(run: Run, task: str = "", *, kills: int = KILLS, steps: int = STEPS) -> Outcome:
@@ -50,16 +51,19 @@ def check_resume(run: Run, task: str = "", *, kills: int = KILLS, steps: int = S
         if not extend(reference, steps):
             return skipped("the run has no checkpoint yet")
         killed = Run(folder / "killed" / run.name)
-        shutil.copytree(reference.folder, killed.folder)
+        count = _kill_copy(reference, killed, kills, steps, task)
+        if not count:
+            return skipped(f"{ATTEMPTS} copies of the run trained {steps} steps before they could be killed")
         _finish(reference, task)
-        count = _kill(killed, kills, steps, task)
         _finish(killed, task)
-        found = sorted(differences(killed.folder, reference.folder), key=lambda name: not name.endswith(FIRST))
-    if not found:
-        return passed(f"{steps} more steps with {count} kills: every file of the run folder is identical")
+        differing = sorted(differences(killed.folder, reference.folder), key=lambda name: not name.endswith(FIRST))
+    times = "1 kill" if count == 1 else f"{count} kills"
+    if not differing:
+        return passed(f"{steps} more steps with {times}: every file of the run folder is identical")
+    shown = ", ".join(differing[:4])
     return Outcome(
         "failed",
-        f"after {count} kills {len(found)} files differ from those of an uninterrupted copy: {', '.join(found[:4])}",
+        f"after {times} {len(differing)} files differ from those of an uninterrupted copy: {shown}",
         f"{steps} more steps of a copy of the run",
         "what the loss or the data depend on besides the seed and the step: random numbers, the clock, a hidden state",
     )
@@ -120,18 +124,30 @@ def _finish(run: Run, task: str) -> None:
         raise ResourceError(f"a copy of the run cannot be trained on: exit code {process.returncode}, {message[0]}")
 
 
-def _kill(run: Run, kills: int, steps: int, task: str) -> int:
-    """Resume a copy and kill it, at rising random steps; returns how often it was killed."""
+def _kill_copy(start: Run, killed: Run, kills: int, steps: int, task: str) -> int:
+    """Copy a run, resume the copy and kill it; returns how often: at least once, if it does not train too fast."""
+    for attempt in range(ATTEMPTS):
+        shutil.rmtree(killed.folder, ignore_errors=True)
+        shutil.copytree(start.folder, killed.folder)
+        reach = (steps - steps // 4) >> 2 * attempt  # the last kill leaves some steps
+        count = _kill(killed, kills, reach, task, PAUSE if attempt == 0 else 0.0)
+        if count:
+            return count
+    return 0
+
+
+def _kill(run: Run, kills: int, reach: int, task: str, pause: float) -> int:
+    """Resume a run and kill it, at rising random steps up to `reach` from now; returns how often it was killed."""
     draw, first, count = random.Random(SEED), _newest(run), 0
     for number in range(kills):
-        target = first + draw.randint(steps * number // kills, max(0, steps * (number + 1) // kills - 1))
+        target = first + draw.randint(reach * number // kills, max(0, reach * (number + 1) // kills - 1))
         process = _start(run, task)
         deadline = time.monotonic() + LONGEST
         began = False
         while process.poll() is None and time.monotonic() < deadline and not (began and _newest(run) >= target):
             began = began or _trains(run)
             time.sleep(POLL)
-        time.sleep(draw.uniform(0, PAUSE))
+        time.sleep(draw.uniform(0, pause))
         if process.poll() is None:
             process.send_signal(signal.SIGKILL)
             count += 1

@@ -33,6 +33,12 @@ class Trained:
         """Return the loss of each step."""
         return [(record["step"], record[name]) for record in self.history if name in record and "lr_scale" in record]
 
+    def scores(self, name: str) -> list[tuple[float, float]]:
+        """Return a score of each evaluation."""
+        return [
+            (record["step"], record[name]) for record in self.history if name in record and "lr_scale" not in record
+        ]
+
     def show(self, demonstration: Demonstration, *names: str) -> None:
         """Add the command, and the scores of these names."""
         demonstration.note(f"$ {self.command}")
@@ -53,13 +59,15 @@ def new_folder() -> Path:
     return Path(tempfile.mkdtemp(dir=_root()))
 
 
-def train_model(write: Callable[[Path], Written], task: str, steps: int, *overrides: str) -> Trained:
+def train_model(
+    write: Callable[[Path], Written], task: str, steps: int, *overrides: str, evaluations: int = 1
+) -> Trained:
     """Train a model by the ordinary command, on data that `write` puts into a temporary folder."""
     folder = new_folder()
     (folder / "data").mkdir()
     data, valid = write(folder / "data")
     shown = [_shorten(entry) for entry in (*overrides, *([f"data.valid={valid}"] if valid else []))]
-    loop = [f"train.steps={steps}", f"train.evaluate_every={steps}", "train.device=cpu"]
+    loop = [f"train.steps={steps}", f"train.evaluate_every={steps // evaluations}", "train.device=cpu"]
     given = [*overrides, *([f"data.valid={valid}"] if valid else []), *loop]
     run = api.train(data, task=task, root=folder, name="run", overrides=given, progress=False)
     command = " ".join(("saccade train", data.name, "--task", task, *shown, f"train.steps={steps}"))

@@ -164,13 +164,13 @@ def features(show: Demonstration) -> None:
     show.note(
         "Published: BERT-Base on CoNLL-2003, under a BiLSTM. On your data: saccade features MODEL DATA --compare."
     )
-    found = {result.layers: result for result in scores}
-    show.equal("choices of layers", sorted(found), sorted(PUBLISHED))
-    contextual = min(result.score for name, result in found.items() if name != "first")
+    by_layers = {result.layers: result for result in scores}
+    show.equal("choices of layers", sorted(by_layers), sorted(PUBLISHED))
+    contextual = min(result.score for name, result in by_layers.items() if name != "first")
     show.above(
-        "the embeddings are the worst choice, as published: distance, F1", contextual - found["first"].score, 0.0
+        "the embeddings are the worst choice, as published: distance, F1", contextual - by_layers["first"].score, 0.0
     )
-    show.equal("width of four layers, concatenated", found["concat_last_4"].width, 4 * 48)
+    show.equal("width of four layers, concatenated", by_layers["concat_last_4"].width, 4 * 48)
 
 
 def in_context(show: Demonstration) -> None:

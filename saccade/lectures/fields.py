@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from pathlib import Path
 
@@ -96,7 +97,10 @@ def clip(show: Demonstration) -> None:
     own = torch.arange(5)
     images, texts = (torch.nn.functional.cross_entropy(side, own) for side in (logits, logits.t()))
     show.same("loss = half of images -> texts + half of texts -> images", loss, (images + texts) / 2, 1e-5)
-    show.same("and so symmetric: images and texts exchanged", (texts + images) / 2, loss, 1e-5)
+    exchanged = copy.copy(network)
+    exchanged.__dict__ |= {"image_vectors": network.text_vectors, "text_vectors": lambda x, _: network.image_vectors(x)}
+    show.same("and so symmetric: images and texts exchanged", exchanged(ids, pixels), loss, 1e-6)
+    show.above("what either half alone is not: difference of the halves", (images - texts).abs().item(), 1e-4)
 
 
 def cloning(show: Demonstration) -> None:
@@ -156,10 +160,15 @@ def adversarial(show: Demonstration) -> None:
         8,
         *POLICY,
         *("environments=8", "rollout_steps=64", "batch_size=128", "max_steps=200", "value_steps=2"),
+        evaluations=8,
     )
     trained.show(show, "return", "return_random")
     curves = {name: trained.losses(name) for name in ("loss_discriminator", "loss_policy")}
     show.plot("losses", "step", "loss", {name: points for name, points in curves.items() if points})
+    returns, random = trained.scores("return"), trained.metrics["return_random"]
+    reference = [(step, random) for step, _ in returns]
+    show.plot("return", "step", "return", {"policy": returns, "random actions": reference})
+    show.equal("evaluations of the return", len(returns), 8)
     show.above(
         "return of the policy, relative to random actions",
         trained.metrics["return"] / trained.metrics["return_random"],

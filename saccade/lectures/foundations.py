@@ -74,8 +74,8 @@ def norms_by_layer(
         x = Residual(make_norm("layer", width).double())(x, block) if residual else block(x)
         signals.append(x)
     gradients = torch.autograd.grad((x * torch.randn_like(x)).sum(), signals)
-    size, slope = (torch.stack([t.norm() for t in tensors]).detach() for tensors in (signals, gradients))
-    return size / size[0], slope / slope[-1]
+    size, grad = (torch.stack([t.norm() for t in tensors]).detach() for tensors in (signals, gradients))
+    return size / size[0], grad / grad[-1]
 
 
 def residuals(show: Demonstration) -> None:

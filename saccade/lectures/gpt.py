@@ -270,15 +270,15 @@ def both_masks(show: Demonstration) -> None:
     """R62: self-attention next to masked self-attention, on the same text with the same weights."""
     words = ["a", "robot", "must", "obey", "the", "orders", "given", "it"]
     attention, x = Attention(32, 2), torch.randn(1, len(words), 32)
-    axis, found = TokenAxis(Role.TEXT, tuple(words)), {}
+    axis, weights = TokenAxis(Role.TEXT, tuple(words)), {}
     for name, mask in (("self-attention", None), ("masked self-attention", Causal())):
         with watch(attention) as maps:
             attention(x, mask=mask)
-        found[name] = maps[""].rows()[0]
+        weights[name] = maps[""].rows()[0]
         show.map(
-            name, "each word (row) over all words", AttentionMap(name, found[name].mean(0, keepdim=True), axis, axis)
+            name, "each word (row) over all words", AttentionMap(name, weights[name].mean(0, keepdim=True), axis, axis)
         )
-    plain, masked = found.values()
+    plain, masked = weights.values()
     show.equal("upper triangle with the mask: largest weight", masked.triu(1).max().item(), 0.0)
     show.above("upper triangle without it: smallest weight", plain[:, *torch.triu_indices(8, 8, 1)].min().item(), 0.0)
     show.close("rows of both sum to 1", [plain.sum(-1).min().item(), masked.sum(-1).min().item()], [1.0, 1.0], 1e-5)

@@ -102,8 +102,8 @@ def _check_maps(show: Demonstration, weights: dict[str, Tensor], vision: Shown) 
     """Check what each map must show: copies of a word, cells of a disc, frames of a pitch, neighbours, the past."""
     words = SENTENCE.split()
     repeated = [at for at, word in enumerate(words) if words.count(word) == 2]
-    found = sum(words[int(weights["language"][at].argmax())] == words[at] for at in repeated)
-    show.equal("language: words that occur twice look most at their copy", found, len(repeated))
+    copies = sum(words[int(weights["language"][at].argmax())] == words[at] for at in repeated)
+    show.equal("language: words that occur twice look most at their copy", copies, len(repeated))
     axis, at = vision.attention.queries, vision.style.at
     assert isinstance(axis, GridAxis) and axis.image is not None and at is not None
     best = int(weights["vision"][at[0] * axis.columns + at[1]].argmax())

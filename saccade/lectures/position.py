@@ -30,11 +30,11 @@ def sinusoidal(show: Demonstration) -> None:
     show.above("slow columns of the right half: smallest value", right[:, 128:].min().item(), 0.97)
     show.below("slow columns of the left half: largest value", left[:, 128:].abs().max().item(), 0.2)
     stack = Transformer(TransformerConfig(dim=512, depth=1, heads=8, position="sinusoidal"))
-    entered: list[Tensor] = []
-    stack.get_submodule("0").register_forward_pre_hook(lambda _, args: entered.append(args[0]))
+    inputs: list[Tensor] = []
+    stack.get_submodule("0").register_forward_pre_hook(lambda _, args: inputs.append(args[0]))
     x = torch.randn(2, 20, 512)
     stack(x)
-    show.same("the first layer reads embedding + encoding", entered[0], x + table, 1e-6)
+    show.same("the first layer reads embedding + encoding", inputs[0], x + table, 1e-6)
 
 
 class Appended(nn.Module):

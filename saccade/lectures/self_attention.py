@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from saccade import api
@@ -14,6 +15,7 @@ from saccade.core import AttentionMap, GridAxis, Role, TokenAxis
 from saccade.lectures._row import Demonstration, Row, shape
 from saccade.look.figure import AttentionFigure
 from saccade.look.overlay import OverlayStyle
+from saccade.nn.ablation import Ablation, ablated
 from saccade.nn.attention import Attention
 from saccade.nn.grid_attention import insert_attention
 from saccade.nn.masks import Causal
@@ -22,6 +24,7 @@ from saccade.nn.probe import watch
 from saccade.nn.transformer import Transformer, TransformerConfig
 
 SENTENCE = "The animal didn't cross the street because it was too tired."
+TRAINING_STEPS = 300  # of the model whose heads are switched off
 MODEL, LAYER, HEAD = "minilm", 3, 1
 
 
@@ -140,7 +143,52 @@ def heads(show: Demonstration) -> None:
         show.close(f"loss without head {head} = its contribution", loss, rows[-1][2], 1e-7)
         show.above(f"head {head} matters: loss", loss, 1e-6)
     show.table("one head switched off", ("head", "loss", "square of its contribution"), rows)
-    show.note("On a trained model: saccade look RUN TEXT, or the page Look of the studio, switches any head off.")
+    _trained_heads(show)
+    show.note("On your own model: saccade look RUN TEXT, or the page Look of the studio, switches any head off.")
+
+
+class Repeats(nn.Module):
+    """One layer with four heads that predicts the last token and the one before it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.head = nn.Embedding(8, 32), nn.Linear(32, 16)
+        self.stack = Transformer(TransformerConfig(dim=32, depth=1, heads=4, hidden=64))
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Return the mean loss of the two predictions at each token but the first two."""
+        logits = self.head(self.stack(self.table(ids), mask=Causal()))[:, 2:].unflatten(-1, (2, 8))  # (B, T - 2, 2, 8)
+        targets = torch.stack((ids[:, 1:-1], ids[:, :-2]), dim=-1)
+        return F.cross_entropy(logits.flatten(0, 2), targets.flatten())
+
+
+def _trained_heads(show: Demonstration) -> None:
+    """Train a model, show its heads, and switch each of them off."""
+    torch.manual_seed(0)
+    network = Repeats()
+    optimizer = torch.optim.Adam(network.parameters(), lr=5e-3)
+    with torch.enable_grad():
+        for _ in range(TRAINING_STEPS):
+            loss = network(torch.randint(8, (32, 12)))
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    ids = torch.randint(8, (64, 12))
+    with watch(network) as maps:
+        whole = network(ids).item()
+    axis = TokenAxis(Role.TEXT, tuple(map(str, ids[0].tolist())))
+    losses = []
+    for head in range(4):
+        weights = maps["stack.0.self"].rows()[0, head : head + 1]
+        with ablated(network, [Ablation("stack.0.self", head)]):
+            losses.append(network(ids).item())
+        about = f"trained to predict the last token and the one before it: {losses[-1]:.3f} is the loss without it"
+        show.map(f"head {head}", about, AttentionMap(f"head {head}", weights, axis, axis))
+    rows = [("none", whole, 0.0), *((str(head), loss, loss - whole) for head, loss in enumerate(losses))]
+    show.table("a trained model with one head switched off", ("head", "loss", "more than with all heads"), rows)
+    show.below("loss of the trained model (guessing: log 8 = 2.08)", whole, 0.5)
+    show.above("loss without its most important head", max(losses), whole + 0.5)
+    show.above("loss without its least important head", min(losses), whole)
 
 
 @torch.no_grad()
@@ -248,7 +296,7 @@ ROWS = (
     Row("R29", "Every output from the whole sequence, all in parallel", in_parallel),
     Row("R30", "Permutation equivariance: attention works on sets", permutation, page="lessons"),
     Row("R31", "Masked self-attention: no look-ahead", no_look_ahead, page="lessons"),
-    Row("R32", "Multi-head attention: split, attend, concatenate, W_O", heads),
+    Row("R32", "Multi-head attention: split, attend, concatenate, W_O", heads, 5.0),
     Row("R33", "Heads with a second matrix each: both forms give the same function", two_step_heads),
     Row("R34", "Cross-attention: Q from the decoder, K and V from the encoder", cross_attention),
     Row("R35", "Self-attention inside a CNN", inside_a_cnn),

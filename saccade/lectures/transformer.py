@@ -9,12 +9,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from saccade.errors import UsageError
 from saccade.lectures._row import Demonstration, Row
 from saccade.nn.attention import Attention
 from saccade.nn.layers import FeedForward, Residual
 from saccade.nn.masks import Causal, Full, Graph, Mask
 from saccade.nn.probe import watch
 from saccade.nn.transformer import Layer, Transformer, TransformerConfig
+from saccade.planning.counting import count
+from saccade.planning.published import change
+from saccade.planning.shapes import ARCHITECTURES
 
 PUBLISHED: dict[str, Any] = {"activation": "relu", "norm": "layer", "norm_first": False, "position": "sinusoidal"}
 PUBLISHED |= {"score": "scaled_dot", "bias": True}
@@ -129,6 +133,15 @@ def norm_order(show: Demonstration) -> None:
         "loss",
         {name: [(float(step), loss) for step, loss in enumerate(losses, 1)] for name, (losses, _) in runs.items()},
     )
+    show.plot(
+        "norm of the gradient",
+        "step",
+        "log10 of the norm",
+        {
+            name: [(float(step), math.log10(norms[step - 1])) for step in range(1, STEPS + 1, 5)]
+            for name, (_, norms) in runs.items()
+        },
+    )
     final = {name: sum(losses[-10:]) / 10 for name, (losses, _) in runs.items()}
     rows = [(name, norms[0], norms[4], norms[-1], final[name]) for name, (_, norms) in runs.items()]
     show.table("norm of the gradient", ("model", "step 1", "step 5", f"step {STEPS}", "loss at the end"), rows)
@@ -168,6 +181,15 @@ def published_shape(show: Demonstration) -> None:
     show.raises(
         "512 / 6 is no whole number: 6 heads", ValueError, "512 is not a multiple of 6", lambda: Attention(512, 6)
     )
+    base = ARCHITECTURES["transformer-base"]
+    show.raises(
+        "saccade plan transformer-base heads=6",
+        UsageError,
+        "dim must be a multiple of heads, but 512 is not a multiple of 6",
+        lambda: change(base, ["heads=6"]),
+    )
+    counted = count(base).total
+    show.close("parameters with one matrix of 37,000 tokens, as the planner counts them, M", counted / 1e6, 63.1, 0.05)
     encoder, decoder = Transformer(BASE), Transformer(BASE, memory_dim=512)
     attentions = [module for stack in (encoder, decoder) for module in stack.modules() if isinstance(module, Attention)]
     show.equal("blocks of encoder and decoder", [len(blocks(encoder)), len(blocks(decoder))], [6, 6])

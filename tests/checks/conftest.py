@@ -1,9 +1,10 @@
-"""Fixtures of the checks: tiny trained runs of any task, trained once per session."""
+"""Fixtures of the checks: tiny trained runs of any task, trained once per session; the count of planted bugs."""
 
 import pytest
 
 import saccade
-from tests.checks.planted import Workshop
+from tests.checks.planted import CAUGHT, Workshop
+from tests.checks.planted_texts import BUGS
 from tests.tasks.battery import Trial
 
 LOOP = ["train.device=cpu", "train.precision=float32", "train.steps=8", "train.evaluate_every=8"]
@@ -31,3 +32,19 @@ def tiny_run(tmp_path_factory):
 @pytest.fixture
 def workshop(tiny_run, tmp_path, monkeypatch):
     return Workshop(tiny_run, tmp_path, monkeypatch)
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_terminal_summary(terminalreporter):
+    """Print how many planted bugs were caught, also by tests in several processes."""
+    yield
+    reports = [report for group in terminalreporter.stats.values() for report in group]
+    caught = {
+        value
+        for report in reports
+        if getattr(report, "when", "") == "call" and report.passed
+        for name, value in report.user_properties
+        if name == CAUGHT
+    }
+    if caught or any("test_planted.py" in getattr(report, "nodeid", "") for report in reports):
+        terminalreporter.write_line(f"{len(caught)}/{len(BUGS)} planted bugs caught, none besides their consequences")

@@ -56,6 +56,7 @@ class Planted:
 
 
 BUGS: list[Planted] = []
+CAUGHT = "planted bug caught"  # property of a test
 
 
 def planted(name: str, invariant: str, *consequences: str) -> Callable[[Any], Any]:

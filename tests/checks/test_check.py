@@ -1,6 +1,8 @@
 """The function and the command: reports, refusals, exit codes, and that a check never changes a model."""
 
 import json
+import re
+from dataclasses import replace
 
 import pytest
 import torch
@@ -12,6 +14,8 @@ from saccade.checks.differences import first_difference
 from saccade.checks.report import CheckReport, Result
 from saccade.cli import main
 from saccade.errors import UsageError
+from tests.checks.planted import change_batches
+from tests.checks.planted_texts import PIECES
 
 
 @pytest.fixture
@@ -93,6 +97,34 @@ def test_the_smallest_example_is_shown(model):
     result = saccade.check(model, only=["lookahead"])["lookahead"]
     assert result.status == "failed" and result.message.startswith("token 3 changes the output of position 0: ")
     assert result.where.startswith("the network (GPT")
+
+
+@pytest.mark.parametrize(
+    ("ends", "learned", "status", "message"),
+    [
+        (True, True, "passed", r"end \d+, which is among the labels of step 0"),
+        (False, True, "passed", r"end \d+, which is neither in the data of \d+ steps nor among their labels"),
+        (
+            True,
+            False,
+            "failed",
+            r"no label of \d+ steps is the end token \d+, though it stands \d+ times in the data: .*",
+        ),
+    ],
+)
+def test_the_end_of_a_text_is_looked_for_among_the_labels(tiny_run, monkeypatch, ends, learned, status, message):
+    """Of a language model, whose windows need not have one."""
+    model = saccade.load(tiny_run("language_model", *PIECES), device="cpu", log=lambda message: None)
+    (end,) = model.task.eos_ids
+
+    def change(batch):
+        ids = batch.ids.masked_fill(batch.ids == end, end + 1)
+        ids[:, ::9] = end if ends else end + 1
+        return replace(batch, ids=ids, learned=None if learned else ids[:, 1:] != end)
+
+    change_batches(model.task, change)
+    result = saccade.check(model, only=["stopping"])["stopping"]
+    assert result.status == status and re.fullmatch(message, result.message), str(result)
 
 
 def test_data_that_have_changed_are_not_used(tiny_run, tmp_path):

@@ -63,6 +63,11 @@ def _chats(path: Path, rng: random.Random) -> None:
             file.write(json.dumps({"messages": messages}) + "\n")
 
 
+def _broken(path: Path, rng: random.Random) -> None:
+    """A comma is missing in the third line."""
+    path.write_text('{"text": "one"}\n{"text": "two"}\n{"text": "3" "note": ""}\n')
+
+
 def _tags(path: Path, rng: random.Random) -> None:
     sentences = [[f"{word} {'B-N' if word < 'o' else 'O'}\n" for word in rng.choices(WORDS, k=4)] for _ in range(60)]
     path.write_text("".join("".join(sentence) + "\n" for sentence in sentences))
@@ -198,6 +203,7 @@ FILES: dict[str, Callable[[Path, random.Random], None]] = {
     "MUTAG.txt": _tu_graphs,
     "book.txt": _book,
     "books": _books,
+    "broken.jsonl": _broken,
     "captions.csv": _image_table,
     "chats.jsonl": _chats,
     "cora": _citations,

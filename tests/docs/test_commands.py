@@ -6,7 +6,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import click
@@ -16,12 +16,10 @@ from docs.commands import Shell, blocks, files, missing, run_page
 from saccade.api import describe_task, list_tasks
 from saccade.cli import main
 from tests.docs.files import write_file
+from tests.docs.pages import NOTHING, PAGES, RAN, ROOT, commands
 from tests.docs.preloaded import write_programs
 
-ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md")), *sorted(ROOT.glob("docs/tutorials/*.md"))]
-PAGES = [page for page in PAGES if page.name not in ("log.md", "results.md")]  # records of what was measured
-RUN = [page for page in PAGES if any(not block.not_run for block in blocks(page))]
+RUN = [page for page in PAGES if commands(page, run=True)]
 SPAN = re.compile(r"(?<!`)`(saccade [a-z][^`]*)`(?!`)")
 END = re.compile(r"\s(#|\||>|&|;|<).*", re.DOTALL)  # a comment, a pipe, a redirection
 
@@ -49,35 +47,46 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", RUN, ids=lambda page: page.stem)
 def test_the_commands_of_a_page_run(
-    page: Path, environment: dict[str, str], request: pytest.FixtureRequest, tmp_path: Path
+    page: Path,
+    environment: dict[str, str],
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    record_property: Callable[[str, object], None],
 ) -> None:
     for name in files(page):
         if name == "my-bert":
             shutil.copytree(request.getfixturevalue("bert_folder"), tmp_path / name)
         else:
             write_file(tmp_path, name)
-    shell = Shell(tmp_path, environment)
+    shell, ran = Shell(tmp_path, environment), 0
     try:
         for block, command, result in run_page(page, shell, quick=True):
+            ran += command.text.split(" ")[0] != NOTHING
             place = f"{block.place}: $ {command.text}\n{result.output}"
             assert result.exit_code == command.exit_code, f"exit code {result.exit_code}; {place}"
             line = missing(command.output, result.output)
             assert line is None, f"no line '{line}' in the output; {place}"
     finally:
         shell.close()
+    assert ran == len(commands(page, run=True))
+    record_property(RAN, ran)
 
 
-def test_a_block_that_is_not_run_says_why(capsys: pytest.CaptureFixture[str]) -> None:
-    """Print how many commands are run, and those that are not with their reasons."""
-    every = [block for page in PAGES for block in blocks(page)]
-    left = [block for block in every if block.not_run]
-    counts = [sum(len(block.commands) for block in group) for group in (every, left)]
-    with capsys.disabled():
-        print(f"\ndocs: {counts[0] - counts[1]} commands of {len(RUN)} pages are run, {counts[1]} are not:")
-        for block in left:
-            print(f"  {block.place}: {block.not_run}")
+def test_a_block_that_is_not_run_says_why() -> None:
+    """And most commands of the documentation are run."""
+    left = [block for page in PAGES for block in blocks(page) if block.not_run]
     assert all(len(block.not_run.split()) > 2 for block in left)
-    assert counts[0] > 2 * counts[1]  # most are
+    run, not_run = (sum(len(commands(page, run=kind)) for page in PAGES) for kind in (True, False))
+    assert run > not_run
+
+
+def test_a_block_with_commands_must_have_a_language(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("Text.\n\n```\nsaccade train book.txt\n```\n")
+    with pytest.raises(ValueError, match=r"page.md:3: a block with commands must be labelled console or bash"):
+        blocks(page)
+    page.write_text("```\nsaccade: dim must be 1\n```\n")
+    assert blocks(page) == []
 
 
 def written_commands(page: Path) -> Iterator[str]:

@@ -46,12 +46,12 @@ def test_relative_positions_make_the_difference_of_gopher_and_xlnet() -> None:
     assert count(gopher).terms == {"relative-position projection of each layer": 80 * 16384**2}
 
 
-def test_the_table_has_the_stated_rows_and_each_time_is_of_the_published_order() -> None:
+def test_the_table_has_the_stated_rows_and_each_time_is_within_a_factor_of_about_four() -> None:
     rows = saccade.plan(progress=False)["rows"]
     assert [row["stated"] for row in rows] == STATED
     for row in rows:
         if row.get("published_hours"):
-            assert 0.1 < row["estimated_hours"] / row["published_hours"] < 10, row["name"]
+            assert 1 / 4.1 < row["estimated_hours"] / row["published_hours"] < 4.1, row["name"]
     assert [row["dollars"] for row in rows if "dollars" in row] == [3_768_320.0]
 
 

@@ -72,9 +72,10 @@ def _task(subject: Subject) -> tuple[Outcome | None, list[str]]:
             continue
         words = str(example[field.name]).split()
         words = (words * (limit + 1))[: limit + 8]
-        for count, wanted in ((_most_words(subject, example, field.name, words, limit), "at"), (len(words), "above")):
+        most = _most_words(subject, example, field.name, words, limit)
+        for count in sorted({most, len(words)} - {0}):
             longer = {**example, field.name: " ".join(words[:count])}
-            failure = _crash(subject, longer, f"{field.name} of {count} words, {wanted} the limit of {limit} tokens")
+            failure = _crash(subject, longer, f"{field.name} of {count} words", limit, above=count > most)
             if failure is not None:
                 return failure, tried
         tried.append(f"{field.name} {limit} tokens")
@@ -88,9 +89,9 @@ def _limit(subject: Subject, example: Mapping[str, Any], name: str) -> int | Non
 
 
 def _most_words(subject: Subject, example: Mapping[str, Any], name: str, words: list[str], limit: int) -> int:
-    """Return how many words there are in the longest text within the limit."""
+    """Return how many words there are in the longest text within the limit; 0 if one word is too long."""
     assert subject.task is not None
-    low, high = 1, len(words)
+    low, high = 0, len(words)
     while low < high:
         middle = (low + high + 1) // 2
         lengths = subject.task.input_lengths({**example, name: " ".join(words[:middle])}, fast_options(subject.task))
@@ -99,12 +100,14 @@ def _most_words(subject: Subject, example: Mapping[str, Any], name: str, words: 
     return low
 
 
-def _crash(subject: Subject, example: Mapping[str, Any], what: str) -> Outcome | None:
+def _crash(subject: Subject, example: Mapping[str, Any], text: str, limit: int, *, above: bool) -> Outcome | None:
+    """Predict a text; above the limit, and only there, it may be refused."""
+    what = f"{text}, {'above' if above else 'within'} the limit of {limit} tokens"
+    where = f"{type(subject.task).__module__.replace('.', '/')}.py, predict"
     try:
         subject.predict([example])
-    except SaccadeError:  # a refusal, which says why
-        return None
+    except SaccadeError as error:
+        return None if above else Outcome("failed", f"{what}, is refused: {error}", what, where)
     except (IndexError, RuntimeError, ValueError, AssertionError) as error:
-        where = f"{type(subject.task).__module__.replace('.', '/')}.py, predict"
-        return Outcome("failed", f"{what}: {type(error).__name__}: {error}", f"{what}", where)
+        return Outcome("failed", f"{what}: {type(error).__name__}: {error}", what, where)
     return None

@@ -35,8 +35,8 @@ def random_inputs(layer: Attention, tokens: int = TOKENS) -> tuple[torch.Tensor,
     generator = torch.Generator().manual_seed(SEED)
     weight = layer.q.weight if layer.cross else layer.qkv.weight
     widths = (weight.shape[1], layer.kv.weight.shape[1]) if layer.cross else (weight.shape[1],)
-    made = [torch.randn(1, tokens, width, generator=generator).to(weight.device, weight.dtype) for width in widths]
-    return made[0], made[1] if layer.cross else None
+    inputs = [torch.randn(1, tokens, width, generator=generator).to(weight.device, weight.dtype) for width in widths]
+    return inputs[0], inputs[1] if layer.cross else None
 
 
 def _layer(name: str, layer: Attention) -> Outcome | None:

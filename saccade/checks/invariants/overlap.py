@@ -31,14 +31,14 @@ def run(subject: Subject) -> Outcome:
     if not hasattr(task.config, "micro_batches"):
         return skipped("the task has no separate examples")
     try:
-        known = dict(_examples(subject, Split.TRAIN))
+        training = dict(_examples(subject, Split.TRAIN))
         valid = dict(_examples(subject, Split.VALID))
     except ValueError as error:  # of the config: all examples of a step are compared with each other
         return skipped(str(error))
-    shared = [digest for digest in valid if digest in known]
+    shared = [digest for digest in valid if digest in training]
     if not shared:
-        return passed(f"none of {len(valid):,} validation examples is among {len(known):,} training examples")
-    first = f"{valid[shared[0]]} is {known[shared[0]]}"
+        return passed(f"none of {len(valid):,} validation examples is among {len(training):,} training examples")
+    first = f"{valid[shared[0]]} is {training[shared[0]]}"
     return _outcome(len(shared), len(valid), first)
 
 
@@ -89,9 +89,9 @@ def _running_text(task: Any) -> Outcome:
     """Compare windows of running text: every one of the training part, adjacent ones of the validation part."""
     train, valid = (np.asarray(task.shards[split].ids[: MOST * WINDOW]) for split in (Split.TRAIN, Split.VALID))
     windows = np.lib.stride_tricks.sliding_window_view(train, WINDOW)
-    known = {hash(window.tobytes()) for window in windows}
+    training = {hash(window.tobytes()) for window in windows}
     starts = range(0, len(valid) - WINDOW + 1, WINDOW)
-    shared = [start for start in starts if hash(valid[start : start + WINDOW].tobytes()) in known]
+    shared = [start for start in starts if hash(valid[start : start + WINDOW].tobytes()) in training]
     total = len(starts)
     if not shared:
         return passed(f"none of {total:,} windows of {WINDOW} validation tokens is in {len(train):,} training tokens")

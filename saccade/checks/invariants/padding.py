@@ -11,7 +11,7 @@ from saccade.checks.subject import Subject
 from saccade.checks.token_models import TokenModel
 
 ORDER = 20
-SUMMARY = "padding on the left or right, and the ids in it, change no output"
+SUMMARY = "padding on the right (of models of transformers also on the left), and the ids in it, change no output"
 
 
 @torch.no_grad()
