@@ -241,6 +241,7 @@ class Studio:
         name, method = params.get("map", ""), params.get("method", "gradient")
         parts: dict[str, Callable[[Inspection], Any]] = {
             "overview": inspection.overview,
+            "gallery": inspection.gallery,
             "statistics": lambda item: inspection.statistics(item, name),
             "logit-lens": inspection.logit_lens,
             "importance": inspection.importance,

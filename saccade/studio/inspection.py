@@ -13,6 +13,7 @@ from saccade.look.explain import Ablation, Calculation, PositionScores
 from saccade.look.labels import visible
 from saccade.look.maps import is_self_attention, word_alignment
 from saccade.look.names import map_titles
+from saccade.look.patterns import head_patterns, head_pictures
 from saccade.look.rollout import NAME as ROLLOUT
 from saccade.look.search import HeadSearch, search_heads
 from saccade.look.times import is_over_time, times_to_json
@@ -23,6 +24,7 @@ THUMBNAIL = 40  # cells of a thumbnail, each way
 CELLS = 1 << 22  # most weights of one response
 KEYS = 64  # keys of a calculation that is shown number by number
 MOST_ABLATIONS = 1000
+PICTURE = 32  # cells of a head in the gallery, each way
 RANKED = 10  # heads of a search, the strongest first
 
 
@@ -133,6 +135,21 @@ def heads(inspection: Inspection, name: str, query: int, key: int | None, *, wor
 
 def _labelled(search: HeadSearch, top: list[tuple[int, float]]) -> list[dict[str, Any]]:
     return [{"key": at, "label": visible(search.keys[at]), "weight": weight} for at, weight in top]
+
+
+def gallery(inspection: Inspection) -> list[dict[str, Any]]:
+    """Return the pattern of every head of every map, and the head in small: square roots of weights, 255 for 1."""
+    maps = inspection.prediction.attention
+    titles = map_titles(maps)
+    heads = []
+    for name, attention in maps.items():
+        pictures = head_pictures(attention, PICTURE)
+        for head, pattern in enumerate(head_patterns(attention)):
+            about = {"map": name, "title": titles[name], "head": head, "pattern": pattern.name}
+            values = {"entropy": pattern.entropy, "distance": pattern.distance, "scores": pattern.scores}
+            cells = base64.b64encode(pack(pictures[head].sqrt(), "uint8")).decode()
+            heads.append({**about, **values, "columns": pictures.shape[2], "cells": cells})
+    return heads
 
 
 def parse_ablations(values: object) -> list[Ablation]:

@@ -130,7 +130,7 @@ def _generate(rng: random.Random, known: Known, name: str) -> Request:
 def _inspect(rng: random.Random, known: Known, name: str) -> Request:
     look = known.looks[name]
     attention = rng.choice(look["maps"])
-    parts = ["overview", "heads", "statistics", "logit-lens", "importance", "attribution", "calculation"]
+    parts = ["overview", "heads", "gallery", "statistics", "logit-lens", "importance", "attribution", "calculation"]
     parts += ["export.svg", "export.png", "export.html", "export.json"]
     part = rng.choice(["", *(f"/{part}" for part in parts)])
     query = [("map", attention["name"]), ("head", str(rng.randrange(3))), ("query", str(rng.randrange(6)))]

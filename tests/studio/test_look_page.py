@@ -1,6 +1,7 @@
 """The Look page in a real browser: find a head, keep what is pinned, go back, and see errors where they arise."""
 
 import json
+import re
 import sys
 
 import pytest
@@ -329,3 +330,30 @@ def test_layers_have_the_same_titles_on_every_page(visit):
     watch = visit("/watch/pairs")
     watch.wait_for_selector("#heads canvas")
     assert set(watch.locator("#layer option").all_text_contents()) <= set(titles)
+
+
+def test_the_gallery_sorts_every_head_of_the_prediction(visit, shoot):
+    tab = visit("/look?model=rows")
+    look(tab, "the red cat sat")
+    tab.click("[data-explanation=gallery]")
+    tab.wait_for_selector(".head-card")
+    assert tab.locator(".head-card").count() == 4 and tab.locator(".head-cards [tabindex='0']").count() == 1
+    assert "cost" not in tab.locator("#gallery-sort option").all_text_contents()
+
+    def values(pattern):
+        texts = tab.locator(".head-card small").all_text_contents()
+        return [float(re.search(pattern + r" (-?[\d.e-]+)", text)[1]) for text in texts]
+
+    tab.select_option("#gallery-sort", "entropy")
+    assert values("entropy") == sorted(values("entropy"))
+    tab.select_option("#gallery-sort", "distance")
+    assert values("distance") == sorted(values("distance"), reverse=True)
+    tab.click("#explanation > button")
+    tab.wait_for_selector("#gallery-sort option[value=cost]", state="attached")
+    tab.select_option("#gallery-sort", "cost")
+    assert len(values("cost")) == 4
+    assert values("cost") == sorted(values("cost"), reverse=True)
+    shoot(tab, "head-gallery")
+    tab.click(".head-card >> nth=2")
+    chosen = tab.get_attribute(".head-card >> nth=2", "data-head")
+    until(tab, f"{SELECTION}.endsWith('head {chosen}')")

@@ -1,4 +1,5 @@
 // Explanations of a prediction: head statistics, ablation, attribution, logit lens.
+import { gallery, markHead } from "./gallery.js";
 import { at, digits, make, number, query, request, table } from "./studio.js";
 import { tabs } from "./tabs.js";
 import { showAxis } from "./views.js";
@@ -9,7 +10,7 @@ const POSITIONS = 24; // of an answer in the table of the logit lens
 const error = (problem) => make("p", { className: "error", role: "alert" }, problem.message);
 
 // changed(): the heads that are removed are others.
-export const explanations = ({ state, prediction, changed }) => {
+export const explanations = ({ state, prediction, changed, choose }) => {
   let open = "heads";
   let importance = null;
   const statistics = new Map(); // of the heads of a map
@@ -137,12 +138,22 @@ export const explanations = ({ state, prediction, changed }) => {
       last.length > POSITIONS ? make("p", { className: "soft" }, `The first ${POSITIONS} of ${last.length} positions.`) : "");
   };
 
+  const patterns = async (put) => {
+    const key = `${prediction().id} gallery`;
+    if (!statistics.has(key)) {
+      wait(put);
+      statistics.set(key, await get("gallery"));
+    }
+    put(...gallery({ heads: statistics.get(key), importance, state, choose }), importance ? "" : importanceButton());
+    markHead(state);
+  };
+
   const show = async () => {
     mark(document.querySelector(`[data-explanation=${open}]`));
     if (!prediction()?.maps.length) return;
     const put = begin();
     try {
-      await ({ heads, ablation, attribution, lens })[open](put);
+      await ({ heads, gallery: patterns, ablation, attribution, lens })[open](put);
     } catch (problem) {
       put(error(problem));
     }
@@ -160,7 +171,8 @@ export const explanations = ({ state, prediction, changed }) => {
     // Moving quickly from head to head does not wait for the statistics of each.
     changed: () => {
       clearTimeout(timer);
-      if (["heads", "ablation"].includes(open)) timer = setTimeout(show, DELAY);
+      if (open === "gallery") markHead(state);
+      else if (["heads", "ablation"].includes(open)) timer = setTimeout(show, DELAY);
     },
   };
 };

@@ -417,7 +417,7 @@ const showDownloads = () => {
     make("a", { href: address(kind), download: `attention.${kind}` }, kind === "TextGrid" ? kind : kind.toUpperCase())));
 };
 
-const explanation = explanations({ state, prediction: () => prediction, changed: () => thumbnails.draw() });
+const explanation = explanations({ state, prediction: () => prediction, changed: () => thumbnails.draw(), choose });
 const markView = tabs(at("views"), (tab) => {
   stop();
   state.view = tab.dataset.view;
