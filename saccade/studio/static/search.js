@@ -61,6 +61,8 @@ export const headSearch = ({ state, prediction, pin, open, clear }) => {
       button.title = `${label} ${digits(weight, 4)}`;
       return button;
     });
+    const heads = Math.max(...answer.layers.map((layer) => layer.top.length));
+    strip.firstChild.style.minWidth = `${6.5 + 3.5 * heads}rem`; // labels, not letters: a narrow window scrolls
     return [make("div", { className: "row" }, make("h2", { className: "grow" }, "Follow this token: ", make("bdi", {}, answer.query)),
       make("label", {}, box, " Leave out special tokens, punctuation and the token itself")), strip];
   };
