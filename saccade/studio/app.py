@@ -54,6 +54,7 @@ def make_app(sessions: Sessions, key: str, port: int) -> Guard:
         Route("/api/generate", studio.generate, methods=["POST"]),
         Route("/api/look/{id}", studio.describe),
         Route("/api/look/{id}/cells", studio.cells),
+        Route("/api/look/{id}/heads", studio.heads),
         Route("/api/look/{id}/effect", studio.effect, methods=["POST"]),
         Route("/api/look/{id}/export.{kind}", studio.export),
         Route("/api/look/{id}/{part}", studio.part),
@@ -154,7 +155,9 @@ class Studio:
 
     async def snapshot(self, request: Request) -> Response:
         name, step = request.path_params["name"], _number(request.path_params, "step")
-        return JsonResponse(await run_in_threadpool(live.snapshot, self.root, name, step))
+        kept = await run_in_threadpool(live.snapshot, self.root, name, step)
+        examples = [{**example, "maps": inspection.with_titles(example["maps"])} for example in kept["examples"]]
+        return JsonResponse({**kept, "examples": examples})
 
     async def act(self, request: Request) -> Response:
         action = RUN_ACTIONS.get(request.path_params["action"])
@@ -209,6 +212,15 @@ class Studio:
         data = await self._inspect(request, lambda item: inspection.cells(item, name, head, rows, columns, words=words))
         return Response(data, media_type="application/octet-stream")
 
+    async def heads(self, request: Request) -> Response:
+        """Return in which heads a query attends to a key."""
+        params = request.query_params
+        name, query, words = params.get("map", ""), _number(params, "query"), params.get("words") == "1"
+        key = None if params.get("key", "") == "" else _number(params, "key")
+        return JsonResponse(
+            await self._inspect(request, lambda item: inspection.heads(item, name, query, key, words=words))
+        )
+
     async def effect(self, request: Request) -> Response:
         body = await read_json(request)
         return JsonResponse(await self._explain(request, lambda item: inspection.effect(item, body.get("ablations"))))
@@ -229,6 +241,7 @@ class Studio:
         name, method = params.get("map", ""), params.get("method", "gradient")
         parts: dict[str, Callable[[Inspection], Any]] = {
             "overview": inspection.overview,
+            "gallery": inspection.gallery,
             "statistics": lambda item: inspection.statistics(item, name),
             "logit-lens": inspection.logit_lens,
             "importance": inspection.importance,

@@ -12,7 +12,10 @@ from saccade.errors import UsageError
 from saccade.look.explain import Ablation, Calculation, PositionScores
 from saccade.look.labels import visible
 from saccade.look.maps import is_self_attention, word_alignment
+from saccade.look.names import map_titles
+from saccade.look.patterns import head_patterns, head_pictures
 from saccade.look.rollout import NAME as ROLLOUT
+from saccade.look.search import HeadSearch, search_heads
 from saccade.look.times import is_over_time, times_to_json
 from saccade.look.view import grid_thumbnails, head_statistics, thumbnails
 from saccade.studio.sessions import Inspection
@@ -21,6 +24,8 @@ THUMBNAIL = 40  # cells of a thumbnail, each way
 CELLS = 1 << 22  # most weights of one response
 KEYS = 64  # keys of a calculation that is shown number by number
 MOST_ABLATIONS = 1000
+PICTURE = 32  # cells of a head in the gallery, each way
+RANKED = 10  # heads of a search, the strongest first
 
 
 def describe(inspection: Inspection) -> dict[str, Any]:
@@ -49,7 +54,7 @@ def describe(inspection: Inspection) -> dict[str, Any]:
         "alternatives": alternatives,
         "notes": list(prediction.notes),
         "token_scores": [token_scores_to_json(scores, label=visible) for scores in prediction.token_scores],
-        "maps": maps,
+        "maps": with_titles(maps),
         "images": images.urls,
         "alignment": None if alignment is None or over_image or timed else word_alignment(alignment),
         "times": times_to_json(alignment) if alignment is not None and timed else None,
@@ -59,6 +64,12 @@ def describe(inspection: Inspection) -> dict[str, Any]:
 def _map(attention: AttentionMap, images: Images) -> dict[str, Any]:
     described = map_to_json(attention, None, images=images, label=visible)
     return {**described, "keys": None if is_self_attention(attention) else described["keys"]}  # null: self-attention
+
+
+def with_titles(maps: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return described maps with a title for people beside the name that the model gave them."""
+    titles = map_titles(entry["name"] for entry in maps)
+    return [{**entry, "title": titles[entry["name"]]} for entry in maps]
 
 
 def overview(inspection: Inspection) -> list[dict[str, Any]]:
@@ -87,6 +98,58 @@ def statistics(inspection: Inspection, name: str) -> list[dict[str, Any]]:
         {**{key: round(value, 4) for key, value in asdict(head).items()}, "pattern": head.pattern}
         for head in head_statistics(inspection.attention(name))
     ]
+
+
+def heads(inspection: Inspection, name: str, query: int, key: int | None, *, words: bool) -> dict[str, Any]:
+    """Return the weights of a query in every head of the maps over the same axes, and the strongest heads.
+
+    `top` is the strongest key of each head, `words` the strongest that is a word of the text other than the query.
+    """
+    maps = inspection.prediction.attention
+    search = search_heads(list(maps.values()), inspection.attention(name), query, words=words)
+    titles = map_titles(maps)
+    ranked = [
+        {
+            "map": name,
+            "title": titles[name],
+            "head": head,
+            "key": at,
+            "label": visible(search.keys[at]),
+            "weight": weight,
+        }
+        for name, head, at, weight in search.ranked(key, RANKED)
+    ]
+    layers = [
+        {
+            "name": layer.name,
+            "title": titles[layer.name],
+            "weights": None if key is None else layer.weights[:, key].tolist(),
+            "top": _labelled(search, layer.top(range(len(search.keys)))),
+            "words": _labelled(search, layer.top(search.words)),
+        }
+        for layer in search.layers
+    ]
+    chosen = None if key is None else visible(search.keys[key])
+    return {"query": visible(search.queries[query]), "key": chosen, "layers": layers, "ranked": ranked}
+
+
+def _labelled(search: HeadSearch, top: list[tuple[int, float]]) -> list[dict[str, Any]]:
+    return [{"key": at, "label": visible(search.keys[at]), "weight": weight} for at, weight in top]
+
+
+def gallery(inspection: Inspection) -> list[dict[str, Any]]:
+    """Return the pattern of every head of every map, and the head in small: square roots of weights, 255 for 1."""
+    maps = inspection.prediction.attention
+    titles = map_titles(maps)
+    heads = []
+    for name, attention in maps.items():
+        pictures = head_pictures(attention, PICTURE)
+        for head, pattern in enumerate(head_patterns(attention)):
+            about = {"map": name, "title": titles[name], "head": head, "pattern": pattern.name}
+            values = {"entropy": pattern.entropy, "distance": pattern.distance, "scores": pattern.scores}
+            cells = base64.b64encode(pack(pictures[head].sqrt(), "uint8")).decode()
+            heads.append({**about, **values, "columns": pictures.shape[2], "cells": cells})
+    return heads
 
 
 def parse_ablations(values: object) -> list[Ablation]:

@@ -130,11 +130,16 @@ def _generate(rng: random.Random, known: Known, name: str) -> Request:
 def _inspect(rng: random.Random, known: Known, name: str) -> Request:
     look = known.looks[name]
     attention = rng.choice(look["maps"])
-    parts = ["overview", "statistics", "logit-lens", "importance", "attribution", "calculation"]
+    parts = ["overview", "heads", "gallery", "statistics", "logit-lens", "importance", "attribution", "calculation"]
     parts += ["export.svg", "export.png", "export.html", "export.json"]
     part = rng.choice(["", *(f"/{part}" for part in parts)])
     query = [("map", attention["name"]), ("head", str(rng.randrange(3))), ("query", str(rng.randrange(6)))]
-    query += [("position", str(rng.randrange(3))), ("method", rng.choice(["gradient", "integrated"])), ("words", "1")]
+    query += [
+        ("key", str(rng.randrange(6))),
+        ("position", str(rng.randrange(3))),
+        ("method", rng.choice(["gradient", "integrated"])),
+        ("words", "1"),
+    ]
     return Request("GET", f"/api/look/{look['id']}{part}", rng.sample(query, rng.randrange(len(query) + 1)))
 
 

@@ -49,7 +49,7 @@ def test_the_demo_opens_what_it_learns_and_what_it_has_learnt(tmp_path, browser,
             spoken(terminal, "press any key")
             tab.goto(opened.read_text().split()[1])
             tab.wait_for_selector("body[data-shown]", timeout=30_000)
-            assert tab.text_content("#selection").startswith("alignment")
+            assert tab.text_content("#selection").startswith("Alignment")
             assert re.fullmatch(r"[\d-]{4,12}", tab.text_content("#output"))
             shoot(tab, "demo-look")
             tab.close()

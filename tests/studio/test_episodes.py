@@ -43,7 +43,7 @@ def shown(visit, model, fields):
 
 def test_a_walk_is_replayed_with_the_words_it_looked_at(visit, shoot):
     tab = shown(visit, "walker", {"map": MAP, "instruction": "go to the red lamp and stop"})
-    assert tab.text_content("#selection") == "alignment"
+    assert tab.text_content("#selection") == "Alignment"
     assert tab.text_content("[data-view=query]") == "Replay"
     tab.wait_for_selector("#view .picture.frame img")
     source = "document.querySelector('#view .picture.frame img').src"

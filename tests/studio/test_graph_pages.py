@@ -33,7 +33,7 @@ def test_a_clicked_node_shows_its_incoming_attention(visit, shoot):
     assert tab.text_content("#status").startswith("a2")
     shoot(tab, "look-graph")
     tab.click("#heads [data-map='encoder.0'][data-head='3']")
-    until(tab, "document.getElementById('selection').textContent === 'encoder.0, head 3'")
+    until(tab, "document.getElementById('selection').textContent === 'Layer 0 \u00b7 head 3'")
     tab.focus("#view .graph-view")
     for selected in (3, 4, 0):
         tab.keyboard.press("ArrowRight")

@@ -48,7 +48,7 @@ def select(tab, word):
 def test_a_word_shows_where_it_looks_and_a_patch_which_words_look_at_it(visit, shoot, photo):
     tab = captions(visit, photo)
     assert tab.text_content("#output") == "a bright square on the right"
-    assert tab.text_content("#selection") == "alignment" and tab.text_content("[data-view=query]") == "Picture"
+    assert tab.text_content("#selection") == "Alignment" and tab.text_content("[data-view=query]") == "Picture"
     select(tab, "square")
     assert strongest_cell(tab, 4, 6) == (0, 5), "the disc is at the top right"
     assert tab.text_content("#status").startswith("square \u2190 0,5 0.")
@@ -130,8 +130,8 @@ def test_a_patch_is_clicked_and_walked_from_with_the_keyboard(visit, shoot, phot
     until(tab, "document.getElementById('status').textContent.startsWith('1,2 \u2192 ')")
     shoot(tab, "look-patch")
     tab.click("[data-map=rollout]")
-    until(tab, "document.getElementById('selection').textContent === 'rollout'")
-    until(tab, "document.getElementById('status').textContent.startsWith('class')")
+    until(tab, "document.getElementById('selection').textContent === 'Attention rollout'")
+    until(tab, "document.getElementById('status').textContent.startsWith('1,2 \u2192 ')")  # stays pinned
 
 
 def test_a_link_holds_the_picture_as_long_as_the_studio_does(visit, photo):
@@ -245,7 +245,8 @@ def test_attention_over_images_is_watched_while_it_forms(visit, shoot):
     tab = visit("/watch/captions", studio="caption_address")
     tab.wait_for_selector("#heads .picture .heat")
     assert tab.locator("#charts h3").all_text_contents()[-1] == "images per second"
-    assert tab.locator("#layer option").all_text_contents() == ["encoder.0.self", "encoder.1.self", "decoder.0.cross"]
+    titles = ["Encoder 0 \u00b7 self-attention", "Encoder 1 \u00b7 self-attention", "Decoder 0 \u00b7 cross-attention"]
+    assert tab.locator("#layer option").all_text_contents() == titles
     assert tab.locator("#query option").all_text_contents()[:4] == ["mean of all", "a", "bright", "square"]
     assert tab.locator("#heads figure").count() == 2
     tab.select_option("#query", "2")

@@ -137,6 +137,25 @@ def test_cells_are_the_eager_weights_of_transformers(client, bert_folder, words)
             assert np.abs(result.reshape(one.shape) - one).max() < 1e-5
 
 
+def test_every_head_has_the_weight_of_its_cell(client):
+    look = asked(client, "pairs", "the cat")
+    address = f"/api/look/{look['id']}/heads"
+    crossing = [one for one in look["maps"] if one["name"].endswith("cross")]
+    shown = crossing[0]["name"]
+    answer = client.get(address, params={"map": shown, "query": 1, "key": 2, "words": 1}).json()
+    assert [layer["title"] for layer in answer["layers"]] == ["Decoder 0 \u00b7 cross-attention"]
+    (layer,) = answer["layers"]
+    for head, weight in enumerate(layer["weights"]):
+        part = cells(client, look, shown, head, 2, 3, words=1).reshape(2, 3)
+        assert weight == pytest.approx(part[1, 2], abs=1e-4)
+    assert [entry["weight"] for entry in answer["ranked"]] == sorted(layer["weights"], reverse=True)
+    alone = client.get(address, params={"map": shown, "query": 1}).json()
+    assert alone["key"] is None and alone["layers"][0]["weights"] is None and len(alone["layers"][0]["top"]) == 2
+    for parameters, message in (({}, "query must be a whole number"), ({"query": 9999}, "query must be 0 to ")):
+        refused = client.get(address, params={"map": shown, **parameters})
+        assert refused.status_code == 400 and message in refused.json()["error"]
+
+
 def test_every_run_and_model_opens(client, gpt2_folder, marian_folder):
     foreign = ((str(gpt2_folder), "abc"), (str(marian_folder), "The cat sat."))
     for model, text in (("prose", "the cat"), ("pairs", "the cat"), ("rows", "the cat"), *foreign):

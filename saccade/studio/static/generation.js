@@ -5,7 +5,7 @@ import { token } from "./views/tokens.js";
 const shade = (strip, row, promptLength) => {
   const largest = Math.max(...row, 1e-6);
   const offset = row.length === promptLength ? 0 : strip.children.length - row.length; // self-attention, or a source
-  [...strip.children].forEach((node, i) => node.style.setProperty("--opacity", (0.65 * (row[i - offset] ?? 0)) / largest));
+  [...strip.children].forEach((node, i) => node.style.setProperty("--opacity", (row[i - offset] ?? 0) / largest));
 };
 
 // Returns the generated text when it is complete.

@@ -1,23 +1,28 @@
 // The Look page: predict, then show the attention of every layer and head.
-import { at, data, decodeBytes, decodeWeights, digits, drawPixels, make, outputText, query, request, showError, updateAddress, wordsOf } from "./studio.js";
+import { at, data, decodeWeights, digits, drawPixels, listModels, make, number, outputText, query, request, showError, updateAddress, wordsOf } from "./studio.js";
 import { explanations } from "./explanations.js";
 import { buildInputs, exampleName, havePictures, isEmpty, optionControls, optionText, parseOptionText, readInputs, readOptions, textInputs, writeInputs, writeOptions } from "./form.js";
 import { generate } from "./generation.js";
-import { drawHeatScale, drawThumbnail, style, withImages } from "./heat.js";
-import { colourOf, keys, lines, SHOWN } from "./lines.js";
+import { drawHeatScale, style, withImages } from "./heat.js";
+import { colourOf, drawLineScale, keys, lines, SHOWN } from "./lines.js";
 import { Matrix } from "./matrix.js";
 import { pictureView } from "./pictures.js";
+import { headSearch } from "./search.js";
+import { tabs } from "./tabs.js";
+import { headThumbnails } from "./thumbnails.js";
+import { tokenStrips } from "./strips.js";
 import { showAxis } from "./views.js";
+import { drawTintScale } from "./views/tokens.js";
 import { playPart } from "./views/time.js";
 
+// row, column: the query and the key that are selected, -1 for no key; pinned: whether they stay, also in other heads.
 // patch: a cell of the image, -1 for none; to: whether attention to the selected patch is shown, not from it.
-const state = { model: "", inputs: {}, view: "", map: "", heads: [], words: true, row: 0, column: 0, patch: -1, to: false, path: true, cell: 0, sqrt: null, ablations: [] };
+const state = { model: "", inputs: {}, view: "", map: "", heads: [], words: true, row: 0, column: 0, pinned: false, patch: -1, to: false, path: true, cell: 0, sqrt: null, ablations: [] };
 let prediction = null; // on screen
 let matrix = null;
 const LONG = 64; // columns; with more, most weights are small
 const FRAME = 700; // milliseconds per query while playing
 let first = 0; // token at the top of the line view
-const thumbnails = new Map(); // of heads, by map
 
 const map = () => prediction.maps.find((entry) => entry.name === state.map) ?? prediction.maps[0];
 const axes = () => [map().queries, map().keys ?? map().queries];
@@ -39,19 +44,19 @@ const labelsOf = (axis) => {
 };
 const labels = () => axes().map(labelsOf);
 // The first token of a word: the model counts tokens.
-const tokenOf = (row) => {
-  const words = map().queries.words ?? [];
-  if (!state.words || !words.length) return row;
-  return words.indexOf([...new Set(words)][row]);
-};
+const firstToken = (axis, word) => (axis.words?.length ? axis.words.indexOf([...new Set(axis.words)][word]) : word);
+const wordOf = (axis, token) => (axis.words?.length ? [...new Set(axis.words)].indexOf(axis.words[token]) : token);
+const tokenOf = (row) => (state.words ? firstToken(map().queries, row) : row);
 const fetchCells = (head) => async (top, bottom, left, right, step = 1) => {
   const parameters = { map: state.map, head: head ?? "mean", top, bottom, left, right, down: step, across: step, words: state.words ? 1 : 0 };
   return decodeWeights(await request(`/api/look/${prediction.id}/cells?${query(parameters)}`));
 };
-const updateLink = () => {
-  const { model, view, map: name, row, column, patch, words } = state;
+// push: another view, to which Back returns; else something in it has changed.
+const updateLink = (push = false) => {
+  const { model, view, map: name, row, patch, words } = state;
+  const column = state.column < 0 ? "" : state.column;
   const picture = { patch: patch < 0 ? "" : patch, to: state.to ? "1" : "", path: state.path ? "" : "0" };
-  updateAddress({ model, ...textInputs(prediction.inputs), view, map: name, head: state.heads.join(","), row, column, ...picture, words: words ? "" : "0", sqrt: state.sqrt === null ? "" : Number(state.sqrt), options: optionText(at("options")) });
+  updateAddress({ model, ...textInputs(prediction.inputs), view, map: name, head: state.heads.join(","), row, column, pin: state.pinned ? "1" : "", ...picture, words: words ? "" : "0", sqrt: state.sqrt === null ? "" : Number(state.sqrt), options: optionText(at("options")) }, { push, saved: { prediction: prediction.id } });
 };
 
 // The form.
@@ -79,7 +84,8 @@ const busy = (on) => {
   at("submit").disabled = at("generate").disabled = on;
   at("submit").textContent = on ? "Predicting\u2026" : "Predict";
 };
-const submit = async (event) => {
+// push: whether Back returns to what is shown now.
+const submit = async (event, push = true) => {
   event?.preventDefault();
   if (!at("model").value || !at("inputs").fields) return;
   busy(true);
@@ -87,11 +93,8 @@ const submit = async (event) => {
   Object.assign(state, { model: at("model").value, inputs: readInputs(at("inputs")), ablations: [] });
   try {
     const start = performance.now();
-    prediction = await request("/api/look", { model: state.model, inputs: state.inputs, options: readOptions(at("options")) });
-    withImages(prediction.maps, prediction.images);
+    await show(await request("/api/look", { model: state.model, inputs: state.inputs, options: readOptions(at("options")) }), push);
     showError();
-    showPrediction();
-    await showThumbnails();
     document.body.dataset.shown = String(Math.round(performance.now() - start));
   } catch (error) {
     showError(error);
@@ -100,72 +103,57 @@ const submit = async (event) => {
   }
 };
 
-const showPrediction = () => {
-  at("empty").hidden = true;
-  at("results").hidden = false;
-  const { text } = prediction.output;
-  at("output").textContent = prediction.continues ? Object.values(prediction.inputs)[0] + text : outputText(prediction.output);
-  if (prediction.output.png) at("output").replaceChildren(make("img", { className: "preview coarse", alt: text, src: `data:image/png;base64,${prediction.output.png}` }));
-  at("scores").replaceChildren(...Object.entries(prediction.scores).slice(0, 12).map(([name, value]) =>
-    make("div", {}, make("dt", {}, name), make("dd", {}, digits(value, 4)))),
-    ...(prediction.notes ?? []).map((note) => make("div", {}, make("dt", {}, "note"), make("dd", { dir: "auto" }, note))));
+// Show a prediction. What is pinned stays if the same words are there.
+const show = async (answer, push) => {
+  const pair = () => labels().map((names, i) => names[[state.row, state.column][i]]).join("\n");
+  const before = push && prediction?.maps.length && state.pinned ? pair() : null;
+  prediction = answer;
+  withImages(prediction.maps, prediction.images);
+  showOutput();
   if (!prediction.maps.length) {
+    updateLink(push);
     at("view").replaceChildren(make("p", { className: "soft" }, "This model has no attention to show."));
     at("heads").replaceChildren();
     return;
   }
   if (!prediction.maps.some((entry) => entry.name === state.map)) [state.map, state.heads] = [prediction.maps[0].name, []];
   state.heads = state.heads.filter((head) => head < map().heads);
+  if (before !== null && before !== pair()) Object.assign(state, { row: 0, column: 0, pinned: false });
+  updateLink(push);
   render();
   explanation.reset();
+  await thumbnails.load();
+};
+const showOutput = () => {
+  at("empty").hidden = true;
+  at("results").hidden = false;
+  const { text } = prediction.output;
+  at("output").textContent = prediction.continues ? Object.values(prediction.inputs)[0] + text : outputText(prediction.output);
+  if (prediction.output.png) at("output").replaceChildren(make("img", { className: "preview coarse", alt: text, src: `data:image/png;base64,${prediction.output.png}` }));
+  at("scores").replaceChildren(...Object.entries(prediction.scores).slice(0, 12).map(([name, value]) =>
+    make("div", {}, make("dt", {}, name), make("dd", {}, number(value, 4)))),
+    ...(prediction.notes ?? []).map((note) => make("div", {}, make("dt", {}, "note"), make("dd", { dir: "auto" }, note))));
 };
 
-// Thumbnails of all heads, to choose from.
-const showThumbnails = async () => {
-  thumbnails.clear();
-  for (const entry of await request(`/api/look/${prediction.id}/overview`)) thumbnails.set(entry.name, { ...entry, cells: decodeBytes(entry.cells) });
-  showHeads();
-};
-const showHeads = () => {
-  const groups = prediction.maps.map(({ name, heads, queries, keys: keyAxis }) => {
-    const axis = keyAxis ?? queries;
-    const mean = make("button", { type: "button", className: "quiet" }, heads > 1 ? "mean" : "show");
-    mean.dataset.map = name;
-    mean.setAttribute("aria-label", `${name}, mean over heads`);
-    mean.onclick = () => choose(name, null);
-    const picture = thumbnails.get(name);
-    const buttons = Array.from({ length: picture && heads > 1 ? heads : 0 }, (_, head) => {
-      const canvas = make("canvas", {});
-      const size = picture.rows * picture.columns;
-      const cells = picture.cells.subarray(head * size, (head + 1) * size);
-      if (axis.kind === "grid") drawThumbnail(canvas, cells, axis);
-      else drawPixels(canvas, cells, picture.columns, 1);
-      const button = make("button", { type: "button", className: "thumb" }, canvas);
-      button.classList.toggle("ablated", state.ablations.some((ablation) => ablation.map === name && ablation.head === head && ablation.query === undefined));
-      button.setAttribute("aria-label", `${name}, head ${head}`);
-      button.title = `${name}, head ${head} (Shift+click adds it)`;
-      Object.assign(button.dataset, { map: name, head });
-      button.onclick = (event) => choose(name, head, event.shiftKey);
-      return button;
-    });
-    return make("div", { className: "layer" }, make("span", {}, name), mean, ...buttons);
-  });
-  at("heads").replaceChildren(...groups);
-  markSelected();
-};
-const markSelected = () => {
-  for (const button of at("heads").querySelectorAll("button")) {
-    const { map: name, head } = button.dataset;
-    const on = head === undefined ? !state.heads.length : state.heads.includes(Number(head));
-    button.setAttribute("aria-pressed", String(on && name === state.map));
-  }
+// Whether two maps show the same sequences; one may go on at its end, such as with a token for it.
+const sameAxis = (one, other) => {
+  if (one === other) return true;
+  const [a, b] = [labelsOf(one), labelsOf(other)];
+  const count = Math.min(a.length, b.length);
+  return one.kind === other.kind && one.role === other.role && Math.abs(a.length - b.length) <= 1 && a.slice(0, count).every((label, i) => label === b[i]);
 };
 const choose = (name, head, add = false) => {
-  if (name !== state.map) [state.row, state.column, state.patch, first] = [0, 0, -1, 0];
+  const before = axes();
   if (head === null) state.heads = [];
   else if (add && name === state.map) state.heads = state.heads.includes(head) ? state.heads.filter((selected) => selected !== head) : [...state.heads, head];
   else state.heads = [head];
+  const other = name !== state.map;
   state.map = name;
+  if (other && !axes().every((axis, i) => sameAxis(axis, before[i]))) {
+    Object.assign(state, { row: 0, column: 0, pinned: false, patch: -1 });
+    first = 0;
+  }
+  updateLink(true);
   const start = performance.now();
   let drawn = false;
   render(() => {
@@ -174,52 +162,90 @@ const choose = (name, head, add = false) => {
     document.body.dataset.switched = String(Math.round(performance.now() - start));
     explanation.changed(); // after the map, which must not wait for it
   });
-  markSelected();
+  thumbnails.mark();
 };
+// Pin a query, or a query and a key; a row of -1 releases them.
+const pin = (row, column = -1) => {
+  const pinned = row >= 0;
+  if (matrix) return matrix.pin(pinned ? row : state.row, pinned ? column : state.column, pinned);
+  Object.assign(state, pinned ? { row, column, pinned } : { pinned });
+  updateLink();
+  render();
+  return undefined;
+};
+const selected = () => (state.pinned ? { query: state.row, key: state.column } : null);
+const strips = tokenStrips({ state, pin });
+const search = headSearch({
+  state, prediction: () => prediction, pin: selected, clear: () => pin(-1),
+  open: (name, head, key) => {
+    state.column = key;
+    choose(name, head);
+  },
+});
+const thumbnails = headThumbnails({
+  state, prediction: () => prediction, choose,
+  isAblated: (name, head) => state.ablations.some((ablation) => ablation.map === name && ablation.head === head && ablation.query === undefined),
+});
 
 // What one query is called where a map is shown query by query unless another view is chosen; null: it opens as a matrix.
 const queryView = () => (isEpisode() ? "Replay" : overImage() ? "Picture" : overGraph() ? "Graph" : overTime() ? "Sound" : null);
 const currentView = () => state.view || (queryView() ? "query" : "matrix");
+const SCALES = { grid: drawHeatScale, nodes: null, time: null };
+// The colours of the legend are those of the view, up to the largest weight in it.
+const showScale = (view, sqrt) => {
+  const draw = view === "lines" ? drawLineScale : view === "query" ? (SCALES[axes()[1].kind] === undefined ? drawTintScale : SCALES[axes()[1].kind]) : null;
+  if (draw) draw(at("scale"));
+  else drawPixels(at("scale"), Array.from({ length: 64 }, (_, i) => (sqrt && view === "matrix" ? Math.sqrt(i / 63) : i / 63)), 64);
+};
+const largest = (value) => {
+  at("largest").textContent = value >= 0.01 ? String(Number(value.toFixed(2))) : number(value, 2);
+};
 const render = (done) => {
-  updateLink();
   matrix?.close();
   matrix = null;
   const [rows, columns] = labels();
   const view = currentView();
   [state.row, state.column, state.patch] = [Math.min(state.row, rows.length - 1), Math.min(state.column, columns.length - 1), Math.min(state.patch, columns.length - 1)];
   document.querySelector("[data-view=query]").textContent = queryView() ?? "One query";
-  at("selection").textContent = `${state.map}${state.heads.length ? `, head ${state.heads.join(", ")}` : map().heads > 1 ? `, mean of ${map().heads} heads` : ""}`;
-  for (const tab of document.querySelectorAll("[data-view]")) tab.setAttribute("aria-selected", String(tab.dataset.view === view));
+  at("selection").textContent = `${map().title}${state.heads.length ? ` \u00b7 head ${state.heads.join(", ")}` : map().heads > 1 ? ` \u00b7 mean of ${map().heads} heads` : ""}`;
+  markView(document.querySelector(`[data-view=${view}]`));
   at("cell").parentElement.hidden = at("sqrt").parentElement.hidden = view !== "matrix";
   at("words").parentElement.hidden = !axes().some((axis) => axis.words?.length);
   const sqrt = at("sqrt").checked = state.sqrt ?? columns.length > LONG;
   at("steps").href = `/steps?${query({ model: state.model, ...textInputs(prediction.inputs), map: state.map, head: state.heads[0] ?? 0, query: tokenOf(state.row), options: optionText(at("options")) })}`;
-  drawPixels(at("scale"), Array.from({ length: 64 }, (_, i) => (sqrt && view === "matrix" ? Math.sqrt(i / 63) : i / 63)), 64);
-  if (view === "query" && overImage()) drawHeatScale(at("scale"));
+  showScale(view, sqrt);
   at("hint").textContent = view === "query" && overGraph() ? "Click a node to see what it attends to; arrow keys go to the next one." : "Hover over a cell or a token; click to pin it; arrow keys move the selection.";
   showDownloads();
+  strips.show(view === "query" ? [] : axes(), labels());
+  search.update();
   ({ matrix: showMatrix, lines: showLines, query: showQuery })[view](rows, columns, done);
 };
 const showMatrix = (rows, columns, done) => {
   const head = state.heads.at(-1);
   matrix = new Matrix({
     rows, columns, cell: state.cell, sqrt: at("sqrt").checked,
+    selected: [state.row, state.column], pinned: state.pinned,
     fetch: fetchCells(head),
     complete: () => {
-      at("largest").textContent = digits(matrix?.largest ?? 1);
+      largest(matrix?.largest ?? 1);
       done?.();
       document.body.dataset.drawn = String(performance.now());
     },
     select: (row, column, pinned) => {
-      [state.row, state.column] = [row, column];
-      showStatus(rows[row], [[columns[column], matrix.weight(row, column)]], pinned);
-      if (pinned) updateLink();
+      const changed = pinned !== state.pinned || (pinned && (row !== state.row || column !== state.column));
+      Object.assign(state, { row, column, pinned });
+      const key = column < 0 ? strongest(Float32Array.from(columns, (_, i) => matrix.weight(row, i)), columns) : [[columns[column], matrix.weight(row, column)]];
+      showStatus(rows[row], key, pinned);
+      if (!changed) return;
+      strips.mark();
+      updateLink();
+      search.update();
     },
   });
-  matrix.selected = [state.row, state.column];
   at("view").replaceChildren(matrix.node);
   matrix.layout(); // at once: the browser would report its width with the next frame
-  at("status").textContent = `${rows.length} queries (rows), ${columns.length} keys (columns)`;
+  if (state.pinned) matrix.scrollToSelected();
+  else at("status").textContent = `${rows.length} queries (rows), ${columns.length} keys (columns)`;
 };
 const showStatus = (row, pairs, pinned, arrow = "\u2190") => {
   const line = [make("b", {}, make("bdi", {}, row)), ` ${arrow} `];
@@ -228,6 +254,7 @@ const showStatus = (row, pairs, pinned, arrow = "\u2190") => {
 };
 const strongest = (weights, columns) => [...weights].map((weight, i) => [columns[i], weight]).sort((a, b) => b[1] - a[1]).slice(0, 5);
 const showLines = async (rows, columns, done) => {
+  const shownNow = ++latest;
   const count = Math.min(SHOWN, Math.max(rows.length, columns.length));
   first = Math.min(first, Math.max(0, Math.max(rows.length, columns.length) - count));
   const [top, bottom] = [Math.min(first, rows.length), Math.min(first + count, rows.length)];
@@ -237,29 +264,43 @@ const showLines = async (rows, columns, done) => {
     const heads = await Promise.all(chosen.map(async (head, i) => ({
       name: head === null ? "mean" : `head ${head}`, colour: colourOf(i), weights: await fetchCells(head)(top, bottom, left, right),
     })));
+    if (shownNow !== latest || currentView() !== "lines") return;
+    const status = (row) => {
+      const weights = heads[0].weights.subarray((row - top) * (right - left), (row - top + 1) * (right - left));
+      showStatus(rows[row], strongest(weights, columns.slice(left, right)), state.pinned && row === state.row);
+    };
     const draw = (row) => {
+      const focus = at("view").querySelector(".lines")?.contains(document.activeElement);
       const picture = lines({
         rows: rows.slice(top, bottom), columns: columns.slice(left, right), heads, selected: row,
-        select: (i, pin) => {
+        select: (i, pinned) => {
           state.row = top + i;
-          if (pin) updateLink();
-          const weights = heads[0].weights.subarray(i * (right - left), (i + 1) * (right - left));
-          showStatus(rows[state.row], strongest(weights, columns.slice(left, right)), pin);
+          if (pinned) {
+            Object.assign(state, { column: -1, pinned });
+            updateLink();
+            strips.mark();
+            search.update();
+          }
+          status(state.row);
           if (row !== i) draw(i);
         },
       });
       at("view").replaceChildren(...pager(Math.max(rows.length, columns.length), count), make("div", { className: "row" }, ...keys(heads)), picture);
+      if (focus) (picture.querySelector(".hit.on") ?? picture.querySelector(".hit")).focus({ preventScroll: true });
     };
-    draw(-1);
+    draw(state.pinned && state.row >= top && state.row < bottom ? state.row - top : -1);
+    if (state.pinned) status(Math.max(top, Math.min(state.row, bottom - 1)));
+    else at("status").textContent = `${heads.map((head) => head.name).join(", ")}: hover over a query on the left, or choose one with the arrow keys`;
+    largest(1);
     done?.();
   } catch (error) {
-    showError(error);
+    showError(error, "view");
   }
 };
 const pager = (total, count) => {
   if (total <= count) return [];
   const slider = make("input", { type: "range", min: 0, max: total - count, value: first });
-  slider.setAttribute("aria-label", "first token shown");
+  slider.setAttribute("aria-label", `first ${state.words ? "word" : "token"} shown`);
   slider.onchange = () => {
     first = Number(slider.value);
     render();
@@ -267,46 +308,57 @@ const pager = (total, count) => {
   return [slider];
 };
 const axisSection = (title, view) => make("section", { className: "axis" }, make("h3", {}, title), view);
+// The control with the focus keeps it: a view is walked over with the arrow keys.
+const controls = () => [...at("view").querySelectorAll("button, select, input, [tabindex]")];
+const keepFocus = (...parts) => {
+  const focus = controls().indexOf(document.activeElement);
+  at("view").replaceChildren(...parts);
+  if (focus >= 0) controls()[focus]?.focus({ preventScroll: true });
+};
 // One query: the weights of its keys, each axis in the view of its class.
 const showQuery = async (rows, columns, done) => {
   if (overImage()) return showPicture(rows, columns, done);
   const [queries, keyAxis] = axes();
   const times = overTime() ? timesOf(rows) : [];
+  const shownNow = ++latest;
   const select = (i) => {
     stop();
-    state.row = i;
+    Object.assign(state, { row: i, column: -1, pinned: true });
+    updateLink();
     render();
     if (times[i]) playPart(times[i]);
   };
   try {
     const weights = await fetchCells(state.heads.at(-1))(state.row, state.row + 1, 0, columns.length);
-    const largest = Math.max(...weights, 1e-6);
-    at("largest").textContent = digits(largest);
-    const sections = [
-      axisSection(isEpisode() ? "Step" : "Query", showAxis({ axis: queries, labels: rows, selected: state.row, select })),
-      axisSection("Keys, by attention weight", showAxis({ axis: keyAxis, labels: columns, values: weights, largest, mark: times[state.row], selected: weights.indexOf(Math.max(...weights)) })),
-    ];
-    if (overGraph()) {
-      const focus = at("view").contains(document.activeElement);
-      at("view").replaceChildren(showAxis({ axis: keyAxis, labels: columns, values: weights, largest, selected: state.row, select }));
-      if (focus) at("view").querySelector(".graph-view").focus({ preventScroll: true });
-    } else at("view").replaceChildren(...(isEpisode() ? sections.reverse() : sections)); // the frame of a step is large
+    if (shownNow !== latest || currentView() !== "query") return undefined;
+    const most = Math.max(...weights, 1e-6);
+    largest(most);
+    if (overGraph()) keepFocus(showAxis({ axis: keyAxis, labels: columns, values: weights, largest: most, selected: state.row, select }));
+    else {
+      const marked = state.pinned && state.column >= 0 ? state.column : weights.indexOf(Math.max(...weights));
+      const sections = [
+        axisSection(isEpisode() ? "Step" : "Query", showAxis({ axis: queries, labels: rows, selected: state.row, select })),
+        axisSection("Keys, by attention weight", showAxis({ axis: keyAxis, labels: columns, values: weights, largest: most, mark: times[state.row], selected: marked })),
+      ];
+      keepFocus(...(isEpisode() ? sections.reverse() : sections)); // the frame of a step is large
+    }
     showStatus(rows[state.row], strongest(weights, columns), true);
     done?.();
   } catch (error) {
-    showError(error);
+    showError(error, "view");
   }
   return undefined;
 };
-// Over an image. The control with the focus keeps it: a picture is walked over with the arrow keys.
-const controls = () => [...at("view").querySelectorAll("button, select, input, [tabindex]")];
 let latest = 0; // of several requests only the last is shown
+// Over an image.
 const showPicture = async (rows, columns, done) => {
   const [queries, keyAxis] = axes();
   const [head, number] = [state.heads.at(-1), ++latest];
   const change = (values) => {
     stop();
     Object.assign(state, values);
+    if ("row" in values) Object.assign(state, { column: -1, pinned: true });
+    updateLink();
     render();
   };
   try {
@@ -315,14 +367,12 @@ const showPicture = async (rows, columns, done) => {
       self: map().keys === null, name: [prediction.id, state.map, head, state.words].join(" "),
     });
     if (number !== latest || currentView() !== "query") return;
-    const focus = controls().indexOf(document.activeElement);
-    at("view").replaceChildren(...view.parts);
-    if (focus >= 0) controls()[focus]?.focus({ preventScroll: true });
-    at("largest").textContent = digits(view.largest);
+    keepFocus(...view.parts);
+    largest(view.largest);
     showStatus(view.from, strongest(view.values, view.labels), true, view.reverse ? "\u2192" : "\u2190");
     done?.();
   } catch (error) {
-    showError(error);
+    showError(error, "view");
   }
 };
 
@@ -334,19 +384,22 @@ const stop = () => {
   at("play").textContent = "Play";
   at("play").setAttribute("aria-pressed", "false");
 };
+const goTo = (row) => {
+  const push = currentView() !== "query";
+  Object.assign(state, { view: "query", row, column: -1, pinned: true });
+  updateLink(push);
+  render();
+};
 const step = (by) => {
   stop();
-  Object.assign(state, { view: "query", row: Math.min(Math.max(state.row + by, 0), labels()[0].length - 1) });
-  render();
+  goTo(Math.min(Math.max(state.row + by, 0), labels()[0].length - 1));
 };
 const play = () => {
   if (timer) return stop();
-  Object.assign(state, { view: "query", row: state.row + 1 < labels()[0].length ? state.row : 0 });
-  render();
+  goTo(state.row + 1 < labels()[0].length ? state.row : 0);
   timer = setInterval(() => {
     if (state.view !== "query" || state.row + 1 >= labels()[0].length) return stop();
-    state.row += 1;
-    render();
+    goTo(state.row + 1);
   }, FRAME);
   at("play").textContent = "Pause";
   at("play").setAttribute("aria-pressed", "true");
@@ -366,17 +419,24 @@ const showDownloads = () => {
     make("a", { href: address(kind), download: `attention.${kind}` }, kind === "TextGrid" ? kind : kind.toUpperCase())));
 };
 
-const explanation = explanations({ state, prediction: () => prediction, changed: () => showHeads(), failed: showError });
-for (const tab of document.querySelectorAll("[data-view]")) tab.onclick = () => {
+const explanation = explanations({ state, prediction: () => prediction, changed: () => thumbnails.draw(), choose });
+const markView = tabs(at("views"), (tab) => {
+  stop();
   state.view = tab.dataset.view;
+  updateLink(true);
   render();
-};
+});
 at("words").onchange = () => {
-  Object.assign(state, { words: at("words").checked, row: 0, column: 0 });
+  const words = at("words").checked;
+  const change = words ? wordOf : firstToken; // the same query and key
+  const [row, column] = axes().map((axis, i) => ([state.row, state.column][i] < 0 ? -1 : change(axis, [state.row, state.column][i])));
+  Object.assign(state, { words, row, column });
+  updateLink();
   render();
 };
 at("sqrt").onchange = () => {
   state.sqrt = at("sqrt").checked;
+  updateLink();
   render();
 };
 at("cell").onchange = () => {
@@ -404,24 +464,58 @@ at("previous").onclick = () => step(-1);
 at("next").onclick = () => step(1);
 addEventListener("heat", () => prediction?.maps.length && showDownloads());
 at("model").onchange = () => describeModel();
-addEventListener("theme", () => prediction?.maps.length && (render(), showHeads()));
+addEventListener("theme", () => prediction?.maps.length && (render(), thumbnails.draw(), search.draw()));
 
-// A link restores the same view.
-const start = async () => {
-  at("model").replaceChildren(...data.models.map((name) => new Option(name)));
-  const { model, view, map: name, head, row, column, patch, to, path, words, sqrt, options } = data.parameters;
-  if (model && data.models.includes(model)) at("model").value = model;
-  Object.assign(state, { view: ["matrix", "lines", "query"].includes(view) ? view : "", map: name ?? "", row: Number(row) || 0, column: Number(column) || 0 });
+// A link restores the same view, and so do Back and Forward.
+const readState = ({ view, map: name, head, row, column, pin: pinned, patch, to, path, words, sqrt }) => {
+  Object.assign(state, { view: ["matrix", "lines", "query"].includes(view) ? view : "", map: name ?? "", pinned: pinned === "1" });
+  Object.assign(state, { row: Number(row) || 0, column: pinned === "1" && !column ? -1 : Number(column) || 0 });
   Object.assign(state, { patch: /^\d+$/.test(patch ?? "") ? Number(patch) : -1, to: to === "1", path: path !== "0" });
   state.heads = (head ?? "").split(",").filter((part) => /^\d+$/.test(part)).map(Number);
   state.words = at("words").checked = words !== "0";
   state.sqrt = sqrt ? sqrt === "1" : null;
-  await describeModel();
-  const given = (at("inputs").fields ?? []).filter((field) => data.parameters[field.name] !== undefined);
-  const complete = await writeInputs(at("inputs"), data.parameters);
-  writeOptions(at("options"), parseOptionText(options));
-  document.body.dataset.ready = "1";
-  const needsNothing = Boolean(options) && (at("inputs").fields ?? []).every((field) => field.optional);
-  if ((given.length || needsNothing) && complete) await submit();
 };
+// Returns whether the form has all that the address names.
+const fillForm = async (parameters) => {
+  await describeModel();
+  const given = (at("inputs").fields ?? []).filter((field) => parameters[field.name] !== undefined);
+  const complete = await writeInputs(at("inputs"), parameters);
+  writeOptions(at("options"), parseOptionText(parameters.options));
+  const needsNothing = Boolean(parameters.options) && (at("inputs").fields ?? []).every((field) => field.optional);
+  return Boolean((given.length || needsNothing) && complete);
+};
+const start = async () => {
+  const opened = listModels(at("model"), data.models, data.parameters.model);
+  readState(data.parameters);
+  const complete = opened && await fillForm(data.parameters);
+  document.body.dataset.ready = "1";
+  if (complete) await submit(null, false);
+};
+// The predictions shown before are still in the studio, unless many others came after them.
+const restore = async ({ state: saved }) => {
+  stop();
+  const parameters = Object.fromEntries(new URLSearchParams(location.search));
+  const opened = listModels(at("model"), data.models, parameters.model);
+  if (prediction && saved?.prediction === prediction.id) {
+    readState(parameters);
+    render(() => explanation.changed());
+    return thumbnails.mark();
+  }
+  const complete = opened && await fillForm(parameters);
+  readState(parameters);
+  if (!complete) {
+    prediction = null;
+    at("results").hidden = true;
+    at("empty").hidden = false;
+    return undefined;
+  }
+  try {
+    Object.assign(state, { model: at("model").value, inputs: readInputs(at("inputs")), ablations: [] });
+    if (!saved?.prediction) return await submit(null, false);
+    return await show(await request(`/api/look/${saved.prediction}`), false);
+  } catch {
+    return submit(null, false);
+  }
+};
+addEventListener("popstate", restore);
 start();

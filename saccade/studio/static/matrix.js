@@ -6,18 +6,19 @@ const FONT = 13;
 
 export class Matrix {
   // rows, columns: labels. fetch(top, bottom, left, right, step): a promise of weights. select(row, column, pinned).
+  // selected: the row and the column at first, -1 for no column; pinned: whether they stay when the pointer moves.
   // complete(): every visible cell has been drawn. sqrt: colours by the square root of a weight.
-  constructor({ rows, columns, fetch, select, complete, cell, sqrt }) {
-    Object.assign(this, { rows, columns, fetch, select, complete, cellSize: cell, sqrt });
+  constructor({ rows, columns, fetch, select, complete, cell, sqrt, selected, pinned }) {
+    Object.assign(this, { rows, columns, fetch, select, complete, cellSize: cell, sqrt, selected, pinned });
     this.blocks = new Map();
     this.largest = 0.05;
-    this.selected = [0, 0];
-    this.pinned = false;
+    this.moved = pinned;
     this.canvas = make("canvas", {});
     this.spacer = make("div", { className: "spacer" });
     this.node = make("div", { className: "matrix", tabIndex: 0 }, this.canvas, this.spacer);
-    this.node.setAttribute("role", "grid");
-    this.node.setAttribute("aria-label", `${rows.length} queries, ${columns.length} keys`);
+    this.node.setAttribute("role", "group");
+    this.node.setAttribute("aria-roledescription", "matrix");
+    this.node.setAttribute("aria-label", `${rows.length} queries, ${columns.length} keys; arrow keys move from cell to cell`);
     this.node.onscroll = () => this.draw();
     this.node.onpointermove = (event) => this.pinned || this.hover(event);
     this.node.onclick = (event) => {
@@ -58,6 +59,7 @@ export class Matrix {
     [this.canvas.width, this.canvas.height] = this.size.map((length) => Math.round(length * ratio));
     Object.assign(this.canvas.style, { width: `${this.size[0]}px`, height: `${this.size[1]}px` });
     this.ratio = ratio;
+    this.node.dataset.layout = [this.left, this.top, this.cell].join(" ");
     this.draw();
   }
 
@@ -81,6 +83,7 @@ export class Matrix {
   }
 
   weight(row, column) {
+    if (column < 0) return NaN;
     const [r, c] = [Math.floor(row / this.step), Math.floor(column / this.step)];
     const block = this.blocks.get(`${this.step} ${Math.floor(r / BLOCK_ROWS)} ${Math.floor(c / BLOCK_COLUMNS)}`);
     return block ? block.values[(r % BLOCK_ROWS) * block.width + (c % BLOCK_COLUMNS)] : NaN;
@@ -120,11 +123,7 @@ export class Matrix {
       }
     }
     if (complete) this.complete?.();
-    const [row, column] = this.selected.map((index) => Math.floor(index / this.step));
-    pen.strokeStyle = style.getPropertyValue("--mark");
-    pen.lineWidth = cell < 6 ? 1 : 2;
-    pen.strokeRect(left - x0, top + row * cell - y0, this.columnCount * cell, Math.max(cell, 2));
-    pen.strokeRect(left + column * cell - x0, top - y0, Math.max(cell, 2), this.rowCount * cell);
+    this.crosshair(pen, style, left - x0, top - y0);
     pen.restore();
     pen.fillStyle = style.getPropertyValue("--text");
     pen.font = `${FONT}px system-ui, sans-serif`;
@@ -138,6 +137,18 @@ export class Matrix {
     for (let c = Math.ceil(c0 / every) * every; c < c1; c += every) {
       const x = left + (c + 0.5) * cell - x0;
       if (x >= left) this.label(pen, this.columns[c * this.step], x, top - 6, -Math.PI / 3, 0);
+    }
+  }
+
+  // A dark line on a light one: one of them can be seen on any colour.
+  crosshair(pen, style, left, top) {
+    const { cell } = this;
+    const [row, column] = this.selected.map((index) => Math.floor(index / this.step));
+    for (const [name, width] of [["--cross-light", 4], ["--cross-dark", 2]]) {
+      pen.strokeStyle = style.getPropertyValue(name);
+      pen.lineWidth = cell < 6 ? width / 2 : width;
+      pen.strokeRect(left, top + row * cell, this.columnCount * cell, Math.max(cell, 2));
+      if (column >= 0) pen.strokeRect(left + column * cell, top, Math.max(cell, 2), this.rowCount * cell);
     }
   }
 
@@ -170,6 +181,13 @@ export class Matrix {
     this.move(row, column);
   }
 
+  // Select a cell from outside, or a row with the column -1.
+  pin(row, column, pinned) {
+    this.pinned = pinned;
+    this.move(row, column);
+    if (pinned) this.scrollToSelected();
+  }
+
   move(row, column) {
     this.selected = [row, column];
     this.moved = true;
@@ -190,7 +208,7 @@ export class Matrix {
 
   // Scroll so that the selected cell is visible.
   scrollToSelected() {
-    const [row, column] = this.selected.map((index) => Math.floor(index / this.step) * this.cell);
+    const [row, column] = this.selected.map((index) => Math.max(0, Math.floor(index / this.step)) * this.cell);
     const [wide, tall] = [this.node.clientWidth - this.left - this.cell, this.node.clientHeight - this.top - this.cell];
     this.node.scrollLeft = Math.min(Math.max(this.node.scrollLeft, column - wide), column);
     this.node.scrollTop = Math.min(Math.max(this.node.scrollTop, row - tall), row);

@@ -1,5 +1,5 @@
 // The Replay page: an episode of a policy in its environment, step by step.
-import { at, data, digits, make, query, request, shape, showError, updateAddress } from "./studio.js";
+import { at, data, digits, listModels, make, query, request, shape, showError, updateAddress } from "./studio.js";
 import { chart, mark } from "./chart.js";
 import { showAxis } from "./views.js";
 
@@ -106,8 +106,7 @@ const start = async () => {
   at("empty").hidden = models.length > 0;
   at("form").hidden = !models.length;
   if (models.length) {
-    at("model").replaceChildren(...models.map((name) => new Option(name)));
-    if (models.includes(parameters.model)) at("model").value = parameters.model;
+    const opened = listModels(at("model"), models, parameters.model);
     if (/^\d+$/.test(parameters.seed ?? "")) at("seed").value = parameters.seed;
     at("form").onsubmit = (event) => {
       event.preventDefault();
@@ -118,7 +117,7 @@ const start = async () => {
     at("previous").onclick = () => (stop(), show(step - 1));
     at("next").onclick = () => (stop(), show(step + 1));
     at("step").oninput = () => (stop(), show(Number(at("step").value)));
-    await replay((Number(parameters.step) || 1) - 1);
+    if (opened) await replay((Number(parameters.step) || 1) - 1);
   }
   document.body.dataset.ready = "1";
 };

@@ -1,5 +1,5 @@
 // The Runs page: the list, refreshed regularly, and the curves of the selected runs.
-import { at, data, digits, make, request, showError, stateOf, thousands } from "./studio.js";
+import { at, data, make, number, request, showError, stateOf, thousands } from "./studio.js";
 import { chart } from "./chart.js";
 
 const chosen = new Set();
@@ -48,7 +48,7 @@ const list = () => {
       draw();
     };
     const name = run.error ? run.name : make("a", { href: `/watch/${encodeURIComponent(run.name)}` }, run.name);
-    const best = Number.isFinite(run.best) ? digits(run.best, 3) : "";
+    const best = Number.isFinite(run.best) ? number(run.best, 4) : "";
     return make("tr", {}, cell(box), cell(name), cell(run.task ?? ""), cell(run.error ? "" : thousands(run.step), true),
       cell(best, true), cell(state(run)), cell(buttons(run)));
   });

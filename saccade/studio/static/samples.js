@@ -1,5 +1,5 @@
 // The Samples page: images of a generator, images between two seeds, and where a clicked cell of an image looks.
-import { at, data, decodeWeights, digits, make, query, request, showError, updateAddress } from "./studio.js";
+import { at, data, decodeWeights, digits, listModels, make, query, request, showError, updateAddress } from "./studio.js";
 import { heatControls, isSmall, withImages } from "./heat.js";
 import { showAxis } from "./views.js";
 
@@ -103,8 +103,7 @@ const start = async () => {
   at("empty").hidden = models.length > 0;
   for (const node of document.querySelectorAll("#form, main > section:not(#empty)")) node.hidden = !models.length;
   if (!models.length) return;
-  at("model").replaceChildren(...models.map((name) => new Option(name, name)));
-  if (models.includes(parameters.model)) at("model").value = parameters.model;
+  const opened = listModels(at("model"), models, parameters.model);
   for (const name of ["label", "seed", "count"]) if (parameters[name]) at(name).value = parameters[name];
   at("heat").replaceChildren(...heatControls());
   at("form").onsubmit = (event) => {
@@ -114,8 +113,10 @@ const start = async () => {
   at("model").onchange = () => generate().then(interpolate);
   at("from").onchange = at("to").onchange = interpolate;
   at("position").onchange = slide;
-  await generate();
-  await interpolate();
+  if (opened) {
+    await generate();
+    await interpolate();
+  }
   document.body.dataset.ready = "1";
 };
 start();

@@ -1,5 +1,5 @@
 // Step by step: from the vector of a token to the output of a head, with the model's own numbers.
-import { at, data, digits, make, query, request, showError, table, updateAddress } from "./studio.js";
+import { at, data, digits, listModels, make, number, query, request, showError, table, updateAddress } from "./studio.js";
 import { buildInputs, isEmpty, parseOptionText, readInputs, textInputs, writeInputs } from "./form.js";
 import { dot, weightedSum, softmax, times } from "./math.js";
 
@@ -49,7 +49,7 @@ const draw = () => {
     step("q: the query", direct ? "Unchanged: this model applies nothing more to it." : "After rotary position encoding and normalization, where the model has them.",
       vector(values.q, (i, edited) => { values.q[i] = edited; recompute(); }, "q")),
     step("Scores, mask and softmax", values.dots
-      ? `q.k for every key, times ${digits(values.scale, 4)}${Math.abs(values.scale - size ** -0.5) < 1e-6 ? ` = 1 / \u221a${size}` : ""}; masked keys are left out; the softmax of the other scores gives weights that sum to 1.`
+      ? `q.k for every key, times ${number(values.scale, 4)}${Math.abs(values.scale - size ** -0.5) < 1e-6 ? ` = 1 / \u221a${size}` : ""}; masked keys are left out; the softmax of the other scores gives weights that sum to 1.`
       : "This model computes the score of q and k with a small network; the softmax of the scores gives weights that sum to 1.",
       table(["key", "q.k", "score", "mask", "weight"], rows),
       values.remaining ? make("p", { className: "soft" }, `The ${values.labels.length} keys with the largest weights; the weights of the others sum to ${digits(1 - values.weights.reduce((sum, weight) => sum + weight, 0), 4)}.`) : ""),
@@ -71,10 +71,11 @@ const compute = async () => {
   }
 };
 const showSelectors = (selected = {}) => {
-  const names = prediction.maps.map((map) => map.name).filter((name) => !["alignment", "rollout"].includes(name));
+  const maps = prediction.maps.filter(({ name }) => !["alignment", "rollout"].includes(name));
+  const names = maps.map((map) => map.name);
   at("selectors").hidden = !names.length;
   if (!names.length) return showError("This model has no attention to show.");
-  at("map").replaceChildren(...names.map((name) => new Option(name)));
+  at("map").replaceChildren(...maps.map(({ name, title }) => new Option(title, name)));
   if (names.includes(selected.map)) at("map").value = selected.map;
   showHeads(selected);
   return undefined;
@@ -89,6 +90,7 @@ const showHeads = (selected = {}) => {
 };
 const submit = async (event) => {
   event?.preventDefault();
+  if (!at("inputs").fields) return;
   try {
     const options = event ? {} : parseOptionText(data.parameters.options);
     prediction = await request("/api/look", { model: at("model").value, inputs: readInputs(at("inputs")), options });
@@ -113,10 +115,9 @@ const describeModel = async () => {
     return false;
   }
 };
-at("model").replaceChildren(...data.models.map((name) => new Option(name)));
-if (data.models.includes(data.parameters.model)) at("model").value = data.parameters.model;
+const opened = listModels(at("model"), data.models, data.parameters.model);
 at("model").onchange = describeModel;
 at("form").onsubmit = submit;
 at("map").onchange = () => showHeads();
 at("head").onchange = at("query").onchange = compute;
-describeModel().then((complete) => complete && at("inputs").fields.some((field) => data.parameters[field.name] !== undefined) && submit());
+if (opened) describeModel().then((complete) => complete && at("inputs").fields.some((field) => data.parameters[field.name] !== undefined) && submit());

@@ -44,23 +44,43 @@ export const decodeWeights = (buffer) => {
 export const decodeBytes = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
 export const query = (values) => new URLSearchParams(values).toString();
 
-// Show an error where the page has room for messages, or clear it.
-export const showError = (error) => {
-  at("message").replaceChildren(...(error ? [make("p", { className: "error", role: "alert" }, error.message ?? error)] : []));
+// Show an error below the form, or in the part of the page that could not be shown; or clear it.
+export const showError = (error, place = "message") => {
+  at(place).replaceChildren(...(error ? [make("p", { className: "error", role: "alert" }, error.message ?? error)] : []));
 };
 export const stateOf = (run) => (run.running ? "training" : run.finished ? "finished" : "stopped");
 // A number that is not finite is null in JSON.
 export const digits = (value, count = 2) => (Number.isFinite(value) ? value.toFixed(count) : value === null ? "\u2013" : String(value));
+// A number on its own: significant digits, without zeros at its end.
+export const number = (value, count = 3) => {
+  if (!Number.isFinite(value)) return digits(value);
+  const whole = Math.trunc(Math.abs(value));
+  return String(Number(value.toPrecision(Math.max(count, whole ? String(whole).length : 0))));
+};
 // An output as text; of a vector its first numbers.
 export const outputText = ({ text, vector }) => (vector
   ? `vector of ${vector.length}: ${vector.slice(0, 8).map((value) => digits(value, 3)).join(", ")}${vector.length > 8 ? "\u2026" : ""}`
   : text || "(no answer)");
 export const thousands = (value) => Math.round(value).toLocaleString("en");
 
-// The address names what is on screen, so that a link restores the same view.
-export const updateAddress = (values) => {
+// The address names what is on screen, so that a link restores the same view. push: the view is another one, and Back
+// returns to the one before; else only something in it has changed. saved: what the page keeps with the view.
+export const updateAddress = (values, { push = false, saved = null } = {}) => {
   const kept = Object.fromEntries(Object.entries(values).filter(([, value]) => value !== "" && value !== null));
-  history.replaceState(null, "", `${location.pathname}?${query(kept)}`);
+  const address = `${location.pathname}?${query(kept)}`;
+  if (push && address !== location.pathname + location.search) history.pushState(saved, "", address);
+  else history.replaceState(saved, "", address);
+};
+// Fill a list of models. A name in the address that is not among them is told, and no other model is opened instead.
+export const listModels = (select, names, asked, others = []) => {
+  const unknown = Boolean(asked) && !names.includes(asked);
+  select.replaceChildren(...others, ...names.map((name) => new Option(name)));
+  if (unknown) {
+    select.prepend(new Option("choose a model", ""));
+    showError(`There is no model '${asked}' here: choose one of the list, or start the studio with it.`);
+  }
+  if (asked || unknown) select.value = unknown ? "" : asked;
+  return !unknown;
 };
 
 export const dark = () => document.documentElement.classList.contains("dark");
@@ -95,6 +115,13 @@ export const ramp = () => {
 };
 // A value from 0 to 1 as a colour of CSS.
 export const shade = (value) => `rgb(${ramp().slice(4 * Math.round(255 * value), 4 * Math.round(255 * value) + 3).join(" ")})`;
+// The same with black or white, whichever can be read on it.
+export const shadeText = (value) => {
+  const [red, green, blue] = ramp().slice(4 * Math.round(255 * value), 4 * Math.round(255 * value) + 3);
+  const linear = (part) => (part <= 10 ? part / 3294 : ((part / 255 + 0.055) / 1.055) ** 2.4);
+  const light = 0.2126 * linear(red) + 0.7152 * linear(green) + 0.0722 * linear(blue);
+  return [`rgb(${red} ${green} ${blue})`, light > 0.179 ? "#000" : "#fff"];
+};
 // Draw values from 0 to 1 (or bytes, with scale 1) on a canvas, one pixel per cell.
 export const drawPixels = (canvas, values, width, scale = 255) => {
   canvas.width = Math.max(1, width);

@@ -1,5 +1,5 @@
 // The Try page: the form of a model, and the predictions of one or two models for the same inputs.
-import { at, data, digits, make, outputText, query, request, showError, updateAddress, wordsOf } from "./studio.js";
+import { at, data, digits, listModels, make, number, outputText, query, request, showError, updateAddress, wordsOf } from "./studio.js";
 import { buildInputs, convertInputs, isEmpty, optionControls, optionText, readInputs, readOptions, textInputs, writeInputs } from "./form.js";
 import { token } from "./views/tokens.js";
 
@@ -22,7 +22,7 @@ const describeModel = async () => {
   }
 };
 
-const bar = (name, value) => token(name, { value: value >= 0 && value <= 1 ? value : 0, number: digits(value, 4) });
+const bar = (name, value) => token(name, { value: value >= 0 && value <= 1 ? value : 0, number: number(value, 4) });
 const card = (prediction, milliseconds) => {
   const { text } = prediction.output;
   const [prompt] = Object.values(prediction.inputs);
@@ -46,7 +46,7 @@ const alignment = (map, pairs) => {
   const [targets, sources] = [wordsOf(map.queries), wordsOf(map.keys ?? map.queries)];
   const buttons = (labels) => labels.map((label) => token(label, { select: () => {} }));
   const [above, below] = [buttons(sources), buttons(targets)];
-  const highlight = (nodes, chosen) => nodes.forEach((node, i) => node.style.setProperty("--opacity", chosen.has(i) ? 0.5 : 0));
+  const highlight = (nodes, chosen) => nodes.forEach((node, i) => node.style.setProperty("--opacity", chosen.has(i) ? 0.75 : 0));
   below.forEach((node, i) => {
     node.onpointerenter = node.onfocus = () => {
       highlight(below, new Set([i]));
@@ -90,11 +90,8 @@ const submit = async (event) => {
   }
 };
 
-at("model").replaceChildren(...data.models.map((name) => new Option(name)));
-at("other").replaceChildren(new Option("none", ""), ...data.models.map((name) => new Option(name)));
-for (const [id, name] of [["model", data.parameters.model], ["other", data.parameters.other]]) {
-  if (data.models.includes(name)) at(id).value = name;
-}
+const opened = [listModels(at("model"), data.models, data.parameters.model),
+  listModels(at("other"), data.models, data.parameters.other, [new Option("none", "")])].every(Boolean);
 at("model").onchange = describeModel;
 at("form").onsubmit = submit;
 if (!data.models.length) {
@@ -102,6 +99,7 @@ if (!data.models.length) {
   at("predictions").replaceChildren(make("div", { className: "empty" }, make("h2", {}, "No models yet"), make("p", {}, "Train a model, or download one:"), make("pre", {}, "saccade models get minilm")));
 }
 const start = async () => {
+  if (!opened) return;
   await describeModel();
   const given = (at("inputs").fields ?? []).some((field) => data.parameters[field.name] !== undefined);
   const complete = await writeInputs(at("inputs"), data.parameters);

@@ -60,7 +60,7 @@ const show = async () => {
     const { examples } = await snapshot(step);
     options(at("example"), examples.map((_, i) => String(i + 1)));
     const example = examples[Number(at("example").value)] ?? examples[0];
-    options(at("layer"), example.maps.map((map) => map.name));
+    options(at("layer"), example.maps.map((map) => map.title));
     at("text").textContent = exampleName(example.inputs) + (example.output ? ` \u2192 ${example.output}` : "");
     heads(example.maps[Number(at("layer").value)] ?? example.maps[0]);
   } catch (error) {
@@ -76,7 +76,7 @@ const heads = (map) => {
   at("heads").replaceChildren(...Array.from({ length: map.heads }, (_, head) => {
     const weights = all.subarray(head * size, (head + 1) * size);
     const picture = overImage ? heatMap(map, weights) : matrix(map, weights, head);
-    return make("figure", {}, picture, make("figcaption", { className: "soft" }, map.heads > 1 ? `head ${head}` : map.name));
+    return make("figure", {}, picture, make("figcaption", { className: "soft" }, map.heads > 1 ? `head ${head}` : map.title));
   }));
 };
 // Over an image one query is shown, or the mean of all: a word, a position before the grid, or a patch that was clicked.

@@ -1,7 +1,7 @@
 // The view of a grid axis: a heat map of the values over the image that the grid covers, and the path of a gaze.
 import { aspectOf, isSmall, paintHeat } from "../heat.js";
 import { digits, make, shape } from "../studio.js";
-import { token } from "./tokens.js";
+import { numberOn, token } from "./tokens.js";
 
 // A line from gaze to gaze and a ring around the last one; points (x, y) are fractions of the image.
 const gazePath = (points) => {
@@ -22,9 +22,10 @@ export const show = ({ axis, labels, values = null, largest = 1, selected = -1, 
   const outline = make("div", { className: "outline", hidden: selected < first });
   const image = axis.image ? [make("img", { src: axis.image, alt: "", draggable: false, className: isSmall(axis.size) ? "coarse" : "" })] : [];
   const picture = make("div", { className: "picture" }, ...image, canvas, ...(path.length ? gazePath(path) : []), outline);
-  Object.assign(picture.dataset, { kind: "grid", selected });
+  Object.assign(picture.dataset, { kind: "grid", selected, choose: select ? "1" : "" });
   Object.assign(picture.style, { aspectRatio: String(aspectOf(axis)), width: `${(side * Math.sqrt(aspectOf(axis))).toFixed(1)}rem` });
-  picture.setAttribute("role", select ? "grid" : "img");
+  picture.setAttribute("role", select ? "group" : "img");
+  if (select) picture.setAttribute("aria-roledescription", "picture, arrow keys move from cell to cell");
   picture.setAttribute("aria-label", `${axis.rows} by ${axis.columns} cells over the image${selected < first ? "" : `, cell ${labels[selected]} selected`}`);
   const cell = Math.max(0, selected - first);
   Object.assign(outline.style, {
@@ -52,7 +53,7 @@ export const show = ({ axis, labels, values = null, largest = 1, selected = -1, 
     };
   }
   const extra = labels.slice(0, first).map((label, i) => token(label, {
-    value: values?.[i] ?? 0, largest, number: values && (signed || values[i] >= 0.005) ? digits(values[i]) : "",
+    value: values?.[i] ?? 0, largest, number: values ? numberOn(values[i], signed) : "",
     selected: i === selected, select: select && (() => select(i)),
   }));
   return make("div", { className: "grid-view" }, ...(extra.length ? [make("div", { className: "strip" }, ...extra)] : []), picture);
