@@ -24,7 +24,7 @@ from saccade.progress import reporting
 from saccade.run import Run
 from saccade.runs import folder as runs
 from saccade.runs import provenance
-from saccade.runs.journal import read_journal
+from saccade.runs.journal import JournalSummary, summarize_journal
 from saccade.runs.selection import Which
 from saccade.starting import divided, open_or_create
 from saccade.tasks import guess_task, load_task, task_names
@@ -176,9 +176,14 @@ def has_environment(task: str, config: Mapping[str, Any]) -> bool:
     return bool(setting) and bool(config.get(setting))
 
 
-def list_runs(root: str | Path = RUNS) -> list[dict[str, Any]]:
-    """Return a summary of each run: name, task, step, best score, whether it is being trained or finished."""
-    return [_summary(run) for run in runs.list_runs(Path(root))]
+def list_runs(
+    root: str | Path = RUNS, summarize: Callable[[Path], JournalSummary] = summarize_journal
+) -> list[dict[str, Any]]:
+    """Return a summary of each run: name, task, step, best score, whether it is being trained or finished.
+
+    Who lists runs again and again gives a `JournalReader`, which reads only what was appended to their journals.
+    """
+    return [_summary(run, summarize) for run in runs.list_runs(Path(root))]
 
 
 def free_name(root: str | Path, stem: str) -> str:
@@ -366,21 +371,21 @@ def _finish(run: runs.Run, trainer: Trainer) -> Run:
     return Run(run.folder, evaluation)
 
 
-def _summary(run: runs.Run) -> dict[str, Any]:
+def _summary(run: runs.Run, summarize: Callable[[Path], JournalSummary]) -> dict[str, Any]:
     """Return what a list shows of a run; of a damaged one its name and the reason, so that the others are listed."""
     name = printable(run.name)
     if name != run.name:
         return {"name": name, "error": f"the name of a run must be printable UTF-8, but is '{name}'; rename its folder"}
     try:
-        described, records, running = run.describe(), read_journal(run.folder / "metrics.jsonl"), run.running()
+        described, journal, running = run.describe(), summarize(run.folder / "metrics.jsonl"), run.running()
     except ModelFileError as error:
         return {"name": name, "error": printable(str(error))}
     return {
         "name": name,
         "task": printable(described["task"]),
         "created": printable(described["created"]),
-        "step": max((record["step"] for record in records), default=0),
-        "best": next((record["best"] for record in reversed(records) if "best" in record), None),
+        "step": journal.step,
+        "best": journal.best,
         "running": running,
         "finished": run.finished(),
     }

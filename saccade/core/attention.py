@@ -24,6 +24,13 @@ class Weights(Protocol):
     def rows(self, first: int, last: int, *, step: int = 1, head: int | None = None) -> Tensor:
         """Return the weights of every `step`-th query from first to last, of all heads or one: (H, queries, K)."""
 
+    def select(self, queries: Tensor, *, head: int | None = None) -> Tensor:
+        """Return the weights of some queries (int64, ascending), of all heads or one: (H, queries, K)."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of what the weights are computed from."""
+
 
 @dataclass(frozen=True)
 class AttentionMap:
@@ -51,6 +58,17 @@ class AttentionMap:
         if isinstance(self.source, Tensor):
             return self.source[slice(None) if head is None else slice(head, head + 1), first:last:step]
         return self.source.rows(first, last, step=step, head=head)
+
+    def select(self, queries: Tensor, *, head: int | None = None) -> Tensor:
+        """Return the weights of some queries (int64, ascending), of all heads or one: (H, queries, K)."""
+        if isinstance(self.source, Tensor):
+            return self.source[slice(None) if head is None else slice(head, head + 1), queries]
+        return self.source.select(queries, head=head)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the weights, or of what they are computed from."""
+        return self.source.nbytes
 
 
 class AttentionMaps(Mapping[str, AttentionMap]):

@@ -7,13 +7,14 @@ from html import escape
 from torch import Tensor
 
 from saccade.core import AttentionMap, GridAxis, TimeAxis
-from saccade.look import graphs, grids, spectrogram
+from saccade.look import graphs, grids, ramps, spectrogram
 from saccade.look.labels import align_right, cells, clusters, truncate, visible
 from saccade.look.overlay import OverlayStyle
 from saccade.look.shades import legend, shaded_row
 from saccade.look.times import is_over_time
 from saccade.metrics.alignment import head_weights
 
+TITLE = 100  # cells of the longest title that a figure is widened for
 LABEL, TALL = 20, 14  # cells of the longest row label and of the tallest column label
 LISTED = 3  # keys of each query in the list
 SMALLEST = 0.05  # smaller weights are not listed
@@ -75,8 +76,8 @@ CHARACTER = 0.62 * FONT  # width of one cell of text
 SLANT = math.radians(60)
 STYLE = """
 svg{color:#1b1f24;background:#fff;font:13px system-ui,"Noto Sans","Noto Sans CJK SC",sans-serif}
-text{fill:currentColor}.w{fill:#1a56c4}.f{fill:none;stroke:currentColor;stroke-opacity:.35}
-@media(prefers-color-scheme:dark){svg{color:#e6e8eb;background:#15181c}.w{fill:#6db1ff}}
+text{fill:currentColor}.f{fill:none;stroke:currentColor;stroke-opacity:.35}
+@media(prefers-color-scheme:dark){svg{color:#e6e8eb;background:#15181c}}
 """
 
 
@@ -94,13 +95,14 @@ def svg(attention: AttentionMap, title: str = "", style: OverlayStyle = OverlayS
     across, down = CELL * len(columns), CELL * len(rows)
     head = FONT * 2 if title else 0
     width, height = left + across + _extent(columns, math.cos(SLANT)) + 16, head + high + down + 44
-    largest = float(weights.max()) if weights.numel() else 0.0
+    width = max(width, 8 * min(cells(title), TITLE) + 24)
+    largest, levels = float(weights.max()) if weights.numel() else 0.0, ramps.levels(weights, sqrt=style.sqrt)
     name = escape(visible(title or f"Attention {attention.name}"))
     about = f"{len(rows)} queries (rows) and {len(columns)} keys (columns); the largest weight is {largest:.2f}"
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" '
         f'height="{height:.0f}" role="img" aria-label="{name}"><title>{name}</title><desc>{about}</desc>'
-        f"<style>{STYLE}</style>"
+        f"<style>{STYLE}{ramps.css()}</style>"
     ]
     if title:
         text = escape(truncate(visible(title), int(width / 8)))
@@ -113,12 +115,12 @@ def svg(attention: AttentionMap, title: str = "", style: OverlayStyle = OverlayS
         y = (number + 0.5) * CELL
         parts.append(_text(label, f'x="-8" y="{y:.1f}" text-anchor="end" dominant-baseline="central"'))
     parts.append(f'<rect class="f" width="{across}" height="{down}"/>')
-    for line, row in enumerate(weights.tolist()):
+    for line, cells_of_row in enumerate(zip(weights.tolist(), levels.tolist(), strict=True)):
         parts += [
-            _cell(line, number, weight, largest, f"{rows[line]} <- {columns[number]}")
-            for number, weight in enumerate(row)
+            _cell(line, number, level, f"{rows[line]} <- {columns[number]}: {weight:.2f}")
+            for number, (weight, level) in enumerate(zip(*cells_of_row, strict=True))
         ]
-    parts.append(_scale(down + 16, largest))
+    parts.append(_scale(down + 16, largest, sqrt=style.sqrt))
     return "".join([*parts, "</g></svg>"])
 
 
@@ -132,18 +134,22 @@ def _text(label: str, position: str) -> str:
     return f"<text {position}>{tooltip}{escape(truncate(label, LABEL))}</text>"
 
 
-def _cell(row: int, column: int, weight: float, largest: float, name: str) -> str:
-    opacity = weight / largest if largest > 0 else 0.0
+def _cell(row: int, column: int, level: int, name: str) -> str:
     return (
-        f'<rect class="w" x="{column * CELL + 1}" y="{row * CELL + 1}" width="{CELL - 2}" height="{CELL - 2}" '
-        f'fill-opacity="{opacity:.3g}"><title>{escape(name)}: {weight:.2f}</title></rect>'
+        f'<rect class="l{level}" x="{column * CELL + 1}" y="{row * CELL + 1}" width="{CELL - 2}" height="{CELL - 2}">'
+        f"<title>{escape(name)}</title></rect>"
     )
 
 
-def _scale(y: int, largest: float) -> str:
+def _scale(y: int, largest: float, *, sqrt: bool) -> str:
     """Return the colour scale from 0 to the largest weight."""
     steps = "".join(
-        f'<rect class="w" x="{16 + 8 * step}" y="{y}" width="8" height="12" fill-opacity="{step / 9:.2f}"/>'
-        for step in range(10)
+        f'<rect class="l{level}" x="{16 + 3 * step}" y="{y}" width="3" height="12"/>'
+        for step, level in enumerate(ramps.scale(sqrt=sqrt))
     )
-    return f'<text y="{y + 11}">0</text>{steps}<text x="102" y="{y + 11}">{largest:.2f}</text>'
+    return f'<text y="{y + 11}">0</text>{steps}<text x="118" y="{y + 11}">{scale_text(largest, sqrt=sqrt)}</text>'
+
+
+def scale_text(largest: float, *, sqrt: bool) -> str:
+    """Return what stands at the end of a colour scale."""
+    return f"{largest:.2g}{' (square-root colours)' if sqrt else ''}"

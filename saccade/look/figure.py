@@ -13,6 +13,7 @@ from saccade.core.serialize import dump_json
 from saccade.errors import ResourceError, UsageError, suggest
 from saccade.look import draw
 from saccade.look.film import film
+from saccade.look.labels import cells, truncate, visible
 from saccade.look.overlay import OverlayStyle
 from saccade.look.page import page
 from saccade.look.picture import png
@@ -37,6 +38,8 @@ class AttentionFigure:
     """of attention over an image"""
     words: AttentionMap | None = None
     """what a film shows instead: the words of a question over the image, where the attention has no words as queries"""
+    selection: str = ""
+    """which heads are shown; empty: the map has one"""
 
     @classmethod
     def of(
@@ -58,15 +61,17 @@ class AttentionFigure:
             )
             raise UsageError(f"{message}; choose a layer of self-attention over the image")
         words = None
+        heads = attention.shape[0]
+        selection = f"mean of {heads} heads" if heads > 1 else ""
         if head is not None:
-            chosen = one_head(attention, head)
+            chosen, selection = one_head(attention, head), f"head {head}"
         elif layer or style.at or prediction.alignment is None:
             chosen = mean_heads(attention)
         else:
-            chosen, words = prediction.alignment, _words_over_image(prediction)
+            chosen, words, selection = prediction.alignment, _words_over_image(prediction), "word alignment"
         if pieces:
-            return cls(prediction, chosen, style, words)
-        return cls(prediction, merge_words(chosen), style, words and merge_words(words))
+            return cls(prediction, chosen, style, words, selection)
+        return cls(prediction, merge_words(chosen), style, words and merge_words(words), selection)
 
     def shown(self, kind: str = "") -> AttentionMap:
         """Return the map that a kind of file shows."""
@@ -99,7 +104,15 @@ class AttentionFigure:
 
     @property
     def _title(self) -> str:
+        """The inputs and a map; a page has all its heads."""
         return f"{prediction_title(self.prediction)} - {self.attention.name}"
+
+    @property
+    def _heading(self) -> str:
+        """The inputs, shortened where the title would be too wide, and the heads that are drawn."""
+        shown = f"{self.attention.name}, {self.selection}" if self.selection else self.attention.name
+        inputs = truncate(visible(prediction_title(self.prediction)), max(20, draw.TITLE - cells(shown) - 3))
+        return f"{inputs} - {shown}"
 
     def write(self, path: Path) -> None:
         """Write the map as .svg, .png or .gif, the prediction as .html or .json, times as .TextGrid or .srt."""
@@ -118,9 +131,9 @@ class AttentionFigure:
         if kind in TIMES:
             return TIMES[kind](self.attention).encode()
         if kind == "svg":
-            return draw.svg(self.attention, self._title, self.style).encode()
+            return draw.svg(self.attention, self._heading, self.style).encode()
         if kind == "png":
-            return png(self.attention, self._title, self.style)
+            return png(self.attention, self._heading, self.style)
         if kind == "gif":
             return film(self.shown(kind), self.style)
         if kind == "html":

@@ -4,6 +4,7 @@ import unicodedata
 
 SPACE = "␣"  # a space at the start or end of a token
 ELLIPSIS = "…"
+CONTROLS = {"\n": "↵", "\t": "⇥"}  # other control characters as ^A to ^_: few fonts have the pictures of Unicode
 
 
 def visible(label: str) -> str:
@@ -17,10 +18,8 @@ def visible(label: str) -> str:
 def _visible(character: str) -> str:
     """Return the character, or a sign for one that moves the cursor, reverses the line or is invisible."""
     code = ord(character)
-    if code < 0x20:
-        return chr(0x2400 + code)
-    if code == 0x7F:
-        return "\u2421"
+    if code < 0x20 or code == 0x7F:
+        return CONTROLS.get(character) or f"^{chr(code ^ 0x40)}"
     invisible = unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") or code & 0xFFFE == 0xFFFE
     if invisible or unicodedata.bidirectional(character) in BIDI:
         return "\ufffd"

@@ -25,7 +25,7 @@ Box = tuple[float, float, float, float]
 
 @dataclass(frozen=True)
 class OverlayStyle:
-    """How attention is drawn over an image."""
+    """How attention is drawn: over an image, or as a matrix."""
 
     opacity: float = 0.7
     """of the colour of the largest weight, 0 to 1"""
@@ -33,6 +33,8 @@ class OverlayStyle:
     """whether weights are interpolated between cells (bicubic); if not, each cell is a block"""
     at: tuple[int, int] | None = None
     """row and column of the query in a grid of queries; None: those before the grid, and the mean of its cells"""
+    sqrt: bool = False
+    """of a matrix: colours by the square root of a weight, which brings out small ones"""
 
     def __post_init__(self) -> None:
         if not 0 <= self.opacity <= 1:

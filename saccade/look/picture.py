@@ -5,11 +5,13 @@ from __future__ import annotations
 import io
 from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor
 
 from saccade.core import AttentionMap, GridAxis, TimeAxis
 from saccade.errors import UsageError
-from saccade.look import graphs, spectrogram
+from saccade.look import graphs, ramps, spectrogram
+from saccade.look.draw import scale_text
 from saccade.look.fonts import SIZE, text_mask
 from saccade.look.labels import truncate, visible
 from saccade.look.overlay import OverlayStyle, fit, outline, overlay
@@ -22,7 +24,8 @@ if TYPE_CHECKING:
 CELL, EDGE, LABEL = 44, 28, 20  # pixels, and cells of the longest label
 TITLE = 200  # cells of the longest title
 SMALLEST, WIDEST = 4, 8000  # pixels of a cell and of the cells together
-PAPER, INK, SHADE, FRAME = (255, 255, 255), (27, 31, 36), (26, 86, 196), (150, 155, 160)
+SCALE = 160  # pixels of the colour scale
+PAPER, INK, FRAME = (255, 255, 255), (27, 31, 36), (150, 155, 160)
 AREA, LONE_AREA = 300 * 300, 640 * 640  # pixels of a panel, and of the only panel of a figure
 LINE = round(1.5 * SIZE)  # pixels of a line of text
 ACROSS = 6  # panels side by side
@@ -36,7 +39,9 @@ def png(attention: AttentionMap, title: str = "", style: OverlayStyle = OverlayS
     if isinstance(attention.keys, GridAxis):
         image = _panels(attention, title, style)
     else:
-        image = graphs.image(attention, title) if graphs.is_graph(attention) else _matrix(attention, title)
+        image = (
+            graphs.image(attention, title) if graphs.is_graph(attention) else _matrix(attention, title, sqrt=style.sqrt)
+        )
     file = io.BytesIO()
     image.save(file, "PNG")
     return file.getvalue()
@@ -57,7 +62,7 @@ def to_image(pixels: Tensor) -> Image.Image:
     return Image.fromarray(pixels.permute(1, 2, 0).contiguous().numpy())
 
 
-def _matrix(attention: AttentionMap, title: str) -> Image.Image:
+def _matrix(attention: AttentionMap, title: str, *, sqrt: bool) -> Image.Image:
     from PIL import Image, ImageDraw
 
     weights = head_weights(attention)
@@ -72,8 +77,9 @@ def _matrix(attention: AttentionMap, title: str) -> Image.Image:
     above = EDGE + sum(text.height + 12 for text in head) + max((column.height for column in columns), default=0) + 4
     down, across = (size * count for count in weights.shape)
     slant = max((column.width for column in columns), default=0)
-    wide = max(left + across + slant, *(EDGE + text.width for text in head), 0) + EDGE
-    image = Image.new("RGB", (wide, above + down + EDGE), PAPER)
+    scale = _scale(float(weights.max()) if weights.numel() else 0.0, sqrt=sqrt)
+    wide = max(left + across + slant, left + scale.width, *(EDGE + text.width for text in head), 0) + EDGE
+    image = Image.new("RGB", (wide, above + down + EDGE // 2 + scale.height + EDGE), PAPER)
     for text in head:
         image.paste(INK, (EDGE, EDGE), text)
     for number, row in enumerate(rows):
@@ -81,17 +87,33 @@ def _matrix(attention: AttentionMap, title: str) -> Image.Image:
     for number, column in enumerate(columns):
         image.paste(INK, (left + number * step * size + size // 2 - SIZE // 4, above - column.height - 2), column)
     if weights.numel():
-        image.paste(SHADE, (left, above), _mask(weights, float(weights.max()), (across, down)))
+        image.paste(_coloured(ramps.levels(weights, sqrt=sqrt), (across, down)), (left, above))
+    image.paste(scale, (left, above + down + EDGE // 2))
     ImageDraw.Draw(image).rectangle((left - 1, above - 1, left + across, above + down), outline=FRAME)
     return image
 
 
-def _mask(weights: Tensor, largest: float, size: tuple[int, int]) -> Image.Image:
-    """Return weights as opacities, one pixel per cell enlarged to the size: fast for any number of cells."""
+def _coloured(levels: Tensor, size: tuple[int, int]) -> Image.Image:
+    """Return levels (Q, K) as colours, one pixel per cell enlarged to the size: fast for any number of cells."""
     from PIL import Image
 
-    opacity = (weights.float() / max(largest, 1e-9) * 255).round().byte().cpu().numpy()
-    return Image.fromarray(opacity).resize(size, Image.Resampling.NEAREST)
+    image = Image.fromarray(levels.byte().numpy())
+    image.putpalette([part for colour in ramps.colours() for part in colour])
+    return image.resize(size, Image.Resampling.NEAREST).convert("RGB")
+
+
+def _scale(largest: float, *, sqrt: bool) -> Image.Image:
+    """Return the colour scale from 0 to the largest weight."""
+    from PIL import Image
+
+    ends = [text_mask("0"), text_mask(scale_text(largest, sqrt=sqrt))]
+    bar = _coloured(torch.tensor([ramps.scale(sqrt=sqrt, steps=SCALE)]), (SCALE, SIZE))
+    high = max(SIZE, *(end.height for end in ends))
+    image = Image.new("RGB", (ends[0].width + SCALE + ends[1].width + 16, high), PAPER)
+    image.paste(INK, (0, (high - ends[0].height) // 2), ends[0])
+    image.paste(bar, (ends[0].width + 8, (high - SIZE) // 2))
+    image.paste(INK, (ends[0].width + SCALE + 16, (high - ends[1].height) // 2), ends[1])
+    return image
 
 
 def _panels(attention: AttentionMap, title: str, style: OverlayStyle) -> Image.Image:

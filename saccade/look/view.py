@@ -39,6 +39,12 @@ class MapView:
         return word_axis(self.attention.keys) if self.words else (self.attention.keys, None)
 
     @property
+    def nbytes(self) -> int:
+        """Bytes of what the view keeps beside the map: the word of each token."""
+        kept = [self.__dict__[name][1] for name in ("_queries", "_keys") if name in self.__dict__]
+        return sum(words.nbytes for words in kept if words is not None)
+
+    @property
     def queries(self) -> Axis:
         return self._queries[0]
 
@@ -77,17 +83,18 @@ class MapView:
 
     def _word_rows(self, groups: Tensor, rows: range, head: int | None) -> Tensor:
         """Return the weights (R, K) of some words over key tokens: the mean of their own tokens, which are adjacent."""
-        starts = torch.searchsorted(groups, torch.arange(rows.start, rows.stop + 1))
-        counts = starts.diff()
-        first, last = (int(starts[at]) for at in (0, -1))
+        words = torch.arange(rows.start, rows.stop, rows.step)
+        starts, stops = torch.searchsorted(groups, words), torch.searchsorted(groups, words, right=True)
+        counts = stops - starts
+        owners = torch.arange(len(words)).repeat_interleave(counts)
+        before = counts.cumsum(0) - counts  # tokens of the words before, of those that are shown
+        tokens = torch.arange(len(owners)) + (starts - before)[owners]
         heads, _, keys = self.attention.shape
         several = 1 + TOGETHER // (1 + keys * (heads if head is None else 1))
-        weights = torch.zeros(len(counts), keys)
-        for start in range(first, last, several):
-            stop = min(start + several, last)
-            part = self.attention.rows(start, stop, head=head).float().mean(0)
-            weights.index_add_(0, groups[start:stop] - rows.start, part)
-        return (weights / counts[:, None])[:: rows.step]
+        weights = torch.zeros(len(words), keys)
+        for part, owner in zip(tokens.split(several), owners.split(several), strict=True):
+            weights.index_add_(0, owner, self.attention.select(part, head=head).float().mean(0))
+        return weights / counts[:, None]
 
     def _check(self, rows: range, columns: range, head: int | None) -> None:
         for name, span, size in (("rows", rows, len(self.queries)), ("columns", columns, len(self.keys))):

@@ -43,13 +43,28 @@ def word_axis(axis: Axis) -> tuple[Axis, Tensor | None]:
         raise ValueError(f"words must name a word for each of {len(axis)} tokens, but has {len(axis.words)}")
     index = {word: number for number, word in enumerate(dict.fromkeys(axis.words))}
     continued = [word == before for before, word in zip((None, *axis.words), axis.words, strict=False)]
-    pairs = list(zip(axis.tokens, continued, strict=True))
-    marked = all(token.startswith(CONTINUATION) for token, continues in pairs if continues)
+    marked = _is_wordpiece(axis.tokens, continued)
     texts = [""] * len(index)
-    for (token, continues), word in zip(pairs, axis.words, strict=True):
+    for token, continues, word in zip(axis.tokens, continued, axis.words, strict=True):
         texts[index[word]] += token.removeprefix(CONTINUATION) if continues and marked else token
-    words = TokenAxis(axis.role, tuple(text.strip() for text in texts))
+    words = TokenAxis(axis.role, tuple(text.strip() or text for text in texts))
     return words, torch.tensor([index[word] for word in axis.words])
+
+
+def _is_wordpiece(tokens: Sequence[str], continued: Sequence[bool]) -> bool:
+    """Whether the pieces inside words are those of WordPiece: `##` before each, except at punctuation (didn ' t)."""
+    before = ""
+    for token, continues in zip(tokens, continued, strict=True):
+        marked = token.startswith(CONTINUATION) and token != CONTINUATION
+        if continues and not marked and not _is_punctuation(token) and not _is_punctuation(before):
+            return False
+        before = token
+    return True
+
+
+def _is_punctuation(token: str) -> bool:
+    """Whether a token is one character that is no letter or digit, which WordPiece separates from the letters."""
+    return len(token) == 1 and not token.isalnum()
 
 
 def mean_heads(attention: AttentionMap) -> AttentionMap:

@@ -170,7 +170,11 @@ class KernelMask:
 
         Of a mask with a bias: what is added to the scores (B, H, rows, K), -inf for a key that is not visible.
         """
-        query = self.query[:, first:last:step]
+        return self.allowed_at(slice(first, last, step))
+
+    def allowed_at(self, rows: slice | Tensor) -> Tensor:
+        """Return some rows of the mask, as `allowed` does."""
+        query = self.query[:, rows]
         return with_bias(self.mask.allow(query, self.key)[:, None], self.mask.score_bias(query, self.key))
 
 

@@ -45,11 +45,11 @@ class RecordedCall:
     def reorder(self, rows: Tensor) -> RecordedCall:
         return replace(self, q=self.q[rows], order=rows if self.order is None else self.order[rows])
 
-    def allowed(self, first: int, last: int, step: int, keys: int) -> Tensor | None:
-        """Return the mask of every `step`-th query of first..last over the first `keys` keys: (B, 1, queries, keys)."""
+    def allowed(self, queries: slice | Tensor, keys: int) -> Tensor | None:
+        """Return the mask of some queries of the call over the first `keys` keys: (B, 1, queries, keys)."""
         if self.mask is None:
             return None
-        allowed = self.mask.allowed(first, last, step)[..., :keys]
+        allowed = self.mask.allowed_at(queries)[..., :keys]
         return allowed if self.order is None or len(allowed) == 1 else allowed[self.order]
 
 
@@ -121,47 +121,79 @@ class RecordedAttention:
         first = self._history.calls[0].q
         return first.shape[0], first.shape[1], self._history.queries, self._history.k.shape[2]
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of q and k, of all rows and calls."""
+        recorded = [call.q for call in self._history.calls]
+        return sum(x.nbytes for x in (*recorded, *([] if self._history.k is None else [self._history.k])))
+
     def rows(self, first: int = 0, last: int | None = None, *, step: int = 1, head: int | None = None) -> Tensor:
         """Return the weights of every `step`-th of the queries first..last, of all heads or one: (B, H, queries, K).
 
         They are exact; keys that a query may not see have weight 0.
         """
-        rows, heads, queries, keys = self.shape
+        queries = self.shape[2]
+        first, last = max(0, first), queries if last is None else min(last, queries)
+        return self._weights(range(first, max(first, last), step), head)
+
+    def select(self, queries: Tensor, head: int | None = None) -> Tensor:
+        """Return the weights of some queries, in ascending order, of all heads or one: (B, H, queries, K)."""
+        return self._weights(queries, head)
+
+    def _weights(self, queries: range | Tensor, head: int | None) -> Tensor:
+        rows, heads, _, keys = self.shape
         k = self._history.k
         if k is None:
             raise ValueError("no attention to read: run the model inside the watch(...) block")
-        first, last = max(0, first), queries if last is None else min(last, queries)
         chosen = slice(None) if head is None else slice(head, head + 1)
         group = self._attention.queries_per_kv_head
         if self._heads is not None:
             k = k[:, [number // group for number in self._heads][chosen]]
         elif head is not None:
             k = k[:, head // group :][:, :1]
-        shape = (rows, heads if head is None else 1, max(0, -(-(last - first) // step)), keys)
+        shape = (rows, heads if head is None else 1, len(queries), keys)
         out = None
-        calls = self._history.calls
-        for call in calls[bisect_right(calls, first, key=lambda call: call.start) - 1 :]:
-            before = call.start
-            begin, end = max(first - before, (first - before) % step), min(last - before, call.q.shape[2])
-            if begin < end:
-                seen = min(call.keys, keys)
-                with torch.no_grad():
-                    allowed = call.allowed(begin, end, step, seen)
-                    if allowed is not None:
-                        allowed = of_heads(of_heads(allowed, self._heads or slice(None)), chosen)
-                    if allowed is not None and allowed.shape[-2] > 1:  # keys that no query may see are skipped
-                        last_seen = visible(allowed).flatten(0, -2).any(0).nonzero()
-                        seen = int(last_seen[-1]) + 1 if len(last_seen) else 0
-                        allowed = allowed[..., :seen]
-                    weights = self._attention.weights(call.q[:, chosen, begin:end:step], k[:, :, :seen], allowed)
-                if weights.shape == shape:
-                    return weights
-                out = k.new_zeros(shape) if out is None else out
-                at = (before + begin - first) // step
-                out[:, :, at : at + weights.shape[2], :seen] = weights
-            if before >= last:
-                break
+        for call, part, at in _parts(self._history.calls, queries):
+            weights = self._call_weights(call, part, k, chosen)
+            if weights.shape == shape:
+                return weights
+            out = k.new_zeros(shape) if out is None else out
+            out[:, :, at : at + weights.shape[2], : weights.shape[3]] = weights
         return k.new_zeros(shape) if out is None else out
+
+    @torch.no_grad()
+    def _call_weights(self, call: RecordedCall, queries: slice | Tensor, k: Tensor, heads: slice) -> Tensor:
+        """Return the weights of some queries of one call: (B, heads, queries, keys seen)."""
+        seen = min(call.keys, k.shape[2])
+        allowed = call.allowed(queries, seen)
+        if allowed is not None:
+            allowed = of_heads(of_heads(allowed, self._heads or slice(None)), heads)
+        if allowed is not None and allowed.shape[-2] > 1:  # keys that no query may see are skipped
+            last_seen = visible(allowed).flatten(0, -2).any(0).nonzero()
+            seen = int(last_seen[-1]) + 1 if len(last_seen) else 0
+            allowed = allowed[..., :seen]
+        return self._attention.weights(call.q[:, heads, queries], k[:, :, :seen], allowed)
+
+
+def _parts(
+    calls: Sequence[RecordedCall], queries: range | Tensor
+) -> Iterator[tuple[RecordedCall, slice | Tensor, int]]:
+    """Yield the calls that some ascending queries belong to, which queries of the call, and how many came before."""
+    if not len(queries):
+        return
+    first, last = int(queries[0]), int(queries[-1])
+    for call in calls[bisect_right(calls, first, key=lambda call: call.start) - 1 :]:
+        before, count = call.start, call.q.shape[2]
+        if before > last:
+            return
+        if isinstance(queries, Tensor):
+            begin, end = (int(at) for at in torch.searchsorted(queries, queries.new_tensor([before, before + count])))
+            if begin < end:
+                yield call, queries[begin:end] - before, begin
+        else:
+            begin, step = max(first - before, (first - before) % queries.step), queries.step
+            if begin < min(last + 1 - before, count):
+                yield call, slice(begin, last + 1 - before, step), (before + begin - first) // step
 
 
 @dataclass(frozen=True)
@@ -179,6 +211,15 @@ class RecordedRow:
     def rows(self, first: int, last: int, *, step: int = 1, head: int | None = None) -> Tensor:
         """Return the weights of every `step`-th of the queries first..last: (H, queries, K), on the CPU."""
         return self.map.rows(first, last, step=step, head=head)[self.row].cpu()
+
+    def select(self, queries: Tensor, *, head: int | None = None) -> Tensor:
+        """Return the weights of some queries, in ascending order: (H, queries, K), on the CPU."""
+        return self.map.select(queries, head)[self.row].cpu()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of q and k of this row."""
+        return self.map.nbytes // max(1, self.map.shape[0])
 
 
 class Recorder(Mapping[str, RecordedAttention]):

@@ -11,6 +11,7 @@ import stat
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -20,6 +21,18 @@ from saccade.errors import ModelFileError, ResourceError
 JOURNALS = ("metrics.jsonl", "samples.jsonl")
 BLOCK = 1 << 20  # bytes hashed at once
 GONE = "put it back and continue with `saccade resume`, or train a new run"
+
+
+@dataclass(frozen=True)
+class JournalSummary:
+    """What a list of runs shows of a journal."""
+
+    step: int = 0
+    best: float | None = None
+
+    def add(self, record: dict[str, Any]) -> JournalSummary:
+        """Return the summary with one more record."""
+        return JournalSummary(max(self.step, record["step"]), record.get("best", self.best))
 
 
 @dataclass(frozen=True)
@@ -127,10 +140,15 @@ def read_journal(path: Path) -> list[dict[str, Any]]:
         content = file.read()
     # Lines end on \n alone: a sample may hold U+2028, at which splitlines() would cut.
     *lines, _ = content.split(b"\n")
-    return [_record(path, number, line) for number, line in enumerate(lines, 1)]
+    return [parse_record(path, number, line) for number, line in enumerate(lines, 1)]
 
 
-def _record(path: Path, number: int, line: bytes) -> dict[str, Any]:
+def summarize_journal(path: Path) -> JournalSummary:
+    """Return the summary of a journal."""
+    return reduce(JournalSummary.add, read_journal(path), JournalSummary())
+
+
+def parse_record(path: Path, number: int, line: bytes) -> dict[str, Any]:
     """Return the record of one line: a JSON object of finite numbers that has a step."""
     try:
         record = json.loads(line, parse_constant=_not_finite)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -37,7 +38,7 @@ from saccade.decode.runners import Runners
 from saccade.errors import DataError, ModelFileError, UsageError
 from saccade.models import presets
 from saccade.models.text.gpt import GPT, GPTConfig
-from saccade.nn.probe import RecordedRow, record
+from saccade.nn.probe import RecordedAttention, RecordedRow, record
 from saccade.nn.quantized import WEIGHT_TYPES, QuantizedLinear
 from saccade.nn.transformer import layer_outputs
 from saccade.pretrained.processors import TextProcessor
@@ -51,6 +52,7 @@ from saccade.tasks._language_model.memory import check_rows, rows_that_fit
 from saccade.tasks._pretrained import cannot_run
 
 CHARACTERS_BELOW = 5_000_000  # bytes; a smaller text is tokenized into characters
+NEXT_TOKENS = 10  # most likely tokens after a prompt that is only read
 SNAPSHOT_TOKENS = 40  # of validation text whose attention is saved during training
 METRICS = {
     metric.name: metric
@@ -247,10 +249,25 @@ class Task(CoreTask):
         # The last token is not read if it reached the limit; a stop token is not among the ids.
         end = len(ids) - 1 if count and count == options.max_new_tokens else len(ids)
         trace = Trace(ids, len(prompt), self._generator.visible_start(len(prompt), end), end)
-        maps = AttentionMaps()
-        if options.attention and options.max_new_tokens:
+        maps, scores = AttentionMaps(), {"tokens": float(count)}
+        if not options.max_new_tokens:
+            maps, scores = self._read(ids[trace.start : trace.end], attention=options.attention)
+        elif options.attention:
             maps = self._attention(ids[trace.start : trace.end])
-        return Prediction(example, TextOutput(continuation.text), {"tokens": float(count)}, maps, trace=trace)
+        return Prediction(example, TextOutput(continuation.text), scores, maps, trace=trace)
+
+    @torch.no_grad()
+    def _read(self, ids: list[int], *, attention: bool) -> tuple[AttentionMaps, dict[str, float]]:
+        """Return the attention over some tokens if it is asked for, and the most likely next tokens."""
+        recorder = record(self.model) if attention else None
+        with recorder or nullcontext():
+            features = self.model.features(torch.tensor([ids], device=self.device()))
+        probs = self.model.logits(features[0, -1]).float().softmax(-1)
+        values, tokens = probs.topk(min(NEXT_TOKENS, len(probs)))
+        scores = dict[str, float]()
+        for label, value in zip(self.tokenizer.pieces(tokens.tolist()), values.tolist(), strict=True):
+            scores.setdefault(label, value)  # several tokens may be written alike
+        return self._maps(recorder or {}, ids), scores
 
     def input_lengths(self, inputs: Mapping[str, Any], options: TextOptions) -> list[InputLength]:
         return [InputLength("prompt", len(self._encode(inputs["prompt"], options)), self.config.model.max_positions)]
@@ -280,8 +297,9 @@ class Task(CoreTask):
         trace: Trace = prediction.trace
         visible, first = trace.ids[trace.start : trace.end], max(0, trace.prompt - 1 - trace.start)
         with layer_outputs(self.model.decoder, layers) as states:
-            logits = self.model(torch.tensor([visible], device=self.device()))[0, first:]
-            by_layer = tuple((f"decoder.{at}", self.model.logits(x)[0, first:]) for at, x in enumerate(states))
+            features = self.model.features(torch.tensor([visible], device=self.device()))
+        logits = self.model.logits(features[0, first:])
+        by_layer = tuple((f"decoder.{at}", self.model.logits(x[0, first:])) for at, x in enumerate(states))
         chosen = [*trace.ids[trace.start + first + 1 :], int(logits[-1].argmax())][: len(logits)]
         positions, inputs = (token_axis(Role.TEXT, self.tokenizer, ids) for ids in (chosen, visible))
         return ForwardTrace(
@@ -338,7 +356,10 @@ class Task(CoreTask):
     def _attention(self, ids: list[int]) -> AttentionMaps:
         """Return the attention maps of every layer for some tokens."""
         with record(self.model) as recorder:
-            self.model(torch.tensor([ids], device=self.device()))
+            self.model.features(torch.tensor([ids], device=self.device()))
+        return self._maps(recorder, ids)
+
+    def _maps(self, recorder: Mapping[str, RecordedAttention], ids: list[int]) -> AttentionMaps:
         axis = token_axis(Role.TEXT, self.tokenizer, ids)
         return AttentionMaps(
             AttentionMap(name, RecordedRow(recorded, 0), axis, axis) for name, recorded in recorder.items()

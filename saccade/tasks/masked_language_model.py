@@ -33,12 +33,13 @@ from saccade.data.text.tokenizers import Tokenizer
 from saccade.errors import DataError, UsageError
 from saccade.models import presets
 from saccade.models.text.bert import BertConfig, BertForPreTraining, EncoderInputs, PreTrainingLogits
-from saccade.tasks._encoder.inputs import EncodedText, EncoderBatch, check_outputs, count_tokens, pad_texts
+from saccade.tasks._encoder.inputs import EncodedText, EncoderBatch, check_outputs, count_tokens, pad_texts, to_device
 from saccade.tasks._encoder.task import EncoderConfig, EncoderTask, pretrained_length
 from saccade.tasks._parallel import parallel_map
 
 QUICK_ROWS, MAX_ROWS = 256, 2000  # maximum number of rows of a quick and of a full evaluation
 EVAL_BATCH_SIZE = 32
+FOLLOWS = ("follows", "does not follow")  # the classes of next sentence prediction
 
 
 @dataclass(frozen=True)
@@ -311,12 +312,15 @@ class Task(EncoderTask):
         return filled, scores
 
     def rerun(self, prediction: Prediction, *, layers: bool = False) -> ForwardTrace:
+        """Recompute the tokens of the masks; of two texts without a mask, whether the second follows the first."""
         text, head = prediction.trace, self.model.mlm
         assert head is not None
         positions = [position for position, token in enumerate(text.ids) if token == self.template.mask_id]
+        if not positions and self.model.next_sentence is not None and text.second < len(text.ids):
+            return self._follows(text, layers=layers)
         if not positions:
             name = self.tokenizer.token(self.masker.mask_id)
-            raise UsageError(f"text must hold {name} to be explained, but has none")
+            raise UsageError(f"text must hold {name} to be explained, but has none; put it in place of a word")
 
         def to_logits(features: Tensor) -> Tensor:
             logits: Tensor = head(features[positions])[:, : self.tokenizer.size]
@@ -326,6 +330,18 @@ class Task(EncoderTask):
         chosen = tuple(logits.argmax(-1).tolist())
         answers = StepAxis(Role.LABEL, tuple(self.tokenizer.pieces(chosen)))
         return ForwardTrace(logits, chosen, answers, (axis,), lambda token: self.tokenizer.pieces([token])[0], by_layer)
+
+    def _follows(self, text: EncodedText, *, layers: bool) -> ForwardTrace:
+        """Recompute whether the second text follows the first."""
+        inputs = to_device(pad_texts([text]), self.device())
+
+        def to_logits(features: Tensor) -> Tensor:
+            return self.model.next_sentence_logits(features[None], inputs)
+
+        logits, axis, by_layer = self.trace(text, to_logits, layers=layers)
+        chosen = int(logits.argmax(-1))
+        answers = StepAxis(Role.LABEL, ("second text",))
+        return ForwardTrace(logits, (chosen,), answers, (axis,), lambda label: FOLLOWS[label], by_layer)
 
     @classmethod
     def from_pretrained(cls, pretrained: Pretrained) -> Task:

@@ -35,6 +35,7 @@ from saccade.tasks._encoder.inputs import EncodedText, check_outputs
 from saccade.tasks._encoder.labelled import LabelledConfig, LabelledSettings, LabelledTask
 from saccade.tasks._encoder.task import pretrained_length
 
+COMPONENT = "component along its own vector"  # what explanations of a single text explain
 NEAREST_ROWS = 1000  # rows compared with all others at once
 POOLING: Mapping[str, PoolingMode] = {"mean": "mean", "first": "cls"}
 
@@ -217,7 +218,7 @@ class Task(LabelledTask):
             attention = self.attention(texts[row]) if options.attention else AttentionMaps()
             if row not in second_texts:
                 output: Output = VectorOutput(vectors[row].cpu())
-                yield Prediction(example, output, attention=attention, notes=texts[row].notes)
+                yield Prediction(example, output, attention=attention, trace=(texts[row],), notes=texts[row].notes)
                 continue
             cosine = float(torch.cosine_similarity(vectors[row], second_vectors[row], dim=-1))
             trace = (texts[row], second_texts[row])
@@ -226,8 +227,13 @@ class Task(LabelledTask):
             yield Prediction(example, output, {"cosine": cosine}, attention, trace=trace, notes=notes)
 
     def rerun(self, prediction: Prediction, *, layers: bool = False) -> ForwardTrace:
-        if prediction.trace is None:
-            raise UsageError("only the similarity of two texts can be explained, but there is no second; give second")
+        """Recompute the cosine of two texts; of a single text the component along its own vector.
+
+        The cosine of a vector with itself is 1 whatever the text is, so the component is that of the pooled vector
+        before it is normalized, along the direction of the predicted one, which stays as it was.
+        """
+        if len(prediction.trace) == 1:
+            return self._component(prediction, layers=layers)
 
         def to_vector(features: Tensor) -> Tensor:
             return self.model.pooling(features[None], None)
@@ -238,6 +244,19 @@ class Task(LabelledTask):
         by_layer = tuple((name, torch.cosine_similarity(a, b)[:, None]) for (name, a), (_, b) in pairs)
         positions = StepAxis(Role.LABEL, ("cosine",))
         return ForwardTrace(cosine, (0,), positions, (first[1], second[1]), lambda _: "cosine", by_layer)
+
+    def _component(self, prediction: Prediction, *, layers: bool) -> ForwardTrace:
+        """Recompute the component (1, 1) of the vector of one text along the predicted vector."""
+        assert isinstance(prediction.output, VectorOutput)
+        direction = F.normalize(prediction.output.values.to(self.device()), dim=-1)  # (D,)
+        pooling = replace(self.model.pooling, normalize=False)
+
+        def to_component(features: Tensor) -> Tensor:
+            return pooling(features[None], None).float() @ direction[:, None]
+
+        component, axis, by_layer = self.trace(prediction.trace[0], to_component, layers=layers)
+        positions = StepAxis(Role.LABEL, (COMPONENT,))
+        return ForwardTrace(component, (0,), positions, (axis,), lambda _: COMPONENT, by_layer)
 
     @classmethod
     def from_pretrained(cls, pretrained: Pretrained) -> Task:

@@ -6,12 +6,14 @@ import io
 import json
 import re
 import xml.etree.ElementTree as ElementTree
+from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from saccade import studio
 from saccade.core.attention import AttentionMap, AttentionMaps
 from saccade.core.axes import GridAxis, Role, TokenAxis
 from saccade.core.fields import Image
@@ -19,7 +21,7 @@ from saccade.core.outputs import TextOutput
 from saccade.core.prediction import Prediction, TokenScores
 from saccade.core.serialize import input_to_json, map_to_json
 from saccade.errors import UsageError
-from saccade.look import draw
+from saccade.look import draw, ramps
 from saccade.look.labels import cells, clusters, truncate, visible
 from saccade.look.overlay import OverlayStyle
 from saccade.look.panels import panels
@@ -58,7 +60,8 @@ def test_labels_are_cut_between_letters():
 def test_labels_show_what_could_not_be_seen():
     assert visible(" the") == "␣the"
     assert visible("  ") == "␣␣"
-    assert visible("a\n\x1b[31m\x7f") == "a␊␛[31m␡"
+    assert visible("a\n\x1b[31m\x7f") == "a↵^[[31m^?"
+    assert visible("\t\r\x00") == "⇥^M^@"
     assert visible("\u202eevil") == "\ufffdevil"
     assert visible("\ud800") == "\ufffd"
     assert visible("\uffff") == "\ufffd"
@@ -134,17 +137,34 @@ def test_an_empty_map_is_drawn_too():
 
 def test_every_cell_of_an_svg_tells_its_weight():
     tree = ElementTree.fromstring(draw.svg(SMALL, "le chat"))
-    cells_told = {
-        rect.findtext(f"{XML}title"): rect.get("fill-opacity") for rect in tree.iter(f"{XML}rect") if len(rect)
-    }
+    cells_told = {rect.findtext(f"{XML}title"): rect.get("class") for rect in tree.iter(f"{XML}rect") if len(rect)}
     assert list(cells_told) == [
         *("le <- the: 0.84", "le <- cat: 0.16", "le <- !: 0.00"),
         *("chat <- the: 0.30", "chat <- cat: 0.62", "chat <- !: 0.08"),
     ]
-    assert (cells_told["le <- the: 0.84"], cells_told["le <- !: 0.00"]) == ("1", "0")
+    assert (cells_told["le <- the: 0.84"], cells_told["le <- !: 0.00"]) == ("l63", "l0")
     assert tree.findtext(f"{XML}title") == "le chat"
     assert "2 queries (rows) and 3 keys (columns)" in tree.findtext(f"{XML}desc")
     assert "prefers-color-scheme" in tree.findtext(f"{XML}style")
+
+
+def test_colours_may_be_of_the_square_root_of_a_weight_and_the_scale_says_so():
+    cells_told, texts = {}, {}
+    for sqrt in (False, True):
+        tree = ElementTree.fromstring(draw.svg(SMALL, "le chat", OverlayStyle(sqrt=sqrt)))
+        told = {rect.findtext(f"{XML}title"): rect.get("class") for rect in tree.iter(f"{XML}rect") if len(rect)}
+        cells_told[sqrt] = told["le <- cat: 0.16"]
+        texts[sqrt] = [text for node in tree.iter(f"{XML}text") for text in node.itertext()]
+    assert cells_told == {False: "l12", True: f"l{round(63 * (0.16 / 0.84) ** 0.5)}"}
+    assert "0.84" in texts[False] and "0.84 (square-root colours)" in texts[True]
+
+
+def test_figures_have_the_colours_of_the_studio():
+    script = (Path(studio.__file__).parent / "static/studio.js").read_text()
+    for name, stops in (("light", ramps.LIGHT), ("dark", ramps.DARK)):
+        found = re.search(rf"^  {name}: (\[\[.*\]\]),$", script, re.MULTILINE)
+        assert json.loads(found[1]) == [list(colour) for colour in stops]
+        assert ramps.colours(stops)[0] == stops[0] and ramps.colours(stops)[-1] == stops[-1]
 
 
 def test_labels_of_an_svg_are_text_whatever_they_hold():
@@ -164,8 +184,13 @@ def test_a_png_is_dark_where_the_weight_is():
     colours = {colour: count for count, colour in image.getcolors(1 << 20)}
     from saccade.look import picture
 
-    assert colours[picture.SHADE] == 4 * picture.CELL**2
+    assert 4 * picture.CELL**2 <= colours[ramps.LIGHT[-1]] < 5 * picture.CELL**2, "four cells and the end of the scale"
+    assert len(colours.keys() & set(ramps.colours())) > 20, "the scale"
     assert image.getpixel((0, 0)) == picture.PAPER
+    style = OverlayStyle(sqrt=True)
+    rooted = image_module.open(io.BytesIO(png(one_map(["a"], ["b", "c"], [[0.25, 1.0]]), style=style)))
+    half = {colour: count for count, colour in rooted.getcolors(1 << 20)}[ramps.colours()[32]]
+    assert half >= picture.CELL**2, "a quarter is half of the square root"
 
 
 def test_a_png_has_letters_for_words_it_can_write():

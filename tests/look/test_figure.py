@@ -73,6 +73,20 @@ def test_a_figure_over_an_image_is_titled_by_its_texts_and_its_output():
     assert "<title>what is it? → dog - decoder.0.cross</title>" in AttentionFigure.of(asked).page()
 
 
+def test_a_drawing_is_titled_by_its_map_and_head():
+    axis = TokenAxis(Role.TEXT, ("a", "b"))
+    maps = AttentionMaps([AttentionMap("self", torch.rand(2, 2, 2).softmax(-1), axis, axis)])
+    prediction = Prediction({"text": "a b"}, TextOutput("out"), {}, maps)
+    for head, title in ((1, "a b - self, head 1"), (None, "a b - self, mean of 2 heads")):
+        svg = AttentionFigure.of(prediction, "self", head).render("svg").decode()
+        assert svg.count(f">{title}<") == 2, "the title of the file, and above the map"
+    long = replace(prediction, inputs={"text": "many words " * 40})
+    svg = AttentionFigure.of(long, "self", 1).render("svg").decode()
+    assert re.search(r">many words [^<]*… - self, head 1</text>", svg), (
+        "a long text is cut, the map and the head are not"
+    )
+
+
 def test_a_cell_of_the_image_can_be_the_query():
     figure = AttentionFigure.of(caption(), style=OverlayStyle(at=(1, 0)))
     assert figure.attention.name == "encoder.1.self", "the last layer whose queries are cells"

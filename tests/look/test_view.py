@@ -47,6 +47,19 @@ def test_steps_leave_rows_out_and_keep_the_strongest_column(attention):
     torch.testing.assert_close(cells, expected)
 
 
+@pytest.mark.parametrize("head", [None, 1])
+@pytest.mark.parametrize("step", [2, 3, 7])
+def test_steps_leave_words_out_before_anything_is_computed(attention, head, step, monkeypatch):
+    whole = merge_words(attention).weights
+    whole = whole.mean(0) if head is None else whole[head]
+    computed, select = [], RecordedRow.select
+    monkeypatch.setattr(RecordedRow, "select", lambda row, at, head: computed.extend(at) or select(row, at, head=head))
+    view = MapView(attention, True)
+    rows = range(1, len(whole), step)
+    torch.testing.assert_close(view.cells(rows, range(len(whole)), head), whole[1::step])
+    assert len(computed) == sum(PIECES.words.count(word) for word in rows), "only the tokens of these words"
+
+
 @pytest.mark.parametrize(
     ("rows", "columns", "head", "message"),
     [

@@ -29,6 +29,24 @@ def test_merged_wordpiece_tokens_lose_their_marker():
     assert others.tokens == ("a##b",), "where not every continuation is marked, it is text"
 
 
+@pytest.mark.parametrize(
+    ("tokens", "word"),
+    [
+        (("text", "-", "im", "##g"), "text-img"),
+        (("did", "##n", "'", "t"), "didn't"),
+        (("\u2019", "twas", "##n", "\u2019", "t"), "\u2019twasn\u2019t"),
+        (("a", "-", "b", "##", "c"), "a-b##c"),  # no WordPiece, whose pieces are never the mark alone
+    ],
+)
+def test_merged_wordpiece_tokens_with_punctuation_lose_their_marker_too(tokens, word):
+    words, _ = alignment.word_axis(TokenAxis(Role.TEXT, (*tokens, "x"), (*[0] * len(tokens), 1)))
+    assert words.tokens == (word, "x")
+
+
+def test_a_word_of_white_space_keeps_it():
+    assert alignment.word_axis(TokenAxis(Role.TEXT, ("a", "\n"), (0, 1)))[0].tokens == ("a", "\n")
+
+
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=6), st.lists(st.integers(0, 3), min_size=1, max_size=6))
 def test_merged_rows_still_sum_to_one(rows, columns):
     whole = random_attention(

@@ -13,7 +13,7 @@ from saccade.models.text.gpt import GPT, GPTConfig
 from saccade.nn.attention import Additive, Attention, Cosine, Dot, Heads, QKNorm
 from saccade.nn.cache import KVCache
 from saccade.nn.masks import Causal, Padding, Window
-from saccade.nn.probe import record, watch
+from saccade.nn.probe import RecordedRow, record, watch
 from saccade.nn.transformer import Transformer, TransformerConfig
 
 DIM, HEADS, TOKENS, VOCABULARY = 16, 4, 7, 11
@@ -139,6 +139,28 @@ def test_a_query_that_sees_nothing_has_weights_zero():
     torch.testing.assert_close(maps[""].rows().sum(-1)[0], torch.ones(HEADS, 3))
     assert (maps[""].rows()[1] == 0).all()
     assert (maps[""].rows()[0, :, :, 2] == 0).all()
+
+
+@given(chosen=st.sets(st.integers(0, TOKENS - 1)), head=st.sampled_from([None, 0, HEADS - 1]))
+@pytest.mark.parametrize("sizes", [(TOKENS,), (2, 1, 1, TOKENS - 4)])
+def test_any_queries_are_rows_of_the_full_map(sizes, chosen, head):
+    model, ids, cache = make_gpt(), some_ids(), KVCache(TOKENS)
+    with torch.no_grad(), watch(model) as maps:
+        for part in ids.split(sizes, dim=1):
+            model(part, cache=cache)
+    queries = torch.tensor(sorted(chosen), dtype=torch.long)
+    expected = maps["decoder.1.self"].rows()[:, slice(None) if head is None else slice(head, head + 1), queries]
+    torch.testing.assert_close(maps["decoder.1.self"].select(queries, head), expected, atol=1e-6, rtol=0)
+
+
+def test_the_memory_of_a_map_is_that_of_q_and_k():
+    model, ids = make_gpt(), some_ids()
+    with torch.no_grad(), watch(model) as maps:
+        model(ids)
+    found = maps["decoder.0.self"]
+    heads = found.shape[1] + found._attention.kv_heads
+    assert found.nbytes == len(ids) * TOKENS * heads * found._attention.head_dim * 4
+    assert RecordedRow(found, 0).nbytes == found.nbytes // len(ids)
 
 
 @given(first=st.integers(-2, 9), last=st.integers(-2, 9))

@@ -128,7 +128,7 @@ def test_seeds_are_reproducible(task: Task) -> None:
 
 
 def test_the_length_is_counted_in_tokens(task: Task) -> None:
-    for length in (0, 1, 7, 50):  # 50 is more than three contexts
+    for length in (1, 7, 50):  # 50 is more than three contexts; with 0 the prompt is only read
         found = predict(task, "line", dataclasses.replace(GREEDY, max_new_tokens=length))
         assert found.scores["tokens"] <= length
         if task.tokenizer.kind == "characters":
@@ -199,8 +199,22 @@ def test_maps_after_a_stop_string_have_the_right_labels(task: Task) -> None:
         assert len(one.keys) == one.weights.shape[-1]
 
 
-def test_no_maps_where_nothing_was_read(task: Task) -> None:
-    assert predict(task, "line", TextOptions(max_new_tokens=0, attention=True)).attention == {}
+def test_without_new_tokens_the_prompt_is_read_alone(task: Task) -> None:
+    found = predict(task, "line 3", TextOptions(max_new_tokens=0, attention=True))
+    ids = task.tokenizer.encode("line 3")
+    generated = predict(task, "line 3", TextOptions(max_new_tokens=1, temperature=0, attention=True))
+    assert found.text == "" and found.attention.keys() == generated.attention.keys()
+    for name, attention in found.attention.items():
+        assert list(attention.queries.labels) == task.tokenizer.pieces(ids)
+        torch.testing.assert_close(attention.weights, generated.attention[name].weights)
+    with torch.no_grad():
+        probs = task.model(torch.tensor([ids]))[0, -1].softmax(-1)
+    first, *_ = found.scores  # the most likely next tokens, in order
+    assert first == task.tokenizer.pieces([int(probs.argmax())])[0]
+    assert list(found.scores.values()) == sorted(found.scores.values(), reverse=True)
+    assert found.scores[first] == pytest.approx(float(probs.max()), rel=1e-5)
+    assert task.tokenizer.pieces(task.rerun(found).chosen) == [first], "what the explanations explain"
+    assert predict(task, "line 3", TextOptions(max_new_tokens=0)).attention == {}
 
 
 def test_an_unknown_character_is_named(task: Task) -> None:

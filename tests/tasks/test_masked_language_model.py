@@ -8,12 +8,14 @@ import pytest
 import torch
 
 from saccade.config import override
-from saccade.core import Split
+from saccade.core import Prediction, Split, TextOutput
 from saccade.data.text.tokenizer_training import train_tokenizer
 from saccade.data.text.tokenizers import Tokenizer
 from saccade.errors import DataError, UsageError
+from saccade.look.explain import Explanation
 from saccade.models.text.bert import BertConfig
 from saccade.tasks.masked_language_model import (
+    FOLLOWS,
     MaskedLanguageModelConfig,
     MaskedLanguageModelOptions,
     Task,
@@ -143,6 +145,23 @@ def test_several_masks_are_numbered_and_a_second_text_may_follow(ready, predict,
     assert 0 < found.scores["follows"] < 1
     only = predict(task, {"text": "the cat sat.", "second": "a dog ran."})
     assert set(only.scores) == {"follows"} and only.text == "the cat sat. a dog ran."
+
+
+def test_of_two_texts_without_a_mask_the_order_is_explained(ready, predict, book):
+    task = ready("masked_language_model", book, *SMALL)
+    answer = predict(task, {"text": "the cat", "second": "a dog"}, attention=True)
+    trace = task.rerun(answer, layers=True)
+    follows = float(trace.logits.detach().softmax(-1)[0, 0])
+    assert follows == pytest.approx(answer.scores["follows"], abs=1e-5)
+    assert trace.output_name(0) == "follows" and trace.positions.labels == ("second text",)
+    torch.testing.assert_close(trace.layers[-1][1], trace.logits)
+    assert Explanation(task, answer).ablate(next(iter(answer.attention)), head=0).before[0].answer in FOLLOWS
+
+
+def test_a_text_without_a_mask_cannot_be_explained(ready, book):
+    task = ready("masked_language_model", book, *SMALL)
+    with pytest.raises(UsageError, match=r"^text must hold \[MASK\] to be explained, but has none; put it in place of"):
+        task.rerun(Prediction({}, TextOutput(""), trace=task.encode("the cat")))
 
 
 def test_many_texts_are_filled_in_as_each_alone(ready, batched_as_alone, book):

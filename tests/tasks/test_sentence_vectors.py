@@ -1,5 +1,6 @@
 """Sentence vectors: cosine and contrastive losses by hand, with and without numbers, retrieval, and errors."""
 
+import dataclasses
 import json
 import math
 import random
@@ -12,6 +13,7 @@ import saccade
 from saccade.config import override
 from saccade.core import NumberOutput, Split, VectorOutput
 from saccade.errors import DataError, UsageError
+from saccade.look.explain import Explanation
 from saccade.tasks.sentence_vectors import SentenceVectorsConfig, recall_at_1
 
 WORDS = ["red", "blue", "cat", "dog", "sat", "ran", "mat"]
@@ -166,10 +168,23 @@ def test_texts_and_pairs_are_answered_in_order_as_each_alone(ready, batched_as_a
             torch.testing.assert_close(answer.output.values, single.output.values, atol=1e-5, rtol=1e-4)
 
 
-def test_a_vector_alone_is_not_explained(ready, predict, measured):
+@pytest.mark.parametrize("normalize", [False, True])
+def test_of_a_single_text_the_component_along_its_own_vector_is_explained(ready, predict, measured, normalize):
     task = ready("sentence_vectors", measured)
-    with pytest.raises(UsageError, match=r"^only the similarity of two texts can be explained, but there is no second"):
-        task.rerun(predict(task, {"first": "red cat"}))
+    task.model.pooling = dataclasses.replace(task.model.pooling, normalize=normalize)
+    answer = predict(task, {"first": "red cat"}, attention=True)
+    task.model.pooling = dataclasses.replace(task.model.pooling, normalize=False)
+    length = float(task.vectors([task.encode("red cat")]).norm())
+    task.model.pooling = dataclasses.replace(task.model.pooling, normalize=normalize)
+    trace = task.rerun(answer, layers=True)
+    assert trace.logits.shape == (1, 1) and float(trace.logits.detach()) == pytest.approx(length, rel=1e-5)
+    assert trace.positions.labels == ("component along its own vector",)
+    assert [name for name, _ in trace.layers] == [layer.removesuffix(".self") for layer in answer.attention]
+    assert float(trace.layers[-1][1].detach()) == pytest.approx(length, rel=1e-5)
+    explained = Explanation(task, answer)
+    assert explained.ablate(next(iter(answer.attention)), head=0).lost != 0
+    (scores,) = explained.attribute(0)
+    assert len(scores.values) == len(answer.attention["bert.encoder.0.self"].keys) and any(scores.values)
 
 
 @pytest.mark.parametrize(

@@ -145,12 +145,16 @@ class GPT(nn.Module):
 
         `count` (B,) is the number of real tokens of each row in this call, where cached rows differ in length.
         """
-        x = self.norm(self.embed(ids))  # (B, T, D)
-        x = self.decoder(patch_embeddings(x), mask=Causal(), cache=cache, count=count)
-        logits = self.logits(x)
+        logits = self.logits(self.features(ids, cache=cache, count=count))
         if labels is None:
             return logits
         return F.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=-1)
+
+    def features(self, ids: Tensor, *, cache: KVCache | None = None, count: Tensor | None = None) -> Tensor:
+        """Return the output of the stack (B, T, D), which `logits` turns into logits."""
+        x = self.norm(self.embed(ids))  # (B, T, D)
+        features: Tensor = self.decoder(patch_embeddings(x), mask=Causal(), cache=cache, count=count)
+        return features
 
     def embed(self, ids: Tensor) -> Tensor:
         """Return the embeddings of tokens (..., D)."""

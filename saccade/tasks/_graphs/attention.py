@@ -43,9 +43,20 @@ class NodeWeights:
 
     def rows(self, first: int, last: int, *, step: int = 1, head: int | None = None) -> Tensor:
         """Return the weights of every `step`-th of the nodes first..last: (H, nodes, S)."""
+        return self._of(self.nodes[max(0, first) : last : step], head)
+
+    def select(self, queries: Tensor, *, head: int | None = None) -> Tensor:
+        """Return the weights of some of the nodes: (H, nodes, S)."""
+        return self._of(self.nodes[queries], head)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of what the weights of the whole graph are computed from."""
+        return self.whole.nbytes
+
+    def _of(self, nodes: Tensor, head: int | None) -> Tensor:
         heads = self.shape[0] if head is None else 1
-        chosen = self.nodes[max(0, first) : last : step].tolist()
-        rows = [self.whole.rows(node, node + 1, head=head)[..., self.nodes] for node in chosen]
+        rows = [self.whole.rows(node, node + 1, head=head)[..., self.nodes] for node in nodes.tolist()]
         return torch.cat(rows, 1) if rows else torch.zeros(heads, 0, len(self.nodes))
 
 

@@ -22,7 +22,7 @@ class GenerationOptions(Sampling):
     """Options of text generation."""
 
     max_new_tokens: int = 200
-    """maximum number of tokens to generate"""
+    """maximum number of tokens to generate; 0: only read the prompt, and return the most likely next tokens"""
     stop: str = ""
     """stop before this string"""
     seed: int = 1
@@ -68,6 +68,9 @@ class TextGenerator:
 
     def continue_all(self, prompts: Sequence[Sequence[int]], options: GenerationOptions) -> Iterator[Continuation]:
         """Yield the continuation of each prompt in order; many are generated at once, with the same result as alone."""
+        if not options.max_new_tokens:
+            yield from (Continuation() for _ in prompts)
+            return
         engine = self._engine(prompts, options.max_new_tokens)
         live: dict[int, _Row] = {}  # by the number of the request
         results: dict[int, Continuation] = {}
@@ -78,11 +81,7 @@ class TextGenerator:
                     index, prompt = item
                     decoder = TextDecoder(self.tokenizer, options.stop, prompt)
                     row = _Row(index, self.request(prompt, options), decoder)
-                    request_number = engine.add(row.request)
-                    if options.max_new_tokens:
-                        live[request_number] = row
-                    else:
-                        results[index] = row.result
+                    live[engine.add(row.request)] = row
                 for event in raise_errors(engine.step()):
                     row = live[event.number]
                     if row.feed(event.token):
