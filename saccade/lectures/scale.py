@@ -105,7 +105,7 @@ def published_table(show: Demonstration) -> None:
 def training_cost(show: Demonstration) -> None:
     """R71: chips x hours x price: Gopher, $3,768,320; T6: 920 hours are 38.33 days."""
     training = ARCHITECTURES["gopher"].training
-    assert training is not None
+    assert training is not None and training.hours is not None
     cluster = Cluster(DEVICES[training.device], training.count, price=training.price)
     rows = [
         (cluster.count, hours, cluster.price, cluster.dollars(hours), about)
