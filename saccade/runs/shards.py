@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import warnings
 from collections.abc import Mapping, Sequence
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
+from torch import distributed as dist
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
 from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader, HuggingFaceStorageWriter
@@ -18,6 +20,8 @@ from torch.distributed.checkpoint.state_dict_saver import save
 
 from saccade.errors import ModelFileError
 
+HEADER = 8  # bytes before the header of a safetensors file, which hold its size
+
 
 def write_shards(folder: Path, parts: Mapping[str, Mapping[str, Tensor]]) -> None:
     """Write the shards that this process has of the tensors of each part; all processes call this together."""
@@ -25,10 +29,26 @@ def write_shards(folder: Path, parts: Mapping[str, Mapping[str, Tensor]]) -> Non
         writer = HuggingFaceStorageWriter(os.fspath(folder / part), save_distributed=True)
         planner = DefaultSavePlanner(dedup_save_to_lowest_rank=True)
         try:
-            save({**tensors}, storage_writer=writer, planner=planner)
+            # Sorted: a resumed optimizer has its states in another order, which the metadata would show.
+            save(dict(sorted(tensors.items())), storage_writer=writer, planner=planner)
         except CheckpointException as error:  # of any process
             causes = [wrapped[0] for wrapped in error.failures.values()]
             raise next((cause for cause in causes if isinstance(cause, OSError)), causes[0]) from error
+        if dist.get_rank() == 0:  # all processes have written theirs
+            for path in (folder / part).iterdir():
+                _sort_metadata(path)
+
+
+def _sort_metadata(path: Path) -> None:
+    """Sort the metadata of a safetensors file, whose random order would make equal checkpoints differ in their bytes."""
+    with path.open("r+b") as file:
+        size = int.from_bytes(file.read(HEADER), "little")
+        header = json.loads(file.read(size))
+        header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+        content = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode().ljust(size)
+        assert len(content) == size, f"{path}: the header must have {size} bytes, but has {len(content)}"
+        file.seek(HEADER)
+        file.write(content)
 
 
 def read_shards(folder: Path, files: Sequence[Path]) -> dict[str, Tensor]:

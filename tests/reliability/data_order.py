@@ -5,12 +5,15 @@ python tests/reliability/data_order.py --steps 40    the long form
 
 Compared are batches that the training thread prepares (0 workers), that one thread prefetches (1), and that four
 threads prepare at once in a random order (4). An environment is stepped in order, and never by threads: it is compared
-with a second one from the same seed.
+with a second one from the same seed. Of two ranks, which read the data each by itself, the parts of a step together are
+compared with the micro-batches of one rank; a step that is not divided must be the same in both.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import copy
 import dataclasses
 import hashlib
 import os
@@ -19,6 +22,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -29,10 +33,12 @@ from tiny import ROOT, temporary  # first: it makes the packages importable
 from saccade import api
 from saccade.core import Batch, Source, Split, Task
 from saccade.tasks import load_task
+from saccade.training.parallel import DataParallel, OneProcess
 from saccade.training.prefetch import Prefetcher
 from tests.tasks.battery import NAMES, Trial
 
 THREADS = 4
+RANKS = 2
 
 
 def open_task(name: str, folder: Path) -> Task:
@@ -83,14 +89,14 @@ def orders(task: Task, steps: int, seed: int) -> dict[str, list[str]]:
     """Return the hashes of the first steps for each number of workers."""
     torch.manual_seed(seed)
     source = task.source(Split.TRAIN, seed)
-    found = {"0 workers": [digest(source.at(step)) for step in range(steps)]}
+    hashes = {"0 workers": [digest(source.at(step)) for step in range(steps)]}
     torch.manual_seed(seed)
     with Prefetcher(task.source(Split.TRAIN, seed), torch.device("cpu"), ahead=True) as ahead:
-        found["1 worker"] = [digest(ahead.at(step)) for step in range(steps)]
+        hashes["1 worker"] = [digest(ahead.at(step)) for step in range(steps)]
     source = task.source(Split.TRAIN, seed)
     if source.state() is None:
-        found["4 workers"] = in_threads(source, steps, seed)
-    return found
+        hashes["4 workers"] = in_threads(source, steps, seed)
+    return hashes
 
 
 def in_threads(source: Source, steps: int, seed: int) -> list[str]:
@@ -101,6 +107,30 @@ def in_threads(source: Source, steps: int, seed: int) -> list[str]:
     return [hashes[step] for step in range(steps)]
 
 
+def divided(task: Task, steps: int, seed: int) -> tuple[bool, bool]:
+    """Return whether two ranks compute the micro-batches of one rank, each once, and whether they divide them."""
+    task = copy.copy(task)
+    if hasattr(task.config, "micro_batches"):  # as the command does under torchrun
+        with contextlib.suppress(ValueError):
+            task.config = dataclasses.replace(task.config, micro_batches=RANKS)
+    sources = []
+    for _ in range(1 + RANKS):
+        torch.manual_seed(seed)
+        sources.append(task.source(Split.TRAIN, seed))
+    ranks = [DataParallel({}, SimpleNamespace(rank=rank, size=RANKS), shared=True) for rank in range(RANKS)]  # type: ignore[arg-type]
+    shared = False
+    for step in range(steps):
+        whole, *several = [
+            {part.number: (digest([part.batch]), part.weight) for part in rank.parts(source.at(step)) if part.weight}
+            for rank, source in zip([OneProcess({}), *ranks], sources, strict=True)
+        ]
+        shared = shared or len(whole) > 1
+        union = {number: part for parts in several for number, part in parts.items()}
+        if union != whole or sum(map(len, several)) != (len(whole) if len(whole) > 1 else RANKS):
+            return False, shared
+    return True, shared
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=8)
@@ -109,21 +139,25 @@ def main() -> int:
     parser.add_argument("--json", action="store_true")
     chosen = parser.parse_args()
     os.chdir(ROOT)
-    good, environments = 0, 0
+    good, environments, shared = 0, 0, 0
     with temporary() as folder:
         os.environ["SACCADE_CACHE"] = str(Path(folder) / "cache")
         for name in chosen.tasks:
-            found = orders(open_task(name, Path(folder) / name), chosen.steps, chosen.seed)
-            same = all(hashes == found["0 workers"] for hashes in found.values())
-            varied = len(set(found["0 workers"])) > 1  # a source that gives one batch again and again proves nothing
-            environments += len(found) == 2
-            good += same and varied
-            if not (same and varied):
-                different = [key for key, hashes in found.items() if hashes != found["0 workers"]]
+            task = open_task(name, Path(folder) / name)
+            hashes = orders(task, chosen.steps, chosen.seed)
+            equal, several = divided(task, chosen.steps, chosen.seed)
+            different = [key for key, of_steps in hashes.items() if of_steps != hashes["0 workers"]]
+            different += [] if equal else [f"{RANKS} ranks"]
+            shared += several
+            varied = len(set(hashes["0 workers"])) > 1  # a source that gives one batch again and again proves nothing
+            environments += len(hashes) == 2
+            good += varied and not different
+            if different or not varied:
                 print(f"{name}: differs with {', '.join(different) or 'nothing: one batch only'}", file=sys.stderr)
     text = (
         f"tasks: the batches of {chosen.steps} steps identical for 0, 1 and {THREADS} workers "
-        f"({environments} of them in environments, which are stepped in order: 0 and 1)"
+        f"({environments} of them in environments, which are stepped in order: 0 and 1), and for 1 and {RANKS} ranks "
+        f"(of {shared} tasks divided between them)"
     )
     return print_figure(Figure("data order", good, len(chosen.tasks), text), chosen.json)
 

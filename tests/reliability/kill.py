@@ -3,9 +3,11 @@
 python tests/reliability/kill.py                                 8 kills of each task
 python tests/reliability/kill.py --kills 50 --trials lora head   the long form of some
 python tests/reliability/kill.py --processes 2                   runs of two processes, of which a random one is killed
+python tests/reliability/kill.py --inside 50                     at least 50 of the kills must be inside a save
 """
 
 import argparse
+import contextlib
 import dataclasses
 import json
 import os
@@ -35,6 +37,8 @@ LOOP += ["train.optim.clip=1"]
 TUNED = ["base=runs/base", "tune={}", "train.optim.warmup=2", "train.epochs=0"]
 BASE = "runs/base"
 MINUTES = 0.05
+SHARDED = "fsdp"  # a trial of several processes
+AIMED = 0.5  # part of the kills that wait for a save, until there are as many inside a save as are required
 NOTICE = 0.1  # seconds after which the agent of torchrun ends the processes that are left
 
 
@@ -63,6 +67,7 @@ TRIALS = {
         *(Trial(name.rpartition(".")[2], name) for name in NAMES),
         Trial("adamw-average", "language_model", ("train.optim.kind=adamw", "train.average=0.99", "micro_batches=2")),
         Trial("muon-tied", "language_model", ("train.average=0.99", "model.tie_embeddings=true")),
+        Trial(SHARDED, "language_model", ("train.parallel=fsdp", "micro_batches=2")),
         Trial("minutes", "language_model", (f"train.minutes={MINUTES}", "train.average=0.99"), steps=0),
         tuned("lora", "text_classification", "lora"),
         tuned("head", "text_classification", "head"),
@@ -80,6 +85,8 @@ class Tally:
     stops: int = 0
     inside: int = 0
     """kills that left something half written"""
+    required: int = 0
+    """kills that must have done so"""
     failures: list[str] = field(default_factory=list)
 
 
@@ -106,6 +113,12 @@ class Victim:
         names = [path.name for path in folder.iterdir()] if folder.exists() else []
         return max((int(name[5:]) for name in names if "." not in name), default=0)
 
+    def half_written(self) -> set[tuple[Path, int]]:
+        """Return the files and folders that are being written, or were when the last kill came."""
+        with contextlib.suppress(FileNotFoundError):  # a folder that is renamed at this moment
+            return {(path, path.stat().st_ino) for path in self.run.rglob("*.tmp")}
+        return set()
+
     def decided(self) -> bool:
         """Whether the time budget was converted to steps."""
         file = self.run / "budget.json"
@@ -128,13 +141,19 @@ class Victim:
 
     def interrupt(self, ready: Callable[[], bool], number: int) -> bool:
         """Start or resume, wait for the moment, send the signal to one process; False if the run was over before."""
+        left = self.half_written()  # by the last kill, until this start clears it up
         children = self.agent.start(self.arguments(), self.folder, self.size, slow_down)
         victim = self.rng.randrange(self.size)
         while children[victim].poll() is None and not ready():
             time.sleep(0.001)
-        time.sleep(self.rng.uniform(0, 0.25))
+        if self.tally.inside < self.tally.required and self.rng.random() < AIMED:
+            while children[victim].poll() is None and self.half_written() <= left:
+                time.sleep(0.001)
+        else:
+            time.sleep(self.rng.uniform(0, 0.25))
         children[victim].send(number)
         code, _, err = children[victim].wait()
+        inside = not self.half_written() <= left
         others = [child for child in children if child is not children[victim]]
         time.sleep(NOTICE if others else 0)
         for child in others:
@@ -144,7 +163,7 @@ class Victim:
             self.tally.failures.append(f"{self.trial.name}: a traceback, or a process that did not end: {errors}")
         if code == -signal.SIGKILL:
             self.tally.kills += 1
-            self.tally.inside += any(self.run.rglob("*.tmp"))
+            self.tally.inside += inside
             return True
         if code == 128 + signal.SIGTERM:
             self.tally.stops += 1
@@ -233,13 +252,15 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=8, help="of each trial")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--processes", type=int, default=1, help="that train each run together")
+    parser.add_argument("--inside", type=int, default=0, help="kills that must be inside a save, of all trials")
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--trials", nargs="+", choices=list(TRIALS), default=list(TRIALS))
+    parser.add_argument("--trials", nargs="+", choices=list(TRIALS), help="all by default; fsdp needs --processes 2")
     chosen = parser.parse_args()
-    tally, began, agent = Tally(), time.perf_counter(), Agent()
+    names = chosen.trials or [name for name in TRIALS if chosen.processes > 1 or name != SHARDED]
+    tally, began, agent = Tally(required=chosen.inside), time.perf_counter(), Agent()
     os.chdir(ROOT)
     with temporary() as name:
-        folder, trials = Path(name), [TRIALS[trial] for trial in chosen.trials]
+        folder, trials = Path(name), [TRIALS[trial] for trial in names]
         prepare(folder, trials)
         for trial in trials:
             before = tally.kills
@@ -247,13 +268,16 @@ def main() -> int:
             torment(Victim(folder, trial, "killed", rng, tally, agent, chosen.processes), chosen.kills)
             print(f"{trial.name}: {tally.kills - before} kills", file=sys.stderr)
     agent.close()
+    if tally.inside < tally.required:
+        tally.failures.append(f"{tally.inside} kills were inside a save, but at least {tally.required} must be")
     print(*tally.failures, sep="\n", end="\n" if tally.failures else "", file=sys.stderr)
     seconds = time.perf_counter() - began
     print(f"{tally.stops} stops; {seconds:.0f} s", file=sys.stderr)
     together = f" in {chosen.processes} processes" if chosen.processes > 1 else ""
+    required = f" (at least {tally.required} required)" if tally.required else ""
     text = (
-        f"kills of {len(trials)} trials{together} survived, {tally.inside} inside a save; every file of the run folder "
-        "identical"
+        f"kills of {len(trials)} trials{together} survived, {tally.inside} inside a save{required}; every file of the "
+        "run folder identical"
     )
     good = 0 if tally.failures else tally.kills
     return print_figure(Figure("kill", good, tally.kills, text, {"inside a save": tally.inside}), chosen.json)

@@ -94,9 +94,15 @@ TESTS = {
         ),
         Test(
             "kill",
-            "kill.py --kills 7",
-            "a run that is killed with SIGKILL at random moments, inside saves too, and resumed, ends with the "
-            "same files",
+            "kill.py --kills 7 --inside 50",
+            "a run of any task that is killed with SIGKILL at random moments, at least 50 of them inside a save, and "
+            "resumed, ends with the same files",
+        ),
+        Test(
+            "kill-two-processes",
+            "kill.py --processes 2 --kills 25 --inside 10 --trials language_model fsdp",
+            "the same of runs that two processes train together, with DDP and with FSDP2, of which a random one is "
+            "killed: the other ends with it",
         ),
         Test(
             "two-trainers",
@@ -107,7 +113,8 @@ TESTS = {
         Test(
             "data-order",
             "data_order.py --steps 40",
-            "the batches of a task are the same bit by bit, for 0, 1 and 4 workers that prepare them",
+            "the batches of a task are the same bit by bit, for 0, 1 and 4 workers that prepare them; what 2 ranks "
+            "compute of a step is what 1 rank computes, each micro-batch once",
         ),
         Test(
             "broken-files",

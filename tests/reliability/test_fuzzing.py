@@ -15,6 +15,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import fuzzing
 
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the size of a process is read from /proc")
+
 
 def act(case):
     """Behave as the case says."""

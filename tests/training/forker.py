@@ -1,7 +1,8 @@
 """Fork processes of `saccade` that train together, as torchrun starts them: torch is imported once for all of them.
 
-Reads a JSON line per job: the folder, the arguments of `saccade` and the number of processes; writes a line with their
-numbers, and when all have ended one with their exit codes and what they wrote to stdout and stderr.
+Reads a JSON line per job: the folder, the arguments of `saccade`, the number of processes and the step after whose
+checkpoint they wait until the folder has a file `continue` (0: none). Writes a line with the numbers of the processes,
+and when all have ended one with their exit codes and what they wrote to stdout and stderr.
 """
 
 import json
@@ -9,13 +10,16 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "reliability"))
 import processes
 
+WAIT = 60.0  # seconds
 STORES = """
 import sys
 from datetime import timedelta
@@ -64,11 +68,26 @@ def join(rank: int, size: int, port: int, before: Callable[[], None]) -> None:
     before()
 
 
+def hold(step: int) -> None:
+    """Let this process wait after the checkpoint of a step, so that a signal comes neither too early nor too late."""
+    from saccade.training import loop
+
+    write = loop.write_checkpoint
+
+    def written(folder: Path, checkpoint: Any, processes: Any, *, sharded: bool) -> None:
+        write(folder, checkpoint, processes, sharded=sharded)
+        deadline = time.monotonic() + WAIT
+        while checkpoint.step == step and not Path("continue").exists() and time.monotonic() < deadline:
+            time.sleep(0.002)
+
+    loop.write_checkpoint = written
+
+
 def main() -> None:
     agent = Agent()
     for line in sys.stdin:
-        folder, arguments, size = json.loads(line)
-        children = agent.start(arguments, Path(folder), size)
+        folder, arguments, size, step = json.loads(line)
+        children = agent.start(arguments, Path(folder), size, partial(hold, step))
         print(json.dumps([child.pid for child in children]), flush=True)
         print(json.dumps([child.wait(90) for child in children]), flush=True)
     agent.close()

@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from saccade.runs.journal import read_journal
@@ -40,7 +41,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def children(pid: int) -> list[int]:
-    return list(map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()))
+    return [child.pid for child in psutil.Process(pid).children()]
 
 
 def steps(folder: Path) -> list[int]:
@@ -64,12 +65,15 @@ def test_a_killed_process_is_restarted_and_continues_the_run_that_it_created(fol
 
 
 def test_two_agents_on_two_addresses_train_one_run(folder: Path) -> None:
-    """As on two machines that share a disk."""
+    """As on two machines that share a disk; with a shard of the model each."""
     port = free_port()
     common = ["--nnodes", "2", "--nproc-per-node", "1", "--rdzv-backend", "c10d", "--rdzv-id", "job-7"]
     agents = [
         torchrun(
-            folder, [*common, "--rdzv-endpoint", f"127.0.0.1:{port}", "--local-addr", "127.0.0.1"], "micro_batches=2"
+            folder,
+            [*common, "--rdzv-endpoint", f"127.0.0.1:{port}", "--local-addr", "127.0.0.1"],
+            "micro_batches=2",
+            "train.parallel=fsdp",
         )
         for _ in range(2)
     ]
