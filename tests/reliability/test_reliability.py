@@ -25,7 +25,7 @@ def figure(script: str, *arguments: str) -> str:
         env=os.environ,
         capture_output=True,
         text=True,
-        timeout=500,
+        timeout=900,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout.splitlines()[-1]
