@@ -40,7 +40,7 @@ def write_shards(folder: Path, parts: Mapping[str, Mapping[str, Tensor]]) -> Non
 
 
 def _sort_metadata(path: Path) -> None:
-    """Sort the metadata of a safetensors file, whose random order would make equal checkpoints differ in their bytes."""
+    """Sort the metadata of a safetensors file: written in a random order, equal checkpoints would differ."""
     with path.open("r+b") as file:
         size = int.from_bytes(file.read(HEADER), "little")
         header = json.loads(file.read(size))
