@@ -29,7 +29,7 @@ from saccade.comparison.page import (
 )
 from saccade.comparison.summary import NAMES, SCORES, format_score, score_names
 from saccade.core import AttentionMap, Role, TokenAxis
-from saccade.look import draw
+from saccade.look import draw, ramps
 from saccade.look.labels import visible
 from saccade.tasks._seq2seq.settings import METRICS
 
@@ -69,7 +69,7 @@ def page(result: dict[str, Any]) -> str:
         _memory(result["attention_memory"]),
         _about(settings, done),
     ]
-    return document(result, sections)
+    return document(result, sections, style=ramps.css())
 
 
 def _name(model: Model) -> str:
@@ -255,7 +255,7 @@ def _map(alignment: dict[str, Any] | None, name: str) -> str:
     rows = TokenAxis(Role.TARGET, tuple(alignment["rows"]))
     columns = TokenAxis(Role.SOURCE, tuple(alignment["columns"]))
     drawn = draw.svg(AttentionMap(alignment["name"], weights, rows, columns), f"{name}: {alignment['name']}")
-    return f'<div class="map" tabindex="0">{drawn.replace(f"<style>{draw.STYLE}</style>", "")}</div>'
+    return f'<div class="map" tabindex="0">{drawn.replace(f"<style>{draw.STYLE}{ramps.css()}</style>", "")}</div>'
 
 
 def _bars(scores: dict[str, Any]) -> str:

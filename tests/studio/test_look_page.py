@@ -24,7 +24,7 @@ LAST_PIXEL = """() => {
 
 @pytest.fixture
 def minilm_address(get_model, tmp_path):
-    """Address of a studio with minilm from the cache."""
+    """Address of a studio with minilm from the cache; asked for before `visit`, it outlives the pages of a test."""
     get_model("minilm")
     (tmp_path / "runs").mkdir()
     command = [sys.executable, "-m", "saccade", "studio", "minilm", "--no-browser", "--runs", str(tmp_path / "runs")]
@@ -38,7 +38,7 @@ def click_cell(tab, row, column):
     tab.click(".matrix", position={"x": left + (column + 0.5) * size, "y": top + (row + 0.5) * size})
 
 
-def test_from_a_sentence_to_the_head_that_resolves_it_in_three_clicks(visit, shoot):
+def test_from_a_sentence_to_the_head_that_resolves_it_in_three_clicks(minilm_address, visit, shoot):
     tab = visit("/look", studio="minilm_address")
     until(tab, "document.body.dataset.ready")
     tab.fill("#input-first", SENTENCE)
@@ -59,7 +59,7 @@ def test_from_a_sentence_to_the_head_that_resolves_it_in_three_clicks(visit, sho
     shoot(tab, "it-animal")
 
 
-def test_the_word_alone_leads_to_what_it_refers_to(visit, shoot):
+def test_the_word_alone_leads_to_what_it_refers_to(minilm_address, visit, shoot):
     tab = visit(f"/look?model=minilm&first={SENTENCE.replace(' ', '+')}", studio="minilm_address", color_scheme="dark")
     until(tab, "document.body.dataset.shown", timeout=120_000)
     tab.click("#tokens .token >> text=/^it$/")
