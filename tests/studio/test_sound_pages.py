@@ -75,7 +75,7 @@ def test_a_letter_shows_and_plays_when_it_was_said(visit, shoot, recording):
     shoot(tab, "look-speech")
     tab.click("[data-view=matrix]")
     until(tab, "document.body.dataset.drawn")
-    assert "columns" in tab.text_content("#status")
+    assert tab.text_content("#status").startswith("d \u2190 "), "the last letter stays selected"
 
 
 def test_times_and_the_page_are_downloaded(visit, shoot, recording, tmp_path):

@@ -113,7 +113,9 @@ const show = async (answer, push) => {
   if (!prediction.maps.length) {
     updateLink(push);
     at("view").replaceChildren(make("p", { className: "soft" }, "This model has no attention to show."));
-    at("heads").replaceChildren();
+    for (const id of ["heads", "matches"]) at(id).replaceChildren();
+    at("follow").hidden = true;
+    strips.show([], [[], []]);
     return;
   }
   if (!prediction.maps.some((entry) => entry.name === state.map)) [state.map, state.heads] = [prediction.maps[0].name, []];
@@ -217,6 +219,7 @@ const render = (done) => {
   at("hint").textContent = view === "query" && overGraph() ? "Click a node to see what it attends to; arrow keys go to the next one." : "Hover over a cell or a token; click to pin it; arrow keys move the selection.";
   showDownloads();
   strips.show(view === "query" ? [] : axes(), labels());
+  at("stage").classList.toggle("stacked", view === "query" && queryView() !== null); // pictures need the width
   search.update();
   ({ matrix: showMatrix, lines: showLines, query: showQuery })[view](rows, columns, done);
 };
