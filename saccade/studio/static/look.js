@@ -1,5 +1,6 @@
 // The Look page: predict, then show the attention of every layer and head.
-import { at, data, decodeBytes, decodeWeights, digits, drawPixels, make, outputText, query, request, showError, updateAddress, wordsOf } from "./studio.js";
+import { at, data, decodeBytes, digits, drawPixels, make, outputText, query, request, showError, updateAddress } from "./studio.js";
+import { cellsOf } from "./cells.js";
 import { explanations } from "./explanations.js";
 import { buildInputs, exampleName, havePictures, isEmpty, optionControls, optionText, parseOptionText, readInputs, readOptions, textInputs, writeInputs, writeOptions } from "./form.js";
 import { generate } from "./generation.js";
@@ -7,6 +8,7 @@ import { drawHeatScale, drawThumbnail, style, withImages } from "./heat.js";
 import { colourOf, keys, lines, SHOWN } from "./lines.js";
 import { Matrix } from "./matrix.js";
 import { pictureView } from "./pictures.js";
+import { followProgress } from "./progress.js";
 import { showAxis } from "./views.js";
 import { playPart } from "./views/time.js";
 
@@ -31,12 +33,7 @@ const timesOf = (rows) => {
   if (map().queries.kind !== "tokens") return [];
   return state.words && map().queries.words?.length ? words : letters.slice(0, rows.length);
 };
-const merged = new WeakMap(); // the words of an axis, which may be thousands
-const labelsOf = (axis) => {
-  if (!state.words) return axis.labels;
-  if (!merged.has(axis)) merged.set(axis, wordsOf(axis));
-  return merged.get(axis);
-};
+const labelsOf = (axis) => (state.words && axis.merged) || axis.labels;
 const labels = () => axes().map(labelsOf);
 // The first token of a word: the model counts tokens.
 const tokenOf = (row) => {
@@ -44,9 +41,9 @@ const tokenOf = (row) => {
   if (!state.words || !words.length) return row;
   return words.indexOf([...new Set(words)][row]);
 };
-const fetchCells = (head) => async (top, bottom, left, right, step = 1) => {
-  const parameters = { map: state.map, head: head ?? "mean", top, bottom, left, right, down: step, across: step, words: state.words ? 1 : 0 };
-  return decodeWeights(await request(`/api/look/${prediction.id}/cells?${query(parameters)}`));
+const fetchCells = (head) => {
+  const [rows, columns] = labels().map(({ length }) => length);
+  return cellsOf({ id: prediction.id, map: state.map, heads: map().heads, rows, columns, words: state.words }, head);
 };
 const updateLink = () => {
   const { model, view, map: name, row, column, patch, words } = state;
@@ -83,9 +80,12 @@ const submit = async (event) => {
   busy(true);
   at("generation").hidden = true;
   Object.assign(state, { model: at("model").value, inputs: readInputs(at("inputs")), ablations: [] });
+  const progress = followProgress((fraction) => { at("submit").textContent = `Predicting\u2026 ${Math.round(100 * fraction)}%`; });
   try {
     const start = performance.now();
-    prediction = await request("/api/look", { model: state.model, inputs: state.inputs, options: readOptions(at("options")) });
+    const body = { model: state.model, inputs: state.inputs, options: readOptions(at("options")), ticket: progress.ticket };
+    prediction = await request("/api/look", body);
+    progress.end();
     withImages(prediction.maps, prediction.images);
     showError();
     showPrediction();
@@ -94,6 +94,7 @@ const submit = async (event) => {
   } catch (error) {
     showError(error);
   } finally {
+    progress.end();
     busy(false);
   }
 };
@@ -102,7 +103,7 @@ const showPrediction = () => {
   at("empty").hidden = true;
   at("results").hidden = false;
   const { text } = prediction.output;
-  at("output").textContent = prediction.continues ? Object.values(prediction.inputs)[0] + text : outputText(prediction.output);
+  at("output").textContent = prediction.continues ? Object.values(prediction.inputs)[0] + text : outputText(prediction.output, prediction.generated);
   if (prediction.output.png) at("output").replaceChildren(make("img", { className: "preview coarse", alt: text, src: `data:image/png;base64,${prediction.output.png}` }));
   at("scores").replaceChildren(...Object.entries(prediction.scores).slice(0, 12).map(([name, value]) =>
     make("div", {}, make("dt", {}, name), make("dd", {}, digits(value, 4)))),
@@ -118,38 +119,47 @@ const showPrediction = () => {
   explanation.reset();
 };
 
-// Thumbnails of all heads, to choose from.
+// Thumbnails of all heads, to choose from: layer by layer, that on screen first; the picture does not wait for them.
 const showThumbnails = async () => {
+  const [shown, onScreen] = [prediction, state.map];
   thumbnails.clear();
-  for (const entry of await request(`/api/look/${prediction.id}/overview`)) thumbnails.set(entry.name, { ...entry, cells: decodeBytes(entry.cells) });
   showHeads();
+  const names = prediction.maps.map(({ name }) => name).filter((name) => !["alignment", "rollout"].includes(name));
+  for (const name of names.sort((a, b) => (b === onScreen) - (a === onScreen))) {
+    const [entry] = await request(`/api/look/${shown.id}/overview?${query({ map: name })}`);
+    if (prediction !== shown) return;
+    thumbnails.set(name, { ...entry, cells: decodeBytes(entry.cells) });
+    const i = prediction.maps.findIndex((other) => other.name === name);
+    at("heads").children[i].replaceWith(layerOf(prediction.maps[i]));
+    markSelected();
+  }
 };
 const showHeads = () => {
-  const groups = prediction.maps.map(({ name, heads, queries, keys: keyAxis }) => {
-    const axis = keyAxis ?? queries;
-    const mean = make("button", { type: "button", className: "quiet" }, heads > 1 ? "mean" : "show");
-    mean.dataset.map = name;
-    mean.setAttribute("aria-label", `${name}, mean over heads`);
-    mean.onclick = () => choose(name, null);
-    const picture = thumbnails.get(name);
-    const buttons = Array.from({ length: picture && heads > 1 ? heads : 0 }, (_, head) => {
-      const canvas = make("canvas", {});
-      const size = picture.rows * picture.columns;
-      const cells = picture.cells.subarray(head * size, (head + 1) * size);
-      if (axis.kind === "grid") drawThumbnail(canvas, cells, axis);
-      else drawPixels(canvas, cells, picture.columns, 1);
-      const button = make("button", { type: "button", className: "thumb" }, canvas);
-      button.classList.toggle("ablated", state.ablations.some((ablation) => ablation.map === name && ablation.head === head && ablation.query === undefined));
-      button.setAttribute("aria-label", `${name}, head ${head}`);
-      button.title = `${name}, head ${head} (Shift+click adds it)`;
-      Object.assign(button.dataset, { map: name, head });
-      button.onclick = (event) => choose(name, head, event.shiftKey);
-      return button;
-    });
-    return make("div", { className: "layer" }, make("span", {}, name), mean, ...buttons);
-  });
-  at("heads").replaceChildren(...groups);
+  at("heads").replaceChildren(...prediction.maps.map(layerOf));
   markSelected();
+};
+const layerOf = ({ name, heads, queries, keys: keyAxis }) => {
+  const axis = keyAxis ?? queries;
+  const mean = make("button", { type: "button", className: "quiet" }, heads > 1 ? "mean" : "show");
+  mean.dataset.map = name;
+  mean.setAttribute("aria-label", `${name}, mean over heads`);
+  mean.onclick = () => choose(name, null);
+  const picture = thumbnails.get(name);
+  const buttons = Array.from({ length: picture && heads > 1 ? heads : 0 }, (_, head) => {
+    const canvas = make("canvas", {});
+    const size = picture.rows * picture.columns;
+    const cells = picture.cells.subarray(head * size, (head + 1) * size);
+    if (axis.kind === "grid") drawThumbnail(canvas, cells, axis);
+    else drawPixels(canvas, cells, picture.columns, 1);
+    const button = make("button", { type: "button", className: "thumb" }, canvas);
+    button.classList.toggle("ablated", state.ablations.some((ablation) => ablation.map === name && ablation.head === head && ablation.query === undefined));
+    button.setAttribute("aria-label", `${name}, head ${head}`);
+    button.title = `${name}, head ${head} (Shift+click adds it)`;
+    Object.assign(button.dataset, { map: name, head });
+    button.onclick = (event) => choose(name, head, event.shiftKey);
+    return button;
+  });
+  return make("div", { className: "layer" }, make("span", {}, name), mean, ...buttons);
 };
 const markSelected = () => {
   for (const button of at("heads").querySelectorAll("button")) {
@@ -357,7 +367,7 @@ const showDownloads = () => {
   const film = isEpisode() || (overImage() && queries.kind !== "grid");
   const patch = state.row - (queries.extra?.length ?? 0);
   const chosen = queries.kind === "grid" && patch >= 0 ? { at: `${Math.floor(patch / queries.columns)},${patch % queries.columns}` } : {};
-  const drawn = overImage() ? { opacity: style.opacity, smooth: style.smooth ? 1 : 0, ...chosen } : {};
+  const drawn = overImage() ? { opacity: style.opacity, smooth: style.smooth ? 1 : 0, ...chosen } : { sqrt: at("sqrt").checked ? 1 : 0 };
   const address = (kind) => `/api/look/${prediction.id}/export.${kind}?${query({ map: state.map, head, words: state.words ? 1 : 0, ...drawn })}`;
   const times = overTime() && queries.kind === "tokens" ? ["TextGrid", "srt"] : [];
   at("export").replaceChildren("Download ", ...["svg", "png", ...(film ? ["gif"] : []), "html", "json", ...times].map((kind) =>
