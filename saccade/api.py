@@ -176,14 +176,9 @@ def has_environment(task: str, config: Mapping[str, Any]) -> bool:
     return bool(setting) and bool(config.get(setting))
 
 
-def list_runs(
-    root: str | Path = RUNS, summarize: Callable[[Path], JournalSummary] = summarize_journal
-) -> list[dict[str, Any]]:
-    """Return a summary of each run: name, task, step, best score, whether it is being trained or finished.
-
-    Who lists runs again and again gives a `JournalReader`, which reads only what was appended to their journals.
-    """
-    return [_summary(run, summarize) for run in runs.list_runs(Path(root))]
+def list_runs(root: str | Path = RUNS) -> list[dict[str, Any]]:
+    """Return a summary of each run: name, task, step, best score, whether it is being trained or finished."""
+    return [summarize_run(run) for run in runs.list_runs(Path(root))]
 
 
 def free_name(root: str | Path, stem: str) -> str:
@@ -371,8 +366,11 @@ def _finish(run: runs.Run, trainer: Trainer) -> Run:
     return Run(run.folder, evaluation)
 
 
-def _summary(run: runs.Run, summarize: Callable[[Path], JournalSummary]) -> dict[str, Any]:
-    """Return what a list shows of a run; of a damaged one its name and the reason, so that the others are listed."""
+def summarize_run(run: runs.Run, summarize: Callable[[Path], JournalSummary] = summarize_journal) -> dict[str, Any]:
+    """Return what a list shows of a run; of a damaged one its name and the reason, so that the others are listed.
+
+    Who lists runs again and again gives a `JournalReader`, which reads only what was appended to their journals.
+    """
     name = printable(run.name)
     if name != run.name:
         return {"name": name, "error": f"the name of a run must be printable UTF-8, but is '{name}'; rename its folder"}

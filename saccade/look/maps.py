@@ -13,7 +13,8 @@ import torch
 
 from saccade.core import AttentionMap, Axis
 from saccade.errors import UsageError
-from saccade.metrics.alignment import align, mean_heads, merge_words, row_entropy
+from saccade.look.labels import visible
+from saccade.metrics.alignment import align, mean_heads, merge_words, row_entropy, word_axis
 
 
 def same_axis(first: Axis, second: Axis) -> bool:
@@ -26,6 +27,11 @@ def same_axis(first: Axis, second: Axis) -> bool:
 def is_self_attention(attention: AttentionMap) -> bool:
     """Whether a sequence attends to itself."""
     return same_axis(attention.queries, attention.keys)
+
+
+def word_labels(axis: Axis) -> list[str]:
+    """Return the words of an axis as they are displayed, its tokens merged."""
+    return [visible(label) for label in word_axis(axis)[0].labels]
 
 
 def word_alignment(attention: AttentionMap) -> list[tuple[int, int]]:

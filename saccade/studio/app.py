@@ -14,7 +14,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from saccade.core import Task
+from saccade.core import Task, ignore_progress
 from saccade.errors import SaccadeError, UsageError
 from saccade.look.overlay import OverlayStyle
 from saccade.studio import inspection, live
@@ -23,10 +23,11 @@ from saccade.studio.forms import checked_form, read_form, read_json
 from saccade.studio.generation import Generation
 from saccade.studio.pages import STATIC, JsonResponse, Page, escape_text
 from saccade.studio.security import Guard
-from saccade.studio.sessions import Inspection, Sessions
+from saccade.studio.sessions import Inspection, RecentlyUsed, Sessions
 from saccade.studio.work import Slots
 
 T = TypeVar("T")
+REQUESTS = 64  # whose progress is known
 RUN_ACTIONS: dict[str, Callable[[Path, str], None]] = {"stop": live.stop, "resume": live.resume}
 
 
@@ -51,6 +52,7 @@ def make_app(sessions: Sessions, key: str, port: int) -> Guard:
         Route("/api/uploads/{name}", studio.upload),
         Route("/api/replay", studio.replay),
         Route("/api/look", studio.predict, methods=["POST"]),
+        Route("/api/progress/{ticket}", studio.progress),
         Route("/api/generate", studio.generate, methods=["POST"]),
         Route("/api/look/{id}", studio.describe),
         Route("/api/look/{id}/cells", studio.cells),
@@ -110,14 +112,16 @@ class Studio:
 
     def __init__(self, sessions: Sessions) -> None:
         self.sessions, self.root = sessions, Path(sessions.root)
+        self.live = live.LiveRuns(self.root)
         self.computations, self.generations = Slots(), Slots()
+        self.fractions = RecentlyUsed[float](REQUESTS)  # of the running requests, by their tickets
 
     async def runs(self, request: Request) -> Page:
-        return Page("runs", "Runs", {"runs": await run_in_threadpool(live.list_runs, self.root)})
+        return Page("runs", "Runs", {"runs": await run_in_threadpool(self.live.summaries)})
 
     async def watch(self, request: Request) -> Page:
         name = request.path_params["name"]
-        return Page("watch", name, await run_in_threadpool(live.curves, self.root, name))
+        return Page("watch", name, await run_in_threadpool(self.live.curves, name))
 
     async def look(self, request: Request) -> Page:
         return Page("look", "Look", await self._models(request))
@@ -151,7 +155,7 @@ class Studio:
         return {"models": names, "parameters": dict(request.query_params)}
 
     async def curves(self, request: Request) -> Response:
-        return JsonResponse(await run_in_threadpool(live.curves, self.root, request.path_params["name"]))
+        return JsonResponse(await run_in_threadpool(self.live.curves, request.path_params["name"]))
 
     async def snapshot(self, request: Request) -> Response:
         name, step = request.path_params["name"], _number(request.path_params, "step")
@@ -184,11 +188,21 @@ class Studio:
     async def predict(self, request: Request) -> Response:
         form = await read_form(request)
 
+        def report(fraction: float) -> None:
+            self.fractions.put(form.ticket, fraction)
+
         def work() -> dict[str, Any]:
             inputs, options = checked_form(self.sessions.model(form.model), form)
-            return inspection.describe(self.sessions.predict(form.model, inputs, options))
+            predicted = self.sessions.predict(
+                form.model, inputs, options, generate=form.generate, progress=report if form.ticket else ignore_progress
+            )
+            return inspection.describe(predicted)
 
         return JsonResponse(await self.computations.run(work))
+
+    async def progress(self, request: Request) -> Response:
+        """Return the completed fraction of a request that carried a ticket; 0 before it has begun."""
+        return JsonResponse({"fraction": self.fractions.get(request.path_params["ticket"]) or 0.0})
 
     async def upload(self, request: Request) -> Response:
         """Return an uploaded file as a data URL in JSON; its bytes are never a response of their own."""
@@ -208,8 +222,14 @@ class Studio:
     async def cells(self, request: Request) -> Response:
         params = request.query_params
         rows, columns = _span(params, "top", "bottom", "down"), _span(params, "left", "right", "across")
-        name, head, words = params.get("map", ""), _head(params), params.get("words") == "1"
-        data = await self._inspect(request, lambda item: inspection.cells(item, name, head, rows, columns, words=words))
+        name, words = params.get("map", ""), params.get("words") == "1"
+        if params.get("head") == "all":
+            data = await self._inspect(request, lambda item: inspection.planes(item, name, rows, columns, words=words))
+        else:
+            head = _head(params)
+            data = await self._inspect(
+                request, lambda item: inspection.cells(item, name, head, rows, columns, words=words)
+            )
         return Response(data, media_type="application/octet-stream")
 
     async def heads(self, request: Request) -> Response:
@@ -240,7 +260,7 @@ class Studio:
         position = None if "position" not in params else _number(params, "position")
         name, method = params.get("map", ""), params.get("method", "gradient")
         parts: dict[str, Callable[[Inspection], Any]] = {
-            "overview": inspection.overview,
+            "overview": lambda item: inspection.overview(item, name),
             "gallery": inspection.gallery,
             "statistics": lambda item: inspection.statistics(item, name),
             "logit-lens": inspection.logit_lens,
@@ -268,11 +288,13 @@ def _head(params: Any) -> int | None:
 
 
 def _style(params: Any) -> OverlayStyle:
-    """Return how a figure over an image is drawn; `at` is row,column."""
+    """Return how a figure is drawn; `at` is row,column."""
     row, _, column = params.get("at", "").partition(",")
     cell = {"row": row, "column": column}
     at = (_number(cell, "row"), _number(cell, "column")) if row or column else None
-    return OverlayStyle(_number(params, "opacity", 70) / 100, params.get("smooth") != "0", at)
+    return OverlayStyle(
+        _number(params, "opacity", 70) / 100, params.get("smooth") != "0", at, params.get("sqrt") == "1"
+    )
 
 
 def _span(params: Any, first: str, last: str, step: str) -> range:

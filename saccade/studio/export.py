@@ -8,6 +8,8 @@ from saccade.core import Prediction
 from saccade.errors import UsageError
 from saccade.look.figure import TIMES, AttentionFigure
 from saccade.look.overlay import OverlayStyle
+from saccade.look.rollout import NAME as ROLLOUT
+from saccade.studio.sessions import ALIGNMENT
 
 MEDIA_TYPES = {
     **{"svg": "image/svg+xml", "png": "image/png", "gif": "image/gif"},
@@ -25,7 +27,9 @@ def export(
     kind = kind.lower()
     if kind not in MEDIA_TYPES:
         raise UsageError(f"a file must be {', '.join(MEDIA_TYPES)}, but is '{kind}'")
-    layer, count = "" if name == "alignment" else name, 0
+    layer, count = "" if name == ALIGNMENT else name, 0
+    if name in (ALIGNMENT, ROLLOUT):  # these have one head; that of a layer may be left in the address
+        head = None
     for attention in prediction.attention.values():
         heads, queries, keys = attention.shape
         whole = kind in ("html", "json")

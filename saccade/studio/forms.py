@@ -16,6 +16,7 @@ from saccade.studio.sessions import is_upload
 
 TEXT_BYTES = 1 << 20  # of all texts of a request
 FILE_BYTES = 8 << 20  # of an uploaded file, in its base64 form a third more
+TICKET = 64  # characters of the name of a request
 TOKENS = 1 << 14  # of a text, for a model that reads more or any number
 MOST = {"max_new_tokens": 1 << 12, "beam": 64, "samples": 100}  # of options that multiply the work
 
@@ -29,6 +30,10 @@ class Form:
     options: Mapping[str, Any]
     attention: str
     """the map that is shown while generating"""
+    ticket: str
+    """by which the page asks for the progress of this request; empty: it does not"""
+    generate: bool
+    """whether a model that continues a prompt does so; otherwise it reads the prompt"""
 
 
 async def read_json(request: Request) -> dict[str, Any]:
@@ -53,8 +58,12 @@ async def read_form(request: Request) -> Form:
     if not isinstance(model, str) or not isinstance(inputs, dict) or not isinstance(options, dict):
         raise UsageError("a request must have a model, inputs and options")
     _check_size(*(value for value in inputs.values() if not is_upload(value)), *options.values())
-    name = body.get("map", "")
-    return Form(model, inputs, options, name if isinstance(name, str) else "")
+    name, generate, ticket = body.get("map", ""), body.get("generate", False), body.get("ticket", "")
+    if not isinstance(generate, bool):
+        raise UsageError("generate must be true or false")
+    if not isinstance(ticket, str) or len(ticket) > TICKET:
+        raise UsageError(f"ticket must be a text of at most {TICKET} characters")
+    return Form(model, inputs, options, name if isinstance(name, str) else "", ticket, generate)
 
 
 def _check_size(*values: object) -> None:

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import base64
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
-from saccade.core import AttentionMap, GridAxis, ImageOutput
-from saccade.core.serialize import Images, inputs_to_json, map_to_json, pack, token_scores_to_json
+from saccade.core import AttentionMap, Axis, GridAxis, ImageOutput
+from saccade.core.serialize import Images, axis_to_json, inputs_to_json, pack, token_scores_to_json
 from saccade.errors import UsageError
 from saccade.look.explain import Ablation, Calculation, PositionScores
 from saccade.look.labels import visible
-from saccade.look.maps import is_self_attention, word_alignment
+from saccade.look.maps import is_self_attention, word_alignment, word_labels
 from saccade.look.names import map_titles
 from saccade.look.patterns import head_patterns, head_pictures
 from saccade.look.rollout import NAME as ROLLOUT
 from saccade.look.search import HeadSearch, search_heads
 from saccade.look.times import is_over_time, times_to_json
 from saccade.look.view import grid_thumbnails, head_statistics, thumbnails
-from saccade.studio.sessions import Inspection
+from saccade.studio.sessions import ALIGNMENT, Inspection
 
 THUMBNAIL = 40  # cells of a thumbnail, each way
 CELLS = 1 << 22  # most weights of one response
@@ -31,11 +31,11 @@ RANKED = 10  # heads of a search, the strongest first
 def describe(inspection: Inspection) -> dict[str, Any]:
     """Return a prediction and the axes of its maps; weights are fetched when they are shown."""
     prediction = inspection.prediction
-    alignment, images = prediction.alignment, Images()
-    aligned = [] if alignment is None else [replace(alignment, name="alignment")]
-    maps = [_map(attention, images) for attention in [*aligned, *prediction.attention.values()]]
+    alignment, known = prediction.alignment, _Maps()
+    maps = [] if alignment is None else [known.describe(alignment, name=ALIGNMENT)]
+    maps += [known.describe(attention) for attention in prediction.attention.values()]
     if inspection.layers:  # computed when it is shown
-        maps.append({**_map(inspection.layers[0], images), "name": ROLLOUT, "heads": 1})
+        maps.append(known.describe(inspection.layers[0], name=ROLLOUT, heads=1))
     over_image = alignment is not None and isinstance(alignment.keys, GridAxis)
     timed = alignment is not None and is_over_time(alignment)
     texts = {name: value for name, value in prediction.inputs.items() if name not in inspection.uploads}
@@ -48,22 +48,39 @@ def describe(inspection: Inspection) -> dict[str, Any]:
         "id": inspection.id,
         "model": inspection.name,
         "continues": inspection.model.task.continues,
+        "generated": inspection.generated,
         "inputs": {**inputs_to_json(texts), **inspection.uploads},
         "output": prediction.output.to_json(),
-        "scores": dict(prediction.scores),
+        "scores": {visible(name): value for name, value in prediction.scores.items()},
         "alternatives": alternatives,
         "notes": list(prediction.notes),
         "token_scores": [token_scores_to_json(scores, label=visible) for scores in prediction.token_scores],
         "maps": with_titles(maps),
-        "images": images.urls,
+        "images": known.images.urls,
         "alignment": None if alignment is None or over_image or timed else word_alignment(alignment),
         "times": times_to_json(alignment) if alignment is not None and timed else None,
     }
 
 
-def _map(attention: AttentionMap, images: Images) -> dict[str, Any]:
-    described = map_to_json(attention, None, images=images, label=visible)
-    return {**described, "keys": None if is_self_attention(attention) else described["keys"]}  # null: self-attention
+class _Maps:
+    """Maps as JSON, without weights; an axis that several maps have is described once, and shares its images."""
+
+    def __init__(self) -> None:
+        self.images = Images()
+        self._axes: dict[int, tuple[Axis, dict[str, Any]]] = {}  # by id, which no other axis has while it is kept
+
+    def describe(self, attention: AttentionMap, **changes: Any) -> dict[str, Any]:
+        """Return a map with its axes; keys are null for self-attention."""
+        keys = None if is_self_attention(attention) else self._axis(attention.keys)
+        header = {"name": attention.name, "heads": attention.shape[0]}
+        return {**header, "queries": self._axis(attention.queries), "keys": keys, **changes}
+
+    def _axis(self, axis: Axis) -> dict[str, Any]:
+        if id(axis) not in self._axes:
+            described = axis_to_json(axis, images=self.images, label=visible)
+            merged = {"merged": word_labels(axis)} if described.get("words") else {}
+            self._axes[id(axis)] = axis, {**described, **merged}
+        return self._axes[id(axis)][1]
 
 
 def with_titles(maps: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -72,10 +89,13 @@ def with_titles(maps: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{**entry, "title": titles[entry["name"]]} for entry in maps]
 
 
-def overview(inspection: Inspection) -> list[dict[str, Any]]:
-    """Return a thumbnail of every head of every map, one byte per cell; over an image in the shape of its grid."""
+def overview(inspection: Inspection, name: str = "") -> list[dict[str, Any]]:
+    """Return a thumbnail of every head of a map (no name: of every map), over an image in the shape of its grid.
+
+    A cell is one byte.
+    """
     pictures = []
-    for attention in inspection.prediction.attention.values():
+    for attention in [inspection.attention(name)] if name else inspection.prediction.attention.values():
         over_image = isinstance(attention.keys, GridAxis)
         small = grid_thumbnails(attention) if over_image else thumbnails(attention, THUMBNAIL)
         heads, rows, columns = small.shape
@@ -90,6 +110,15 @@ def cells(inspection: Inspection, name: str, head: int | None, rows: range, colu
     if count > CELLS:
         raise UsageError(f"a rectangle must have at most {CELLS:,} weights, but has {count:,}")
     return pack(inspection.view(name, words=words).cells(rows, columns, head), "uint16")
+
+
+def planes(inspection: Inspection, name: str, rows: range, columns: range, *, words: bool) -> bytes:
+    """Return a rectangle of every head, and last of their mean, as `cells` does."""
+    heads = range(inspection.attention(name).shape[0])
+    count = len(rows) * len(columns) * (len(heads) + 1)
+    if count > CELLS:
+        raise UsageError(f"a rectangle of all heads must have at most {CELLS:,} weights, but has {count:,}")
+    return b"".join(cells(inspection, name, head, rows, columns, words=words) for head in (*heads, None))
 
 
 def statistics(inspection: Inspection, name: str) -> list[dict[str, Any]]:
@@ -172,7 +201,8 @@ def effect(inspection: Inspection, values: object) -> dict[str, Any]:
     """Return the scores of the answer before and after ablations."""
     result = inspection.explanation.ablate_all(parse_ablations(values))
     before, after = ([_position(scores) for scores in side] for side in (result.before, result.after))
-    return {"lost": result.lost, "before": before, "after": after}
+    number = next((scores.position for scores in result.before if not scores.top), None)  # the answer is no probability
+    return {"lost": result.lost, "quantity": number or "log-probability", "before": before, "after": after}
 
 
 def importance(inspection: Inspection) -> dict[str, list[float]]:

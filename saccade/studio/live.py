@@ -15,7 +15,8 @@ from saccade import api
 from saccade.core import Field
 from saccade.errors import ModelFileError, ResourceError, UsageError
 from saccade.runs import folder as runs
-from saccade.runs.journal import read_journal
+from saccade.runs.journal import JournalSummary
+from saccade.runs.journal_reader import JournalReader, Record
 from saccade.runs.snapshots import read_snapshot, snapshot_steps
 
 POINTS = 600  # of a curve
@@ -24,43 +25,55 @@ NOT_PLOTTED |= {"images", "episodes", "documents", "nodes", "test_nodes", "graph
 NOT_PLOTTED |= {"frames", "held_out_steps"}
 
 
-def list_runs(root: Path) -> list[dict[str, Any]]:
-    """Return all runs, the newest first."""
-    return list(reversed(api.list_runs(root)))
-
-
 def replays(described: dict[str, Any]) -> bool:
     """Whether the model of a run can play episodes in an environment."""
     return api.has_environment(described["task"], described["config"])
 
 
-def curves(root: Path, name: str) -> dict[str, Any]:
-    """Return the records of a run: losses of its steps, thinned out, and all its evaluations."""
-    run = get_run(root, name)
-    path = run.folder / "metrics.jsonl"
-    records = read_journal(path)
-    steps = _steps(path, records)
-    thinned = steps[:: max(1, len(steps) // POINTS)]
-    if steps and thinned[-1] is not steps[-1]:
-        thinned.append(steps[-1])
-    described = run.describe()
-    evaluations = [record for record in records if "best" in record]
-    return {
-        "name": name,
-        "task": described["task"],
-        "data": Path(described["data"]).name,
-        "running": run.running(),
-        "finished": run.finished(),
-        "unit": steps[-1]["unit"] if steps else "",
-        "steps": thinned,
-        "throughput": _throughput(steps),
-        "losses": sorted({key for record in steps for key in record if key.startswith("loss")}),
-        "metrics": list(dict.fromkeys(key for record in evaluations for key in record if key not in NOT_PLOTTED)),
-        "evaluations": evaluations,
-        "samples": read_journal(run.folder / "samples.jsonl")[-20:],
-        "snapshots": snapshot_steps(run.folder),
-        "replays": replays(described),
-    }
+class LiveRuns:
+    """The runs of a folder for pages that ask every few seconds: of the journals only what was appended is read."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._summaries = JournalReader[JournalSummary](JournalSummary, JournalSummary.add, files=10_000)
+        self._journals = JournalReader[list[Record]](list, _append, files=8)
+
+    def summaries(self) -> list[dict[str, Any]]:
+        """Return all runs, the newest first."""
+        return [api.summarize_run(run, self._summaries) for run in reversed(runs.list_runs(self.root))]
+
+    def curves(self, name: str) -> dict[str, Any]:
+        """Return the records of a run: losses of its steps, thinned out, and all its evaluations."""
+        run = get_run(self.root, name)
+        path = run.folder / "metrics.jsonl"
+        records = self._journals(path)
+        steps = _steps(path, records)
+        thinned = steps[:: max(1, len(steps) // POINTS)]
+        if steps and thinned[-1] is not steps[-1]:
+            thinned.append(steps[-1])
+        described = run.describe()
+        evaluations = [record for record in records if "best" in record]
+        return {
+            "name": name,
+            "task": described["task"],
+            "data": Path(described["data"]).name,
+            "running": run.running(),
+            "finished": run.finished(),
+            "unit": steps[-1]["unit"] if steps else "",
+            "steps": thinned,
+            "throughput": _throughput(steps),
+            "losses": sorted({key for record in steps for key in record if key.startswith("loss")}),
+            "metrics": list(dict.fromkeys(key for record in evaluations for key in record if key not in NOT_PLOTTED)),
+            "evaluations": evaluations,
+            "samples": self._journals(run.folder / "samples.jsonl")[-20:],
+            "snapshots": snapshot_steps(run.folder),
+            "replays": replays(described),
+        }
+
+
+def _append(records: list[Record], record: Record) -> list[Record]:
+    records.append(record)
+    return records
 
 
 def _steps(path: Path, records: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -6,16 +6,17 @@ import hashlib
 import secrets
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from saccade import api
-from saccade.core import AttentionMap, Prediction
+from saccade.core import AttentionMap, Prediction, Progress, ignore_progress
 from saccade.errors import ModelFileError, UsageError, suggest
 from saccade.look.explain import Explanation
+from saccade.look.progress import layer_progress
 from saccade.look.rollout import NAME as ROLLOUT
 from saccade.look.rollout import rollout, rollout_layers
 from saccade.look.view import MapView
@@ -23,7 +24,11 @@ from saccade.model import Model
 from saccade.runs import folder as runs
 from saccade.studio import live
 
-MODELS, INSPECTIONS, UPLOADS = 3, 12, 8  # that stay open
+MODELS, UPLOADS = 3, 8  # that stay open
+MEMORY = 512 << 20  # bytes of the predictions that stay open
+OVERHEAD, LABEL = 1 << 16, 100  # bytes of a prediction beside its tensors, and of each label
+GENERATED = "max_new_tokens"  # option of every model that continues a prompt
+ALIGNMENT = "alignment"  # the map that aligns words, beside the layers
 UPLOAD = "upload:"  # begins the name of an uploaded file, which a link can hold
 T = TypeVar("T")
 
@@ -31,20 +36,29 @@ T = TypeVar("T")
 class RecentlyUsed(Generic[T]):
     """The entries used last, by name."""
 
-    def __init__(self, capacity: int) -> None:
-        self._capacity, self._entries, self._lock = capacity, OrderedDict[str, T](), threading.Lock()
+    def __init__(self, capacity: int, size: Callable[[T], int] = lambda entry: 1) -> None:
+        """Keep the entries whose sizes (by default their number) sum to at most `capacity`, and the last in any case.
+
+        The size of an entry may grow while it is used.
+        """
+        self._capacity, self._size = capacity, size
+        self._entries, self._sizes, self._lock = OrderedDict[str, T](), dict[str, int](), threading.Lock()
 
     def get(self, name: str) -> T | None:
         with self._lock:
-            if name in self._entries:
-                self._entries.move_to_end(name)
-            return self._entries.get(name)
+            entry = self._entries.get(name)
+            return None if entry is None else self._use(name, entry)
 
     def put(self, name: str, entry: T) -> T:
         with self._lock:
-            self._entries[name] = entry
-            while len(self._entries) > self._capacity:
-                self._entries.popitem(last=False)
+            return self._use(name, entry)
+
+    def _use(self, name: str, entry: T) -> T:
+        self._entries[name], self._sizes[name] = entry, self._size(entry)
+        self._entries.move_to_end(name)
+        while sum(self._sizes.values()) > self._capacity and len(self._entries) > 1:
+            oldest, _ = self._entries.popitem(last=False)
+            del self._sizes[oldest]
         return entry
 
 
@@ -59,6 +73,8 @@ class Inspection:
     prediction: Prediction
     uploads: Mapping[str, str] = field(default_factory=dict)
     """names of the files among the inputs"""
+    generated: bool = True
+    """whether a model that generates was asked to; otherwise it read the prompt"""
     _views: dict[tuple[str, bool], MapView] = field(default_factory=dict)
 
     @cached_property
@@ -72,12 +88,23 @@ class Inspection:
         return rollout_layers(self.prediction)
 
     @property
+    def nbytes(self) -> int:
+        """Bytes of memory, about: the tensors behind the maps, rollout if it was computed, and the labels."""
+        maps = [*self.prediction.attention.values()]
+        maps += [] if self.prediction.alignment is None else [self.prediction.alignment]
+        maps += [self.rollout] if "rollout" in self.__dict__ else []
+        axes = {id(axis): len(axis) for attention in maps for axis in (attention.queries, attention.keys)}
+        inputs = sum(len(value) for value in self.prediction.inputs.values() if isinstance(value, str | bytes))
+        views = sum(view.nbytes for view in [*self._views.values()])  # other threads may add one
+        return OVERHEAD + inputs + LABEL * sum(axes.values()) + views + sum(attention.nbytes for attention in maps)
+
+    @property
     def explanation(self) -> Explanation:
         return self.model.explain(self.prediction)
 
     def attention(self, name: str) -> AttentionMap:
         """Return one of the maps; `alignment` is the word alignment, `rollout` all layers together."""
-        if name == "alignment" and self.prediction.alignment is not None:
+        if name == ALIGNMENT and self.prediction.alignment is not None:
             return self.prediction.alignment
         if name == ROLLOUT and self.layers:
             return self.rollout
@@ -108,11 +135,14 @@ def _is_readable(run: runs.Run) -> bool:
 class Sessions:
     """Open models and inspections, for all pages together."""
 
-    def __init__(self, root: Path, refs: Sequence[str] = (), task: str = "") -> None:
-        """Serve the runs of a folder and some more models; `task` allows runs of a task that is not built in."""
+    def __init__(self, root: Path, refs: Sequence[str] = (), task: str = "", memory: int = MEMORY) -> None:
+        """Serve the runs of a folder and some more models; `task` allows runs of a task that is not built in.
+
+        Predictions stay open until they take `memory` bytes.
+        """
         self.root, self.refs, self.task = root, tuple(refs), task
-        self._models, self._inspections = RecentlyUsed[Model](MODELS), RecentlyUsed[Inspection](INSPECTIONS)
-        self._uploads = RecentlyUsed[str](UPLOADS)
+        self._models, self._uploads = RecentlyUsed[Model](MODELS), RecentlyUsed[str](UPLOADS)
+        self._inspections = RecentlyUsed[Inspection](memory, lambda inspection: inspection.nbytes)
         self._opening = dict[str, threading.Lock]()
 
     def names(self) -> list[str]:
@@ -142,15 +172,31 @@ class Sessions:
                 model = self._models.put(name, api.load(name, root=self.root, task=self.task))
             return model
 
-    def predict(self, name: str, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> Inspection:
-        """Let a model predict, and keep the prediction with its attention."""
+    def predict(
+        self,
+        name: str,
+        inputs: Mapping[str, Any],
+        options: Mapping[str, Any],
+        *,
+        generate: bool = True,
+        progress: Progress = ignore_progress,
+    ) -> Inspection:
+        """Let a model predict, and keep the prediction with its attention.
+
+        Without `generate` a model that continues a prompt only reads it, unless the options say how far to go on.
+        """
         model = self.model(name)
-        if any(setting.name == "attention" for setting in model.options):
+        known = {setting.name for setting in model.options}
+        if not generate and GENERATED in known:
+            options = {GENERATED: 0, **options}
+        if "attention" in known:
             options = {**options, "attention": True}
-        (prediction,) = model.predict([inputs], **options)
+        with layer_progress(model.task, progress):
+            (prediction,) = model.predict([inputs], **options)
         files = [entry.name for entry in model.inputs if entry.kind != "text" and is_upload(inputs.get(entry.name))]
         uploads = {file: self._keep(inputs[file]) for file in files}
-        inspection = Inspection(secrets.token_urlsafe(9), name, model, prediction, uploads)
+        generated = bool(options.get(GENERATED, True))
+        inspection = Inspection(secrets.token_urlsafe(9), name, model, prediction, uploads, generated)
         return self._inspections.put(inspection.id, inspection)
 
     def _keep(self, url: str) -> str:

@@ -87,6 +87,7 @@ def valid(rng: random.Random, known: Known) -> Request:
     """Return a request that a page might send, to any of the addresses."""
     name = rng.choice(list(known.models))
     makers = [_page, _entrance, _run, _form, _predict, _predict, _generate, _inspect, _inspect, _cells, _cells, _effect]
+    makers.append(_progress)
     return rng.choice(makers)(rng, known, name)
 
 
@@ -119,7 +120,13 @@ def _predict(rng: random.Random, known: Known, name: str) -> Request:
     options = {option["name"]: option["default"] for option in form["options"] if rng.random() < 0.4}
     if any(option["name"] == "max_new_tokens" for option in form["options"]):
         options["max_new_tokens"] = rng.randrange(6)
-    return Request("POST", "/api/look", body={"model": name, "inputs": dict(form["examples"][0]), "options": options})
+    body = {"model": name, "inputs": dict(form["examples"][0]), "options": options}
+    more = {"generate": rng.random() < 0.5, "ticket": rng.choice("abc")} if rng.random() < 0.5 else {}
+    return Request("POST", "/api/look", body={**body, **more})
+
+
+def _progress(rng: random.Random, known: Known, name: str) -> Request:
+    return Request("GET", f"/api/progress/{rng.choice('abcd')}")
 
 
 def _generate(rng: random.Random, known: Known, name: str) -> Request:
@@ -139,6 +146,7 @@ def _inspect(rng: random.Random, known: Known, name: str) -> Request:
         ("position", str(rng.randrange(3))),
         ("method", rng.choice(["gradient", "integrated"])),
         ("words", "1"),
+        ("sqrt", "1"),
     ]
     return Request("GET", f"/api/look/{look['id']}{part}", rng.sample(query, rng.randrange(len(query) + 1)))
 
@@ -147,7 +155,7 @@ def _cells(rng: random.Random, known: Known, name: str) -> Request:
     look = known.looks[name]
     attention = rng.choice(look["maps"])
     numbers = {"top": 0, "bottom": 3, "left": 0, "right": 3, "down": 1, "across": 1, "words": rng.randrange(2)}
-    query = [("map", attention["name"]), ("head", rng.choice(["mean", "0"]))]
+    query = [("map", attention["name"]), ("head", rng.choice(["mean", "0", "all"]))]
     query += [(key, str(value)) for key, value in numbers.items()]
     return Request("GET", f"/api/look/{look['id']}/cells", query)
 

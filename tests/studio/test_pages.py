@@ -122,6 +122,23 @@ def test_explanations_are_given(visit, shoot):
     assert tab.locator("#explanation tbody tr").count() == 2
 
 
+def test_the_rollout_of_a_text_is_saved_also_after_another_head(visit):
+    tab = visit("/look?model=rows&text=the%20red%20cat&map=rollout&head=1")
+    tab.wait_for_selector(".matrix canvas")
+    until(tab, "document.body.dataset.shown")
+    assert tab.text_content("#selection") == "Attention rollout", "which has one head"
+    for kind in ("SVG", "PNG"):
+        with tab.expect_download() as saved:
+            tab.click(f"#export a >> text={kind}")
+        content = saved.value.path().read_bytes()
+        assert content.startswith(b"<svg" if kind == "SVG" else b"\x89PNG")
+    tab.check("#sqrt")
+    until(tab, "document.querySelector('#export a').href.includes('sqrt=1')")
+    with tab.expect_download() as saved:
+        tab.click("#export a >> text=SVG")
+    assert b"square-root colours" in saved.value.path().read_bytes()
+
+
 def test_tokens_come_one_by_one_with_their_rows(visit, shoot):
     tab = visit("/look?model=prose")
     until(tab, "document.body.dataset.ready")

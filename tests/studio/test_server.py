@@ -164,6 +164,7 @@ def test_every_run_and_model_opens(client, gpt2_folder, marian_folder):
         small = client.get(f"/api/look/{look['id']}/overview").json()
         assert {one["name"] for one in small} == {one["name"] for one in look["maps"]} - {"alignment", "rollout"}
         name = small[0]["name"]
+        assert client.get(f"/api/look/{look['id']}/overview", params={"map": name}).json() == small[:1]
         assert len(client.get(f"/api/look/{look['id']}/statistics", params={"map": name}).json()) == small[0]["heads"]
 
 
@@ -174,12 +175,79 @@ def test_a_long_text_is_seen_in_steps(client, gpt2_folder):
     assert np.abs(thin - whole[::4].reshape(100, 50, 8).max(-1)).max() < 1e-9
 
 
+@pytest.mark.parametrize("words", [0, 1])
+def test_all_heads_of_a_small_map_come_at_once(client, words):
+    look = asked(client, "rows", "the red cat")
+    axis = look["maps"][0]["queries"]
+    count = len(axis["merged"] if words else axis["labels"])
+    name = look["maps"][0]["name"]
+    expected = [cells(client, look, name, head, count, count, words=words) for head in (0, 1, "mean")]
+    assert np.array_equal(cells(client, look, name, "all", count, count, words=words), np.concatenate(expected))
+
+
+def test_all_heads_of_a_large_map_are_refused(client, gpt2_folder):
+    look = asked(client, str(gpt2_folder), "abcd" * 300)
+    how = {"map": "decoder.0.self", "head": "all", "top": 0, "bottom": 1200, "left": 0, "right": 1200}
+    answer = client.get(f"/api/look/{look['id']}/cells", params=how)
+    message = "a rectangle of all heads must have at most 4,194,304 weights, but has 7,200,000"
+    assert (answer.status_code, answer.json()["error"]) == (400, message)
+
+
+def test_words_are_merged_by_the_server(client):
+    axis = asked(client, "rows", "the redcat")["maps"][0]["queries"]
+    assert any(label.startswith("##") for label in axis["labels"])
+    assert [word for word in axis["merged"] if word[0] != "["] == ["the", "redcat"]
+    assert "merged" not in asked(client, "prose", "the cat")["maps"][0]["queries"], "characters are not merged"
+
+
+def test_the_progress_of_a_prediction_is_told_by_its_ticket(client):
+    body = {"model": "rows", "inputs": {"text": "the red cat"}, "options": {}, "ticket": "mine"}
+    assert client.get("/api/progress/mine").json() == {"fraction": 0}
+    assert client.post("/api/look", json=body, headers=MINE).status_code == 200
+    assert client.get("/api/progress/mine").json() == {"fraction": 1}
+    answer = client.post("/api/look", json={**body, "ticket": "x" * 65}, headers=MINE)
+    assert (answer.status_code, answer.json()["error"]) == (400, "ticket must be a text of at most 64 characters")
+
+
+def test_predictions_stay_open_until_their_memory_is_used(place):
+    size = Sessions(place / "runs").predict("rows", {"text": "the red cat"}, {}).nbytes
+    assert size > 4 * 2 * 2 * 5 * 32, "at least q and k of each layer"
+    sessions = Sessions(place / "runs", memory=int(3.5 * size))
+    ids = [sessions.predict("rows", {"text": "the red cat"}, {}).id for _ in range(5)]
+    for id in ids[:2]:
+        with pytest.raises(UsageError, match="this prediction is no longer in memory; predict again"):
+            sessions.inspection(id)
+    kept = sessions.inspection(ids[2])
+    before = kept.nbytes
+    assert kept.rollout is kept.attention("rollout") and kept.nbytes > before, "rollout counts when it is computed"
+    large = Sessions(place / "runs", memory=1)
+    assert large.inspection(large.predict("rows", {"text": "the red cat"}, {}).id), "the last one in any case"
+
+
 @pytest.mark.parametrize("kind", ["svg", "png", "html", "json"])
 def test_the_picture_can_be_taken_along(client, kind):
     look = asked(client, "pairs", "the cat")
     answer = client.get(f"/api/look/{look['id']}/export.{kind}", params={"map": "decoder.0.cross", "head": 1})
     assert answer.status_code == 200 and len(answer.content) > 500
     assert client.get(f"/api/look/{look['id']}/export.exe").status_code == 400
+
+
+def test_a_figure_has_the_title_and_the_colours_of_the_page(client):
+    look = asked(client, "prose", "the cat")
+    path, how = f"/api/look/{look['id']}/export.svg", {"map": "decoder.1.self", "head": 1, "words": 0}
+    plain = client.get(path, params=how).text
+    assert "the cat - decoder.1.self, head 1</title>" in plain and "square-root colours" not in plain
+    assert "square-root colours" in client.get(path, params={**how, "sqrt": 1}).text
+
+
+@pytest.mark.parametrize("kind", ["svg", "png"])
+def test_maps_with_one_head_are_saved_whatever_head_the_address_has(client, kind):
+    look = asked(client, "pairs", "the cat")
+    assert [entry["name"] for entry in look["maps"]][:1] == ["alignment"]
+    for name, text in (("alignment", look), ("rollout", asked(client, "rows", "the red cat"))):
+        how = {"map": name, "head": 1}
+        answers = [client.get(f"/api/look/{text['id']}/export.{kind}", params=given) for given in (how, {"map": name})]
+        assert answers[0].status_code == 200 and answers[0].content == answers[1].content, name
 
 
 def test_the_steps_of_a_head_end_in_its_weights(client):
@@ -273,6 +341,47 @@ def test_what_a_run_looked_at_is_what_eager_attention_computes(client, place, ru
     names = [one["name"] for one in look["maps"] if one["name"] not in ("alignment", "rollout")]
     assert len(names) == len(seen) > 1
     same_cells(client, look, dict(zip(names, seen, strict=True)))
+
+
+def test_a_language_model_reads_the_prompt_and_generates_when_asked(client, place):
+    model = api.load(str(place / "runs/prose"), device="cpu")
+    prompt = model.task.tokenizer.pieces(model.task.tokenizer.encode("the cat"))
+    look = asked(client, "prose", "the cat")
+    assert not look["generated"] and look["output"]["text"] == ""
+    assert len(look["maps"][0]["queries"]["labels"]) == len(prompt)
+    assert max(look["scores"].values()) <= 1 and len(look["scores"]) > 1, "probabilities of the next token"
+    (explained,) = client.get(f"/api/look/{look['id']}/logit-lens").json()[-1]["positions"]
+    assert explained["answer"] == max(look["scores"], key=look["scores"].get)
+    last = {"map": "decoder.1.self", "head": 0, "query": len(prompt) - 1}
+    assert client.get(f"/api/look/{look['id']}/calculation", params=last).status_code == 200
+    body = {"model": "prose", "inputs": {"prompt": "the cat"}, "options": {"max_new_tokens": 3}}
+    for more in ({}, {"generate": True}):
+        answer = client.post("/api/look", json={**body, **more}, headers=MINE).json()
+        assert answer["generated"] and len(answer["output"]["text"]) == 3
+    answer = client.post("/api/look", json={**body, "options": {}, "generate": True}, headers=MINE).json()
+    assert len(answer["output"]["text"]) == 200, "as many as the model generates unless told otherwise"
+    answer = client.post("/api/look", json={**body, "generate": "yes"}, headers=MINE)
+    assert (answer.status_code, answer.json()["error"]) == (400, "generate must be true or false")
+
+
+@pytest.mark.slow
+def test_one_text_of_minilm_is_explained(place, get_model):
+    get_model("minilm")
+    client = TestClient(make_app(Sessions(place / "runs", ["minilm"]), "secret", 8000), base_url=HOME)
+    client.get("/runs?key=secret")
+    look = asked(client, "minilm", "The animal didn't cross the street because it was too tired.")
+    path = f"/api/look/{look['id']}"
+    effect = client.post(
+        f"{path}/effect", json={"ablations": [{"map": "bert.encoder.3.self", "head": 1}]}, headers=MINE
+    )
+    assert effect.json()["quantity"] == "component along its own vector" and effect.json()["lost"] != 0
+    (scores,) = client.get(f"{path}/attribution").json()
+    assert any(scores["values"]) and "animal" in scores["axis"]["labels"]
+    lens = client.get(f"{path}/logit-lens").json()
+    assert [layer["name"] for layer in lens] == [f"bert.encoder.{layer}" for layer in range(6)]
+    query = {"map": "bert.encoder.3.self", "head": 1, "query": 11}
+    values = client.get(f"{path}/calculation", params=query).json()
+    assert len(values["labels"]) == len(look["maps"][0]["queries"]["labels"])
 
 
 @pytest.mark.slow

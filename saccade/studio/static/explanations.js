@@ -102,11 +102,12 @@ export const explanations = ({ state, prediction, changed, choose }) => {
     const parts = [intro, buttons];
     if (ablations.length) {
       const effect = await request(`/api/look/${prediction().id}/effect`, { ablations });
+      const value = (scores) => digits(scores.top.length ? Math.exp(scores.log_prob) : scores.log_prob, 3); // or the number itself
       const top = (scores) => scores.top.slice(0, 3).map(([name, probability]) => `${name} ${digits(probability)}`).join(", ");
       const removed = ablations.map((entry) => `${titleOf(entry.map)} \u00b7 head ${entry.head}${entry.query === undefined ? "" : ` (query ${entry.query}, key ${entry.key})`}`);
-      parts.push(make("p", {}, `Removed: ${removed.join("; ")}. `, make("b", {}, `The answer loses ${number(effect.lost)} of log-probability per position.`)));
+      parts.push(make("p", {}, `Removed: ${removed.join("; ")}. `, make("b", {}, `The answer loses ${number(effect.lost)} of ${effect.quantity} per position.`)));
       parts.push(table(["answer", "before", "after", "most likely after"], effect.before.map((scores, i) => [
-        make("bdi", {}, scores.answer), digits(Math.exp(scores.log_prob), 3), digits(Math.exp(effect.after[i].log_prob), 3), top(effect.after[i]) || digits(effect.after[i].log_prob, 3)])));
+        make("bdi", {}, scores.answer), value(scores), value(effect.after[i]), top(effect.after[i])])));
     }
     put(...parts);
   };

@@ -1,5 +1,6 @@
 // The Look page: predict, then show the attention of every layer and head.
-import { at, data, decodeWeights, digits, drawPixels, listModels, make, number, outputText, query, request, showError, updateAddress, wordsOf } from "./studio.js";
+import { at, data, digits, drawPixels, listModels, make, number, outputText, query, request, showError, updateAddress } from "./studio.js";
+import { cellsOf } from "./cells.js";
 import { explanations } from "./explanations.js";
 import { buildInputs, exampleName, havePictures, isEmpty, optionControls, optionText, parseOptionText, readInputs, readOptions, textInputs, writeInputs, writeOptions } from "./form.js";
 import { generate } from "./generation.js";
@@ -7,6 +8,7 @@ import { drawHeatScale, style, withImages } from "./heat.js";
 import { colourOf, drawLineScale, keys, lines, SHOWN } from "./lines.js";
 import { Matrix } from "./matrix.js";
 import { pictureView } from "./pictures.js";
+import { followProgress } from "./progress.js";
 import { headSearch } from "./search.js";
 import { tabs } from "./tabs.js";
 import { headThumbnails } from "./thumbnails.js";
@@ -36,20 +38,15 @@ const timesOf = (rows) => {
   if (map().queries.kind !== "tokens") return [];
   return state.words && map().queries.words?.length ? words : letters.slice(0, rows.length);
 };
-const merged = new WeakMap(); // the words of an axis, which may be thousands
-const labelsOf = (axis) => {
-  if (!state.words) return axis.labels;
-  if (!merged.has(axis)) merged.set(axis, wordsOf(axis));
-  return merged.get(axis);
-};
+const labelsOf = (axis) => (state.words && axis.merged) || axis.labels;
 const labels = () => axes().map(labelsOf);
 // The first token of a word: the model counts tokens.
 const firstToken = (axis, word) => (axis.words?.length ? axis.words.indexOf([...new Set(axis.words)][word]) : word);
 const wordOf = (axis, token) => (axis.words?.length ? [...new Set(axis.words)].indexOf(axis.words[token]) : token);
 const tokenOf = (row) => (state.words ? firstToken(map().queries, row) : row);
-const fetchCells = (head) => async (top, bottom, left, right, step = 1) => {
-  const parameters = { map: state.map, head: head ?? "mean", top, bottom, left, right, down: step, across: step, words: state.words ? 1 : 0 };
-  return decodeWeights(await request(`/api/look/${prediction.id}/cells?${query(parameters)}`));
+const fetchCells = (head) => {
+  const [rows, columns] = labels().map(({ length }) => length);
+  return cellsOf({ id: prediction.id, map: state.map, heads: map().heads, rows, columns, words: state.words }, head);
 };
 // push: another view, to which Back returns; else something in it has changed.
 const updateLink = (push = false) => {
@@ -91,14 +88,19 @@ const submit = async (event, push = true) => {
   busy(true);
   at("generation").hidden = true;
   Object.assign(state, { model: at("model").value, inputs: readInputs(at("inputs")), ablations: [] });
+  const progress = followProgress((fraction) => { at("submit").textContent = `Predicting\u2026 ${Math.round(100 * fraction)}%`; });
   try {
     const start = performance.now();
-    await show(await request("/api/look", { model: state.model, inputs: state.inputs, options: readOptions(at("options")) }), push);
+    const body = { model: state.model, inputs: state.inputs, options: readOptions(at("options")), ticket: progress.ticket };
+    const answer = await request("/api/look", body);
+    progress.end();
+    await show(answer, push);
     showError();
     document.body.dataset.shown = String(Math.round(performance.now() - start));
   } catch (error) {
     showError(error);
   } finally {
+    progress.end();
     busy(false);
   }
 };
@@ -130,7 +132,7 @@ const showOutput = () => {
   at("empty").hidden = true;
   at("results").hidden = false;
   const { text } = prediction.output;
-  at("output").textContent = prediction.continues ? Object.values(prediction.inputs)[0] + text : outputText(prediction.output);
+  at("output").textContent = prediction.continues ? Object.values(prediction.inputs)[0] + text : outputText(prediction.output, prediction.generated);
   if (prediction.output.png) at("output").replaceChildren(make("img", { className: "preview coarse", alt: text, src: `data:image/png;base64,${prediction.output.png}` }));
   at("scores").replaceChildren(...Object.entries(prediction.scores).slice(0, 12).map(([name, value]) =>
     make("div", {}, make("dt", {}, name), make("dd", {}, number(value, 4)))),
@@ -415,7 +417,7 @@ const showDownloads = () => {
   const film = isEpisode() || (overImage() && queries.kind !== "grid");
   const patch = state.row - (queries.extra?.length ?? 0);
   const chosen = queries.kind === "grid" && patch >= 0 ? { at: `${Math.floor(patch / queries.columns)},${patch % queries.columns}` } : {};
-  const drawn = overImage() ? { opacity: style.opacity, smooth: style.smooth ? 1 : 0, ...chosen } : {};
+  const drawn = overImage() ? { opacity: style.opacity, smooth: style.smooth ? 1 : 0, ...chosen } : { sqrt: at("sqrt").checked ? 1 : 0 };
   const address = (kind) => `/api/look/${prediction.id}/export.${kind}?${query({ map: state.map, head, words: state.words ? 1 : 0, ...drawn })}`;
   const times = overTime() && queries.kind === "tokens" ? ["TextGrid", "srt"] : [];
   at("export").replaceChildren("Download ", ...["svg", "png", ...(film ? ["gif"] : []), "html", "json", ...times].map((kind) =>

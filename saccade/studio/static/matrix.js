@@ -63,12 +63,17 @@ export class Matrix {
     this.draw();
   }
 
+  // Zoomed out the whole map is on screen: fewer requests for more rows each.
+  get blockRows() {
+    return this.step > 1 ? 4 * BLOCK_ROWS : BLOCK_ROWS;
+  }
+
   block(r, c) {
     const key = `${this.step} ${r} ${c}`;
     if (!this.blocks.has(key)) {
       this.blocks.set(key, null);
-      const [top, left] = [r * BLOCK_ROWS * this.step, c * BLOCK_COLUMNS * this.step];
-      const bottom = Math.min(this.rows.length, top + BLOCK_ROWS * this.step);
+      const [top, left] = [r * this.blockRows * this.step, c * BLOCK_COLUMNS * this.step];
+      const bottom = Math.min(this.rows.length, top + this.blockRows * this.step);
       const right = Math.min(this.columns.length, left + BLOCK_COLUMNS * this.step);
       this.fetch(top, bottom, left, right, this.step).then((values) => {
         if (this.closed) return;
@@ -85,8 +90,8 @@ export class Matrix {
   weight(row, column) {
     if (column < 0) return NaN;
     const [r, c] = [Math.floor(row / this.step), Math.floor(column / this.step)];
-    const block = this.blocks.get(`${this.step} ${Math.floor(r / BLOCK_ROWS)} ${Math.floor(c / BLOCK_COLUMNS)}`);
-    return block ? block.values[(r % BLOCK_ROWS) * block.width + (c % BLOCK_COLUMNS)] : NaN;
+    const block = this.blocks.get(`${this.step} ${Math.floor(r / this.blockRows)} ${Math.floor(c / BLOCK_COLUMNS)}`);
+    return block ? block.values[(r % this.blockRows) * block.width + (c % BLOCK_COLUMNS)] : NaN;
   }
 
   draw() {
@@ -106,7 +111,7 @@ export class Matrix {
     pen.rect(left, top, width - left, height - top);
     pen.clip();
     let complete = true;
-    for (let r = Math.floor(r0 / BLOCK_ROWS); r * BLOCK_ROWS < r1; r++) {
+    for (let r = Math.floor(r0 / this.blockRows); r * this.blockRows < r1; r++) {
       for (let c = Math.floor(c0 / BLOCK_COLUMNS); c * BLOCK_COLUMNS < c1; c++) {
         const block = this.block(r, c);
         complete &&= Boolean(block);
@@ -118,7 +123,7 @@ export class Matrix {
           drawPixels(block.picture, values, block.width, 255 / largest);
           block.shade = shade;
         }
-        const [px, py] = [left + c * BLOCK_COLUMNS * cell - x0, top + r * BLOCK_ROWS * cell - y0];
+        const [px, py] = [left + c * BLOCK_COLUMNS * cell - x0, top + r * this.blockRows * cell - y0];
         pen.drawImage(block.picture, px, py, block.picture.width * cell, block.picture.height * cell);
       }
     }

@@ -57,10 +57,10 @@ export const number = (value, count = 3) => {
   const whole = Math.trunc(Math.abs(value));
   return String(Number(value.toPrecision(Math.max(count, whole ? String(whole).length : 0))));
 };
-// An output as text; of a vector its first numbers.
-export const outputText = ({ text, vector }) => (vector
+// An output as text; of a vector its first numbers, of a prompt that was only read nothing.
+export const outputText = ({ text, vector }, generated = true) => (vector
   ? `vector of ${vector.length}: ${vector.slice(0, 8).map((value) => digits(value, 3)).join(", ")}${vector.length > 8 ? "\u2026" : ""}`
-  : text || "(no answer)");
+  : text || (generated ? "(no answer)" : "(the prompt alone: probabilities of the next token)"));
 export const thousands = (value) => Math.round(value).toLocaleString("en");
 
 // The address names what is on screen, so that a link restores the same view. push: the view is another one, and Back
@@ -140,16 +140,4 @@ export const table = (head, rows) => {
     make("tbody", {}, ...rows.map((row) => make("tr", {}, ...row.map(cell("td")))))));
 };
 
-// The labels of an axis, sub-word tokens merged to words, without the ## of WordPiece tokens.
-export const wordsOf = (axis) => {
-  if (!axis.words?.length) return axis.labels;
-  const continues = axis.words.map((word, i) => i > 0 && word === axis.words[i - 1]);
-  const marked = axis.labels.every((label, i) => !continues[i] || label.startsWith("##"));
-  const words = [];
-  axis.labels.forEach((label, i) => {
-    if (continues[i]) words[words.length - 1] += marked ? label.slice(2) : label;
-    else words.push(label);
-  });
-  return words.map((label) => label.replace(/^\u2423+|\u2423+$/g, "") || label);
-};
 export const COLOURS = ["a", "b", "c", "d", "e", "f"].map((name) => `var(--${name})`);

@@ -1,5 +1,5 @@
 // Thumbnails of all heads, to choose from: one tab stop, arrow keys go from head to head.
-import { at, decodeBytes, drawPixels, make, request } from "./studio.js";
+import { at, decodeBytes, drawPixels, make, query, request } from "./studio.js";
 import { drawThumbnail } from "./heat.js";
 import { rove } from "./roving.js";
 
@@ -31,24 +31,38 @@ export const headThumbnails = ({ state, prediction, choose, isAblated }) => {
     }
     rove(at("heads"), SELECTOR);
   };
-  const draw = () => {
-    const focused = [...at("heads").querySelectorAll(SELECTOR)].indexOf(document.activeElement);
-    at("heads").replaceChildren(...prediction().maps.map((map) => {
-      const { name, title, heads } = map;
-      const mean = make("button", { type: "button", className: "quiet" }, heads > 1 ? "mean" : "show");
-      mean.dataset.map = name;
-      mean.setAttribute("aria-label", heads > 1 ? `${title}, mean over heads` : title);
-      mean.onclick = () => choose(name, null);
-      const buttons = Array.from({ length: pictures.has(name) && heads > 1 ? heads : 0 }, (_, head) => thumbnail(map, head));
-      return make("div", { className: "layer", title: name }, make("span", {}, title), mean, ...buttons);
-    }));
-    mark();
-    if (focused >= 0) at("heads").querySelectorAll(SELECTOR)[focused]?.focus();
+  const layer = (map) => {
+    const { name, title, heads } = map;
+    const mean = make("button", { type: "button", className: "quiet" }, heads > 1 ? "mean" : "show");
+    mean.dataset.map = name;
+    mean.setAttribute("aria-label", heads > 1 ? `${title}, mean over heads` : title);
+    mean.onclick = () => choose(name, null);
+    const buttons = pictures.has(name) ? Array.from({ length: heads }, (_, head) => thumbnail(map, head)) : [];
+    return make("div", { className: "layer", title: name }, make("span", {}, title), mean, ...buttons);
   };
+  // The button with the focus keeps it, or that of its mean where there is no thumbnail yet.
+  const keepFocus = (change) => {
+    const { map, head } = at("heads").contains(document.activeElement) ? document.activeElement.dataset : {};
+    change();
+    mark();
+    if (map === undefined || at("heads").contains(document.activeElement)) return;
+    const buttons = [...at("heads").querySelectorAll(SELECTOR)].filter((button) => button.dataset.map === map);
+    (buttons.find((button) => button.dataset.head === head) ?? buttons[0])?.focus();
+  };
+  const draw = () => keepFocus(() => at("heads").replaceChildren(...prediction().maps.map(layer)));
+  // Layer by layer, that on screen first: the picture does not wait for them.
   const load = async () => {
+    const shown = prediction();
+    const { maps } = shown;
     pictures.clear();
-    for (const entry of await request(`/api/look/${prediction().id}/overview`)) pictures.set(entry.name, { ...entry, cells: decodeBytes(entry.cells) });
     draw();
+    const several = maps.filter(({ heads }) => heads > 1); // a map with one head is its own mean
+    for (const map of several.sort((a, b) => (b.name === state.map) - (a.name === state.map))) {
+      const [entry] = await request(`/api/look/${shown.id}/overview?${query({ map: map.name })}`);
+      if (prediction() !== shown) return;
+      pictures.set(map.name, { ...entry, cells: decodeBytes(entry.cells) });
+      keepFocus(() => at("heads").children[maps.indexOf(map)].replaceWith(layer(map)));
+    }
   };
   return { load, draw, mark };
 };

@@ -1,5 +1,5 @@
 // The Try page: the form of a model, and the predictions of one or two models for the same inputs.
-import { at, data, digits, listModels, make, number, outputText, query, request, showError, updateAddress, wordsOf } from "./studio.js";
+import { at, data, digits, listModels, make, number, outputText, query, request, showError, updateAddress } from "./studio.js";
 import { buildInputs, convertInputs, isEmpty, optionControls, optionText, readInputs, readOptions, textInputs, writeInputs } from "./form.js";
 import { token } from "./views/tokens.js";
 
@@ -43,7 +43,7 @@ const card = (prediction, milliseconds) => {
 };
 // Source words over target words; hovering over one highlights those aligned with it.
 const alignment = (map, pairs) => {
-  const [targets, sources] = [wordsOf(map.queries), wordsOf(map.keys ?? map.queries)];
+  const [targets, sources] = [map.queries, map.keys ?? map.queries].map((axis) => axis.merged ?? axis.labels);
   const buttons = (labels) => labels.map((label) => token(label, { select: () => {} }));
   const [above, below] = [buttons(sources), buttons(targets)];
   const highlight = (nodes, chosen) => nodes.forEach((node, i) => node.style.setProperty("--opacity", chosen.has(i) ? 0.75 : 0));
@@ -77,7 +77,7 @@ const submit = async (event) => {
       const shared = Object.entries(readOptions(at("options"))).filter(([name]) => form.options.some((option) => option.name === name));
       const start = performance.now();
       const converted = convertInputs(inputs, at("inputs").fields, form.inputs);
-      const prediction = await request("/api/look", { model, inputs: converted, options: Object.fromEntries(shared) });
+      const prediction = await request("/api/look", { model, inputs: converted, options: Object.fromEntries(shared), generate: true });
       cards.push(card(prediction, performance.now() - start));
       if (model === names[0]) link(convertInputs(prediction.inputs, form.inputs, at("inputs").fields)); // files have names now
     }
