@@ -44,9 +44,16 @@ class Page:
             title=escape_text(self.title),
             links=links,
             body=(HERE / f"{self.body or self.name}.html").read_text(encoding="utf-8"),
+            styles=self._styles,
             script=f"/static/{self.name}.js",
             data=embed_json(self.data),
         )
+
+    @property
+    def _styles(self) -> str:
+        """The link to the style sheet of this page alone, where it has one."""
+        sheet = STATIC / f"{self.name}.css"
+        return f'<link rel="stylesheet" href="/static/{sheet.name}">' if sheet.exists() else ""
 
     @property
     def _tab(self) -> str:
