@@ -223,7 +223,7 @@ def test_a_model_that_is_being_opened_delays_no_other(place, monkeypatch):
 def test_pages_are_answered_while_every_place_computes_and_the_next_computation_is_refused(app, monkeypatch):
     release, running = threading.Event(), threading.Semaphore(0)
 
-    def computing(*_):
+    def computing(*_, **__):
         running.release()
         release.wait(30)
         raise UsageError("done")

@@ -16,7 +16,7 @@ EVIL = "<img src=x onerror=window.hacked=1><script>window.hacked=1</script>"
 def until(tab, true, timeout=30_000):
     """Wait for what a page says of itself; asked from outside, since its own rules forbid it to evaluate texts."""
     end = time.monotonic() + timeout / 1000
-    while not tab.evaluate(true):
+    while not tab.evaluate(f"document.body !== null && Boolean({true})"):  # null: the next page is on its way
         assert time.monotonic() < end, true
         tab.wait_for_timeout(50)
 

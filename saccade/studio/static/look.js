@@ -132,7 +132,7 @@ const showOutput = () => {
   at("empty").hidden = true;
   at("results").hidden = false;
   const { text } = prediction.output;
-  at("output").textContent = prediction.continues ? Object.values(prediction.inputs)[0] + text : outputText(prediction.output, prediction.generated);
+  at("output").textContent = prediction.continues && prediction.generated ? Object.values(prediction.inputs)[0] + text : outputText(prediction.output, prediction.generated);
   if (prediction.output.png) at("output").replaceChildren(make("img", { className: "preview coarse", alt: text, src: `data:image/png;base64,${prediction.output.png}` }));
   at("scores").replaceChildren(...Object.entries(prediction.scores).slice(0, 12).map(([name, value]) =>
     make("div", {}, make("dt", {}, name), make("dd", {}, number(value, 4)))),
