@@ -44,6 +44,7 @@ const draw = (stage = "") => {
     if (pinned) remember(name);
   };
   at("flow").hidden = false;
+  at("empty").hidden = true;
   drawFlow(at("picture"), flow, { select, selected: stage });
   select(stage || flow.stages[0].name, Boolean(stage));
   document.body.dataset.drawn = String(performance.now());

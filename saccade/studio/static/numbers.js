@@ -126,10 +126,10 @@ export const numberGrid = (name, get, { labels = null, edit = null, bars = false
   };
   entry.onchange = () => entry.value !== "" && Number.isFinite(Number(entry.value)) && edit(place.row, place.column, Number(entry.value));
   entry.onkeydown = (event) => {
-    if (event.key !== "Escape") return;
-    entry.hidden = true;
-    canvas.focus();
+    if (event.key === "Escape") entry.value = get()[place.row][place.column];
+    if (event.key === "Escape" || event.key === "Enter") canvas.focus(); // the number is taken when its field is left
   };
+  entry.onblur = () => { entry.hidden = true; };
   const names = labels ? make("div", { className: "labels" }, ...labels.map((label) => make("bdi", {}, label))) : "";
   const figure = make("figure", { className: `numbers${labels ? " labelled" : ""}` },
     make("figcaption", {}, caption, edit ? make("small", {}, "editable") : "", copyButton(get)),
