@@ -17,7 +17,7 @@ from saccade.core.outputs import (
     TextOutput,
     VectorOutput,
 )
-from saccade.core.prediction import ForwardTrace, GeneratedToken, Prediction, TokenScores
+from saccade.core.prediction import ForwardTrace, GeneratedToken, OutputLayer, Prediction, TokenScores
 from saccade.core.pretrained import Base, Pretrained
 from saccade.core.source import Batch, Source, Split
 from saccade.core.task import InputLength, Task
@@ -46,6 +46,7 @@ __all__ = [
     "NodeAxis",
     "NumberOutput",
     "Output",
+    "OutputLayer",
     "PredictOptions",
     "Prediction",
     "Pretrained",

@@ -65,6 +65,16 @@ class GeneratedToken:
 
 
 @dataclass(frozen=True)
+class OutputLayer:
+    """The layer that turns the output of a stack into logits, for each token on its own."""
+
+    stack: str
+    """name of the stack of layers it reads"""
+    logits: Callable[[Tensor], Tensor]
+    """returns the logits (N, V) of N tokens from their vectors (N, D)"""
+
+
+@dataclass(frozen=True)
 class ForwardTrace:
     """The logits at each position of a prediction, recomputed to explain it."""
 
@@ -79,3 +89,5 @@ class ForwardTrace:
     """returns the name of an output index"""
     layers: tuple[tuple[str, Tensor], ...] = ()
     """logits after each layer (the logit lens), where requested"""
+    output_layer: OutputLayer | None = None
+    """the layer that reads any single token of a stack; None: the output depends on several, or is not a token's"""

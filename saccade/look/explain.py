@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -20,6 +20,8 @@ from saccade.errors import UsageError, suggest
 from saccade.nn.ablation import Ablation, ablated, patched_embeddings
 from saccade.nn.attention import Attention
 from saccade.nn.calculation import Calculation, calculate, record_inputs
+from saccade.nn.layers import ResidualStep
+from saccade.nn.listeners import listening
 from saccade.nn.location import LocationAttention
 from saccade.nn.shared_attention import SharedAttention
 
@@ -147,21 +149,24 @@ class Explanation:
             raise UsageError(f"no attention '{name}' whose steps can be shown{suggest(name, self._names())}")
         if not 0 <= head < attention.heads:
             raise UsageError(f"head must be 0 to {attention.heads - 1} in '{name}', but is {head}")
-        with torch.no_grad(), record_inputs(attention) as calls:
+        steps: list[ResidualStep] = []
+        around = [m for end in ("_residual", "_norm") if (m := self._modules().get(f"{name}{end}")) is not None]
+        with torch.no_grad(), record_inputs(attention) as calls, listening(around, steps.append):
             self.task.rerun(self.prediction)
         total = sum(x.shape[1] for x, _, _ in calls)
         if not 0 <= query < total:
             raise UsageError(f"query must be 0 to {total - 1} in '{name}', but is {query}")
         position = query
-        for x, memory, mask in calls:  # a recurrent decoder calls its attention once per token
+        for call, (x, memory, mask) in enumerate(calls):  # a recurrent decoder calls its attention once per token
             if position < x.shape[1]:
-                return calculate(attention, x, memory, mask, head, position)
+                values = calculate(attention, x, memory, mask, head, position)
+                residual = ResidualStep(*(part[0, position] for part in steps[call])) if steps else None
+                return replace(values, residual=residual)
             position -= x.shape[1]
         raise AssertionError("the query is in one of the calls")
 
     def _modules(self) -> dict[str, nn.Module]:
-        """Return the modules of all networks by name; the names of several networks do not overlap."""
-        return {name: module for network in self.task.networks().values() for name, module in network.named_modules()}
+        return named_modules(self.task)
 
     def _names(self) -> list[str]:
         return [name for name, module in self._modules().items() if _heads(module)]
@@ -202,6 +207,11 @@ class Explanation:
             target = log_probs.sum() if position is None else log_probs[position]
             grads = torch.autograd.grad(target, leaves, allow_unused=True)
         return inputs, [torch.zeros_like(x) if grad is None else grad for x, grad in zip(leaves, grads, strict=True)]
+
+
+def named_modules(task: Task) -> dict[str, nn.Module]:
+    """Return the modules of all networks by name; the names of several networks do not overlap."""
+    return {name: module for network in task.networks().values() for name, module in network.named_modules()}
 
 
 def mean_token(x: Tensor) -> Tensor:

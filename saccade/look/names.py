@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from saccade.look.rollout import NAME as ROLLOUT
 
 SEPARATOR = " · "
-KINDS = {"self": "self-attention", "cross": "cross-attention"}
+KINDS = {"self": "self-attention", "cross": "cross-attention", "feed": "feed-forward"}
 WHOLE = {"alignment": "Alignment", ROLLOUT: "Attention rollout"}
 LAYER = re.compile(
     r"(?:(?P<before>.+)\.)?(?P<stack>encoder|decoder|layers?|blocks?)\.(?P<number>\d+)(?:\.(?P<kind>\w+))?"
@@ -30,6 +30,14 @@ def map_titles(names: Iterable[str]) -> dict[str, str]:
         title = _layer_title(matches[name], stacks) if name in matches else WHOLE.get(name, name)
         titles[name] = f"Window {window}{SEPARATOR}{title}" if window and name in matches else title
     return titles
+
+
+def stack_titles(names: Iterable[str]) -> dict[str, str]:
+    """Return a title for each stack: 'Encoder', 'Decoder', or with what is before it where two have the same."""
+    names = list(names)
+    last = [name.rpartition(".")[2] for name in names]
+    titles = [end if last.count(end) == 1 else name.replace(".", " ") for name, end in zip(names, last, strict=True)]
+    return {name: title.capitalize() for name, title in zip(names, titles, strict=True)}
 
 
 def _within_window(name: str) -> tuple[str, str]:

@@ -5,7 +5,7 @@ Shapes: B rows, T tokens, D width, F inner width.
 
 import math
 from collections.abc import Callable
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from saccade.nn.kernels import dropout, rms_normalize, squared_relu
 from saccade.nn.linear import Linear
+from saccade.nn.listeners import emit
 
 
 def gelu_tanh(x: Tensor) -> Tensor:
@@ -111,6 +112,15 @@ class FeedForward(nn.Module):
         return out
 
 
+class ResidualStep(NamedTuple):
+    """What a residual connection did; every tensor is (B, T, D)."""
+
+    x: Tensor  # the residual stream before
+    output: Tensor  # of the sub-layer
+    update: Tensor  # what is added: the output, normalized where the model does so
+    result: Tensor  # the residual stream after: x + update, normalized if the model is post-norm
+
+
 class Residual(nn.Module):
     """Residual connection: x + f(norm(x)) (pre-norm) or norm(x + f(x)) (post-norm).
 
@@ -131,16 +141,14 @@ class Residual(nn.Module):
 
     def forward(self, x: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
         """Return the sum (B, T, D); a function that returns only the first tokens leaves only these."""
-        update = function(self.norm(x) if self.norm_first else x)
-        if update.shape[1] < x.shape[1]:
-            x = x[:, : update.shape[1]]
-        if self.update_norm is not None:
-            update = self.update_norm(update)
+        output = function(self.norm(x) if self.norm_first else x)
+        if output.shape[1] < x.shape[1]:
+            x = x[:, : output.shape[1]]
+        update = output if self.update_norm is None else self.update_norm(output)
         if self.dropout:
             update = dropout(update, self.dropout, self.training)
-        if self.norm_first:
-            return x + update
-        result: Tensor = self.norm(x + update)
+        result: Tensor = x + update if self.norm_first else self.norm(x + update)
+        emit(self, ResidualStep(x, output, update, result))
         return result
 
 

@@ -6,7 +6,7 @@ Attention Is All You Need (https://arxiv.org/abs/1706.03762). Shapes: B rows, T 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from torch import Tensor, nn
 
@@ -161,6 +161,19 @@ class Layer(nn.Module):
         return result
 
 
+class StackInput(NamedTuple):
+    """What goes into a stack; every tensor is (B or 1, T, D)."""
+
+    x: Tensor  # the embeddings
+    position: Tensor | None  # what is added to them
+
+
+class StackOutput(NamedTuple):
+    """What comes out of a stack."""
+
+    result: Tensor  # (B, T, D): the output of the last layer, after the final norm
+
+
 @contextmanager
 def layer_outputs(stack: Any, wanted: bool) -> Iterator[list[Tensor]]:
     """Collect the output of each layer of a stack (B, T, D), after the stack's final norm, while the block runs."""
@@ -242,9 +255,11 @@ class Transformer(nn.Module):
         `states` is filled with the input of the first layer and the output of each, the last one after the norm.
         `outputs`: return only the first tokens, the others of which the last layer need not compute, without a mask.
         """
-        tokens = x.shape[1]
+        tokens, position = x.shape[1], None
         if self.position is not None:
-            x = x + self.position(cache.start if cache else 0, tokens, x.device).to(x.dtype)
+            position = self.position(cache.start if cache else 0, tokens, x.device).to(x.dtype)
+        emit(self, StackInput(x, position))
+        x = x if position is None else x + position
         layers = [layer for layer in self.children() if isinstance(layer, Layer)]
         lowered, lowered_memory = lower_masks(x, memory, mask, memory_mask, cache, layers)
         for index, layer in enumerate(layers):
@@ -255,6 +270,7 @@ class Transformer(nn.Module):
         if cache is not None:
             cache.advance(tokens if count is None else count)
         result: Tensor = self.norm(x if outputs is None else x[:, :outputs])
+        emit(self, StackOutput(result))
         if states is not None:
             states.append(result)
         return result

@@ -17,7 +17,7 @@ from starlette.staticfiles import StaticFiles
 from saccade.core import Task, ignore_progress
 from saccade.errors import SaccadeError, UsageError
 from saccade.look.overlay import OverlayStyle
-from saccade.studio import inspection, live
+from saccade.studio import inspection, live, numbers
 from saccade.studio.export import export
 from saccade.studio.forms import checked_form, read_form, read_json
 from saccade.studio.generation import Generation
@@ -44,6 +44,7 @@ def make_app(sessions: Sessions, key: str, port: int) -> Guard:
         *_page_routes("/samples", studio.samples),
         *_page_routes("/replay", studio.replay_page),
         *_page_routes("/steps", studio.steps),
+        *_page_routes("/flow", studio.flow),
         *_page_routes("/lessons", studio.lessons),
         Route("/api/runs/{name}", studio.curves),
         Route("/api/runs/{name}/attention/{step}", studio.snapshot),
@@ -145,6 +146,9 @@ class Studio:
 
     async def steps(self, request: Request) -> Page:
         return Page("steps", "Step by step", await self._models(request))
+
+    async def flow(self, request: Request) -> Page:
+        return Page("flow", "Flow", await self._models(request))
 
     async def lessons(self, request: Request) -> Page:
         return Page("lessons", "Lessons")
@@ -266,9 +270,10 @@ class Studio:
             "logit-lens": inspection.logit_lens,
             "importance": inspection.importance,
             "attribution": lambda item: inspection.attribution(item, position, method),
-            "calculation": lambda item: inspection.calculation(
+            "calculation": lambda item: numbers.calculation(
                 item, name, _number(params, "head"), _number(params, "query")
             ),
+            "flow": lambda item: numbers.flow(item, name, position, params.get("stage", "")),
         }
         if part not in parts:
             raise UsageError(f"no part '{part}' of a prediction; there are: {', '.join(parts)}")

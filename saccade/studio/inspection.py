@@ -9,7 +9,7 @@ from typing import Any
 from saccade.core import AttentionMap, Axis, GridAxis, ImageOutput
 from saccade.core.serialize import Images, axis_to_json, inputs_to_json, pack, token_scores_to_json
 from saccade.errors import UsageError
-from saccade.look.explain import Ablation, Calculation, PositionScores
+from saccade.look.explain import Ablation, PositionScores
 from saccade.look.labels import visible
 from saccade.look.maps import is_self_attention, word_alignment, word_labels
 from saccade.look.names import map_titles
@@ -22,7 +22,6 @@ from saccade.studio.sessions import ALIGNMENT, Inspection
 
 THUMBNAIL = 40  # cells of a thumbnail, each way
 CELLS = 1 << 22  # most weights of one response
-KEYS = 64  # keys of a calculation that is shown number by number
 MOST_ABLATIONS = 1000
 PICTURE = 32  # cells of a head in the gallery, each way
 RANKED = 10  # heads of a search, the strongest first
@@ -228,33 +227,3 @@ def attribution(inspection: Inspection, position: int | None, method: str) -> li
         raise UsageError(f"method must be gradient or integrated, but is '{method}'")
     scores = inspection.explanation.attribute(position, "gradient" if method == "gradient" else "integrated")
     return [token_scores_to_json(entry, label=visible) for entry in scores]
-
-
-def calculation(inspection: Inspection, name: str, head: int, query: int) -> dict[str, Any]:
-    """Return one head for one query number by number; of many keys those with the largest weights."""
-    values = inspection.explanation.calculation(name, head, query)
-    labels = inspection.attention(name).keys.labels
-    kept = sorted(values.weights.topk(min(KEYS, len(values.weights))).indices.tolist())
-    if len(labels) <= KEYS:
-        kept = list(range(len(labels)))
-    shown = {"keys": kept, "labels": [visible(labels[at]) for at in kept]}
-    return {**shown, **_numbers(values, kept), "remaining": _remaining(values, kept)}
-
-
-def _remaining(values: Calculation, kept: list[int]) -> dict[str, Any] | None:
-    """Return the keys that are not shown as one: the score and the value with the same effect."""
-    hidden = values.allowed.clone()
-    hidden[kept] = False
-    if not bool(hidden.any()):
-        return None
-    weights = values.scores[hidden].softmax(0)
-    return {"score": float(values.scores[hidden].logsumexp(0)), "value": (weights @ values.v[hidden]).tolist()}
-
-
-def _numbers(values: Calculation, kept: list[int]) -> dict[str, Any]:
-    by_key = {"k": values.k, "v": values.v, "dots": values.dots, "scores": values.scores, "weights": values.weights}
-    single = {"x": values.x, "matrix": values.matrix, "bias": values.bias, "projected": values.projected, "q": values.q}
-    single |= {"head_output": values.head_output, "concatenated": values.concatenated, "output": values.output}
-    numbers = {name: None if value is None else value[kept].tolist() for name, value in by_key.items()}
-    numbers |= {name: None if value is None else value.tolist() for name, value in single.items()}
-    return {**numbers, "scale": values.scale, "allowed": values.allowed[kept].tolist()}

@@ -22,7 +22,7 @@ from saccade.core.evaluation import Evaluation, Metric
 from saccade.core.fields import Field, Text
 from saccade.core.generation import ROWS as ENGINE_ROWS
 from saccade.core.outputs import TextOutput
-from saccade.core.prediction import ForwardTrace, GeneratedToken, Prediction
+from saccade.core.prediction import ForwardTrace, GeneratedToken, OutputLayer, Prediction
 from saccade.core.pretrained import Base, Pretrained
 from saccade.core.source import Split
 from saccade.data.batching import WindowBatches, Windows
@@ -303,7 +303,13 @@ class Task(CoreTask):
         chosen = [*trace.ids[trace.start + first + 1 :], int(logits[-1].argmax())][: len(logits)]
         positions, inputs = (token_axis(Role.TEXT, self.tokenizer, ids) for ids in (chosen, visible))
         return ForwardTrace(
-            logits, tuple(chosen), positions, (inputs,), lambda token: self.tokenizer.pieces([token])[0], by_layer
+            logits,
+            tuple(chosen),
+            positions,
+            (inputs,),
+            lambda token: self.tokenizer.pieces([token])[0],
+            by_layer,
+            OutputLayer("decoder", self.model.logits),
         )
 
     def attention_snapshot(self) -> list[Prediction]:

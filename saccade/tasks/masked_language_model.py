@@ -19,7 +19,7 @@ from saccade.core.callback import Progress, ignore_progress
 from saccade.core.evaluation import Evaluation, Metric
 from saccade.core.fields import Text
 from saccade.core.outputs import TextOutput
-from saccade.core.prediction import ForwardTrace, Prediction
+from saccade.core.prediction import ForwardTrace, OutputLayer, Prediction
 from saccade.core.pretrained import Base, Pretrained
 from saccade.core.source import Source, Split
 from saccade.data.batching import key
@@ -323,13 +323,14 @@ class Task(EncoderTask):
             raise UsageError(f"text must hold {name} to be explained, but has none; put it in place of a word")
 
         def to_logits(features: Tensor) -> Tensor:
-            logits: Tensor = head(features[positions])[:, : self.tokenizer.size]
+            logits: Tensor = head(features)[:, : self.tokenizer.size]
             return logits
 
-        logits, axis, by_layer = self.trace(text, to_logits, layers=layers)
+        logits, axis, by_layer = self.trace(text, lambda x: to_logits(x[positions]), layers=layers)
         chosen = tuple(logits.argmax(-1).tolist())
         answers = StepAxis(Role.LABEL, tuple(self.tokenizer.pieces(chosen)))
-        return ForwardTrace(logits, chosen, answers, (axis,), lambda token: self.tokenizer.pieces([token])[0], by_layer)
+        output, pieces = OutputLayer("bert.encoder", to_logits), self.tokenizer.pieces
+        return ForwardTrace(logits, chosen, answers, (axis,), lambda token: pieces([token])[0], by_layer, output)
 
     def _follows(self, text: EncodedText, *, layers: bool) -> ForwardTrace:
         """Recompute whether the second text follows the first."""

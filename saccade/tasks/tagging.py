@@ -20,7 +20,7 @@ from saccade.core.evaluation import Evaluation, Metric
 from saccade.core.fields import Text
 from saccade.core.options import PredictOptions
 from saccade.core.outputs import TagOutput
-from saccade.core.prediction import ForwardTrace, Prediction
+from saccade.core.prediction import ForwardTrace, OutputLayer, Prediction
 from saccade.core.pretrained import Base, Pretrained
 from saccade.core.source import Split
 from saccade.data.batching import BucketedBatches
@@ -292,7 +292,8 @@ class Task(EncoderTask):
         logits, axis, by_layer = self.trace(words.text, lambda x: self.model.logits(x[words.positions]), layers=layers)
         positions = StepAxis(Role.LABEL, tuple(prediction.inputs["text"].split()[: len(words.positions)]))
         best = viterbi(logits.detach().log_softmax(-1).cpu(), torch.tensor(self._allowed)).tolist()
-        return ForwardTrace(logits, tuple(best), positions, (axis,), self.labels.__getitem__, by_layer)
+        output = OutputLayer("bert.encoder", self.model.logits)
+        return ForwardTrace(logits, tuple(best), positions, (axis,), self.labels.__getitem__, by_layer, output)
 
     # Exchange
 

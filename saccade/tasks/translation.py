@@ -21,7 +21,7 @@ from saccade.core.evaluation import Evaluation
 from saccade.core.fields import Field, Text
 from saccade.core.generation import ROWS as ENGINE_ROWS
 from saccade.core.outputs import TextOutput
-from saccade.core.prediction import ForwardTrace, GeneratedToken, Prediction
+from saccade.core.prediction import ForwardTrace, GeneratedToken, OutputLayer, Prediction
 from saccade.core.pretrained import Base, Pretrained
 from saccade.core.source import Split
 from saccade.data.batching import BucketedBatches, length_groups
@@ -263,6 +263,7 @@ class Task(CoreTask):
             (tokenizers.source_axis(source), tokenizers.output.input_axis(target)),
             lambda token: tokenizers.target.pieces([token])[0],
             by_layer,
+            OutputLayer("decoder", self.model.head),
         )
 
     @classmethod

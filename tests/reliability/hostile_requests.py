@@ -99,7 +99,7 @@ def _entrance(rng: random.Random, known: Known, name: str) -> Request:
 
 def _page(rng: random.Random, known: Known, name: str) -> Request:
     page = rng.choice(
-        ["/", "/runs", "/look", "/try", "/samples", "/steps", "/lessons", f"/watch/{quote(name)}", "/static/look.js"]
+        ["/", "/runs", "/look", "/try", "/samples", "/steps", "/flow", "/lessons", f"/watch/{quote(name)}", "/static/look.js"]
     )
     twin = ".json" if rng.random() < 0.5 and not page.startswith(("/static", "/?")) and page != "/" else ""
     return Request("GET", page + twin, [("model", quote(name))] if rng.random() < 0.5 else [])
@@ -138,6 +138,7 @@ def _inspect(rng: random.Random, known: Known, name: str) -> Request:
     look = known.looks[name]
     attention = rng.choice(look["maps"])
     parts = ["overview", "heads", "gallery", "statistics", "logit-lens", "importance", "attribution", "calculation"]
+    parts += ["flow"]
     parts += ["export.svg", "export.png", "export.html", "export.json"]
     part = rng.choice(["", *(f"/{part}" for part in parts)])
     query = [("map", attention["name"]), ("head", str(rng.randrange(3))), ("query", str(rng.randrange(6)))]

@@ -166,7 +166,7 @@ def test_back_restores_the_view_before(visit):
     assert tab.evaluate("history.length") == length, "moving a cursor is no step to go back to"
 
 
-@pytest.mark.parametrize("page", ["look", "steps", "try", "try?model=rows&other=nothing"])
+@pytest.mark.parametrize("page", ["look", "steps", "flow", "try", "try?model=rows&other=nothing"])
 def test_an_unknown_model_in_a_link_is_told_and_none_is_opened(visit, page):
     tab = visit(f"/{page}" + ("" if "?" in page else "?model=nothing&text=cat"))
     tab.wait_for_selector("#message .error")
@@ -311,7 +311,7 @@ def test_the_page_is_walked_over_with_few_tab_stops(visit):
 
 
 def test_every_page_has_one_heading_and_no_grid_without_rows(visit):
-    for page in ("/runs", "/watch/pairs", "/look?model=rows&text=the+cat", "/steps", "/try", "/samples", "/lessons"):
+    for page in ("/runs", "/watch/pairs", "/look?model=rows&text=the+cat", "/steps", "/flow", "/try", "/samples", "/lessons"):
         tab = visit(page)
         tab.wait_for_timeout(300)
         assert tab.locator("h1").count() == 1 and tab.text_content("h1"), page

@@ -18,6 +18,7 @@ from saccade.config import from_json, override, to_json
 from saccade.core import Evaluation, Field, Metric, Output, Split, Task, Text, bind
 from saccade.errors import UsageError
 from saccade.look.explain import mean_token
+from saccade.look.flow import flow_stacks, token_flow
 from saccade.nn.ablation import patched_embeddings
 from saccade.runs.journal import read_journal
 from saccade.tasks import load_task
@@ -348,6 +349,31 @@ def _log_prob(logits: torch.Tensor, chosen: tuple[int, ...]) -> float:
     return float(logits[0, 0] if logits.shape[1] == 1 else logits[0].log_softmax(-1)[chosen[0]])
 
 
+def test_what_flows_into_a_token_sums_to_its_residual_stream(trained: TrainedRun) -> None:
+    model, answer = predicted(trained)
+    stacks = flow_stacks(answer, model.task)
+    if not stacks:
+        with pytest.raises(UsageError, match="has no stack of Transformer layers over one residual stream"):
+            token_flow(model.task, answer, "encoder", 0)
+    for stack in stacks:
+        flow = token_flow(model.task, answer, stack, 0)
+        assert flow.error < 1e-5
+        stream = flow.embedding if flow.added is None else flow.embedding + flow.added
+        for part in flow.sub_layers:
+            torch.testing.assert_close(part.x, stream)
+            if part.name.endswith(("self", "cross")):
+                assert part.attended is not None or trained.name == "summarisation", part.name
+            if part.attended is not None:
+                incoming = part.attended
+                torch.testing.assert_close(incoming.sources.sum(0) + incoming.others + incoming.constant, part.update)
+                torch.testing.assert_close(incoming.heads.sum(0) + incoming.constant, part.update)
+                expected = answer.attention[part.name].rows(0, 1)[:, 0]
+                torch.testing.assert_close(incoming.weights, expected, atol=1e-5, rtol=1e-4)
+            if part.pre_norm:
+                torch.testing.assert_close(part.result, part.x + part.update)
+            stream = part.result
+
+
 def test_the_calculation_of_a_head_equals_its_map(trained: TrainedRun) -> None:
     model, answer = predicted(trained)
     explained = model.explain(answer)
@@ -359,6 +385,11 @@ def test_the_calculation_of_a_head_equals_its_map(trained: TrainedRun) -> None:
         )
         torch.testing.assert_close(calculation.head_output, calculation.weights @ calculation.v)
         assert float(calculation.weights[~calculation.allowed].sum()) == 0
+        steps = calculation
+        torch.testing.assert_close(steps.w_v(steps.inputs), steps.v)
+        torch.testing.assert_close(steps.w_o(steps.concatenated), steps.output)
+        if steps.residual is not None:
+            torch.testing.assert_close(steps.output, steps.residual.output, atol=1e-5, rtol=1e-4)
     with pytest.raises(UsageError, match="query must be 0 to"):
         explained.calculation(next(iter(answer.attention)), 0, 10_000)
 

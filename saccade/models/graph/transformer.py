@@ -19,8 +19,10 @@ from saccade.nn.ablation import patch_embeddings
 from saccade.nn.attention import Attention
 from saccade.nn.edges import edge_sum
 from saccade.nn.kernels import dropout
-from saccade.nn.layers import FeedForward
+from saccade.nn.layers import FeedForward, ResidualStep
 from saccade.nn.linear import Linear
+from saccade.nn.listeners import emit
+from saccade.nn.transformer import StackInput, StackOutput
 
 
 @dataclass(frozen=True)
@@ -108,13 +110,17 @@ class GraphLayer(nn.Module):
         """Return the nodes (1, N, D)."""
         features = inputs.edge_features.to(x.dtype)
         biased = inputs.edges.with_bias(self.edge_bias(features))
-        x = x + dropout(self.self(self.self_norm(x), mask=biased), self.config.dropout, self.training)
+        attended = dropout(self.self(self.self_norm(x), mask=biased), self.config.dropout, self.training)
+        before, x = x, x + attended
+        emit(self.self_norm, ResidualStep(before, attended, attended, x))
         y = self.feed_norm(x)
         if self.config.neighbour_sum:
             weights = 1 + self.edge_weight(features).t()[None]  # (1, H, M)
             heads = y.unflatten(-1, (self.config.heads, -1)).transpose(1, 2)  # (1, H, N, E)
             y = y + edge_sum(weights, heads, inputs.edges).transpose(1, 2).flatten(2)
-        result: Tensor = x + dropout(self.feed(y), self.config.dropout, self.training)
+        fed = dropout(self.feed(y), self.config.dropout, self.training)
+        result: Tensor = x + fed
+        emit(self.feed_norm, ResidualStep(x, fed, fed, result))
         return result
 
 
@@ -137,15 +143,17 @@ class GraphTransformer(nn.Module):
     def forward(self, inputs: GraphInputs, states: list[Tensor] | None = None) -> Tensor:
         """Return the nodes (1, N, D); `states` is filled with the output of each layer, the last after the norm."""
         dtype = self.embed.weight.dtype
-        x = self.embed(inputs.nodes.to(dtype))
+        x, position = self.embed(inputs.nodes.to(dtype))[None], None  # (1, N, D)
         if self.position is not None:
-            x = x + self.position(inputs.positions.to(dtype))
-        x = patch_embeddings(x[None])  # (1, N, D)
+            position = self.position(inputs.positions.to(dtype))[None]
+        emit(self, StackInput(x, position))
+        x = patch_embeddings(x if position is None else x + position)
         for layer in range(self.config.depth):
             x = self.get_submodule(str(layer))(x, inputs)
             if states is not None:
                 states.append(x)
         result: Tensor = self.norm(x)
+        emit(self, StackOutput(result))
         if states is not None:
             states[-1] = result
         return result

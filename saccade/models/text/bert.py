@@ -6,6 +6,8 @@ Shapes: B rows, T tokens, D width, V vocabulary, N selected tokens.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import add
 from typing import Literal, NamedTuple
 
 import torch
@@ -16,6 +18,7 @@ from saccade.nn.ablation import patch_embeddings
 from saccade.nn.kernels import dropout
 from saccade.nn.layers import ACTIVATIONS, initialize_gpt2, initialize_zero_residual, make_norm
 from saccade.nn.linear import Linear
+from saccade.nn.listeners import emit
 from saccade.nn.masks import Padding
 from saccade.nn.positions import Learned
 from saccade.nn.transformer import Transformer, TransformerConfig
@@ -84,13 +87,15 @@ class Bert(nn.Module):
         `keep` is the padding mask (None: no padding), `segments` the token types (None: all 0); `states` is filled
         with the embeddings and the output of each layer.
         """
-        x: Tensor = self.embedding(ids)
+        parts: dict[str, Tensor] = {"token embedding": self.embedding(ids)}
         if self.position is not None:
-            x = x + self.position(0, ids.shape[1], ids.device)
+            parts["position"] = self.position(0, ids.shape[1], ids.device)
         if self.segment is not None:
             # With one token type, as in RoBERTa, the two texts of a pair share it.
             single = segments is None or self.config.segments == 1
-            x = x + (self.segment.weight[0] if single else self.segment(segments))
+            parts["segment"] = self.segment.weight[:1, None] if single else self.segment(segments)
+        emit(self, parts)
+        x = reduce(add, parts.values())
         x = dropout(patch_embeddings(self.norm(x)), self.config.embedding_dropout, self.training)
         out: Tensor = self.encoder(x, mask=None if keep is None else Padding(keep), states=states)
         return out

@@ -216,7 +216,10 @@ const render = (done) => {
   at("cell").parentElement.hidden = at("sqrt").parentElement.hidden = view !== "matrix";
   at("words").parentElement.hidden = !axes().some((axis) => axis.words?.length);
   const sqrt = at("sqrt").checked = state.sqrt ?? columns.length > LONG;
-  at("steps").href = `/steps?${query({ model: state.model, ...textInputs(prediction.inputs), map: state.map, head: state.heads[0] ?? 0, query: tokenOf(state.row), options: optionText(at("options")) })}`;
+  const link = { model: state.model, ...textInputs(prediction.inputs), options: optionText(at("options")) };
+  at("steps").href = `/steps?${query({ ...link, map: state.map, head: state.heads[0] ?? 0, query: tokenOf(state.row) })}`;
+  const stack = state.map.match(/(.+)\.\d+\.(?:self|cross)$/)?.[1];
+  at("flow").href = `/flow?${query({ ...link, ...(stack ? { stack } : {}), ...(state.pinned ? { position: tokenOf(state.row) } : {}) })}`;
   showScale(view, sqrt);
   at("hint").textContent = view === "query" && overGraph() ? "Click a node to see what it attends to; arrow keys go to the next one." : "Hover over a cell or a token; click to pin it; arrow keys move the selection.";
   showDownloads();

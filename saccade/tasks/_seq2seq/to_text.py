@@ -24,6 +24,7 @@ from saccade.core import (
     Batch,
     ForwardTrace,
     GeneratedToken,
+    OutputLayer,
     Prediction,
     Progress,
     Split,
@@ -297,6 +298,7 @@ class ToTextTask(Task):
             (self.source_axis(source, self.source_positions(source)), self.target.input_axis(target)),
             lambda token: self.target.tokenizer.pieces([token])[0],
             by_layer,
+            OutputLayer("decoder", self.model.head),
         )
 
     def _source(self, source: Tensor) -> SourceBatch:

@@ -19,6 +19,7 @@ from saccade.core import (
     ForwardTrace,
     GeneratedToken,
     Metric,
+    OutputLayer,
     Prediction,
     Pretrained,
     Progress,
@@ -273,6 +274,7 @@ class WhisperTask(Task):
             (axes["encoder"][0], axes["decoder"][0]),
             lambda token: tokenizer.pieces([token])[0],
             by_layer,
+            OutputLayer("decoder", self.model.head),
         )
 
     # Streaming
