@@ -30,9 +30,9 @@ def align_labels(first: Sequence[str], second: Sequence[str]) -> tuple[Pair, ...
     Equal labels do, whatever their case, and as many other ones in their place: of `it was tired` and `it was wide` all
     three, of `it was tired` and `it was not tired` all but `not`.
     """
-    keys = [[label.strip().casefold() for label in labels] for labels in (first, second)]
+    one, two = ([label.strip().casefold() for label in labels] for labels in (first, second))
     pairs: list[Pair] = []
-    for _, begin, end, other, stop in SequenceMatcher(None, *keys, autojunk=False).get_opcodes():
+    for _, begin, end, other, stop in SequenceMatcher(None, one, two, autojunk=False).get_opcodes():
         if end - begin == stop - other:
             pairs += zip(range(begin, end), range(other, stop), strict=True)
         else:
@@ -147,18 +147,17 @@ class MapDifference:
         return torch.tensor(queries).bool(), torch.tensor(keys).bool()
 
 
-def _side(
-    view: MapView, side: int, queries: Sequence[Pair], keys: Sequence[Pair], head: int | None
-) -> Tensor:
+def _side(view: MapView, side: int, queries: Sequence[Pair], keys: Sequence[Pair], head: int | None) -> Tensor:
     """Return the weights of one prediction, with zeros in its gaps."""
     rows, columns = (
-        [(at, pair[side]) for at, pair in enumerate(pairs) if pair[side] is not None] for pairs in (queries, keys)
+        [(at, position) for at, pair in enumerate(pairs) if (position := pair[side]) is not None]
+        for pairs in (queries, keys)
     )
     weights = torch.zeros(len(queries), len(keys))
     if rows and columns:  # a sequence is complete and in order: its positions are adjacent
-        spans = (range(positions[0][1] or 0, (positions[-1][1] or 0) + 1) for positions in (rows, columns))
+        down, across = (range(part[0][1], part[-1][1] + 1) for part in (rows, columns))
         at = torch.tensor([at for at, _ in rows])[:, None], torch.tensor([at for at, _ in columns])
-        weights[at] = view.cells(*spans, head).float().cpu()
+        weights[at] = view.cells(down, across, head).float().cpu()
     else:
         view.cells(range(0), range(0), head)  # which checks the head
     return weights
@@ -185,9 +184,7 @@ def difference_of(first: AttentionMap, second: AttentionMap, *, words: bool = Tr
     return MapDifference(*views, queries, align_labels(views[0].keys.labels, views[1].keys.labels))
 
 
-def paired_maps(
-    first: Mapping[str, AttentionMap], second: Mapping[str, AttentionMap]
-) -> list[tuple[str, str]]:
+def paired_maps(first: Mapping[str, AttentionMap], second: Mapping[str, AttentionMap]) -> list[tuple[str, str]]:
     """Return the maps of two predictions that are compared: those of the same name, else those of the same roles.
 
     The maps of the same roles, such as those of self-attention on the text, are compared in their order.

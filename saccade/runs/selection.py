@@ -1,4 +1,4 @@
-"""Selecting a checkpoint: the best or last one of a run, that of a step, or the mean of the weights of all that were kept."""
+"""Selecting a checkpoint: the best or last one of a run, that of a step, or the mean of all that were kept."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Weights:
 
 
 def select_weights(folder: Path, which: Which, log: Callable[[str], None]) -> Weights | None:
-    """Return the weights of a checkpoint, the best or last that is intact, or the mean; None: there is no checkpoint."""
+    """Return the weights of a step, of the best or last intact checkpoint, or the mean; None: there is none."""
     if which == "mean":
         return _mean(folder, log)
     if isinstance(which, int):
