@@ -26,6 +26,7 @@ PAGES = {  # name: address, selector to wait for, light or dark
     "look": ("/look?model={run}&source={text}", "body[data-shown]", "light"),
     "look-dark": ("/look?model={run}&source={text}&view=lines&words=0", ".lines path", "dark"),
     "look-minilm": ("/look?model=minilm&first={sentence}&map=bert.encoder.2.self&head=3", "body[data-shown]", "light"),
+    "compare": ("/compare?model=minilm&a.first={tired}&b.first={wide}", ".ranking", "light"),
     "steps": ("/steps?model={run}&source={text}&map=decoder.0.cross&head=0&query=0", "#steps table", "light"),
     "flow": (
         "/flow?model=minilm&first={sentence}&position=9&stage=bert.encoder.3.self",
@@ -65,6 +66,8 @@ def main() -> None:
     if not runs:
         raise SystemExit(f"no run of the demo in {options.runs}; train one with `saccade demo`")
     values = {"run": quote(runs[-1]), "text": quote(DATE), "sentence": quote("The bank by the river was steep.")}
+    animal = "The animal didn't cross the street because it was too {}."
+    values |= {word: quote(animal.format(word)) for word in ("tired", "wide")}
     browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     options.to.mkdir(exist_ok=True)
     command = [sys.executable, "-m", "saccade", "studio", "--no-browser", "--runs", options.runs]

@@ -126,7 +126,7 @@ def load(
     base: Ref = "",
     log: Callable[[str], None] = warnings.warn,
 ) -> Model:
-    """Load a run (its best or last checkpoint, or the mean of all that were kept) or a pretrained model.
+    """Load a run (its best or last checkpoint, the one of a step, or the mean of all) or a pretrained model.
 
     `dtype` of the weights of a language model: float32, float16, int8 or int4, which is faster and less exact; auto:
     as they are. `base` is the model of an adapter of peft, if not the one that the adapter names. A task that is not

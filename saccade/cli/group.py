@@ -92,10 +92,23 @@ def base_option(function: F) -> F:
     return click.option("--base", default="", metavar="REF", help=help)(function)
 
 
+class _Checkpoint(click.Choice[str]):
+    """A named checkpoint, or the step of one as a number."""
+
+    def __init__(self) -> None:
+        click.Choice.__init__(self, ["best", "last", "mean"])
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        digits = isinstance(value, str) and value.isascii() and value.isdecimal()
+        return int(value) if digits else click.Choice.convert(self, value, param, ctx)
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        return "[best|last|mean|STEP]"
+
+
 def checkpoint_option(function: F) -> F:
-    kinds = click.Choice(["best", "last", "mean"])
-    help = "Best or last checkpoint, or the mean of the weights of all that were kept."
-    return click.option("--checkpoint", type=kinds, default="best", show_default=True, help=help)(function)
+    help = "Best or last checkpoint, the mean of the weights of all that were kept, or the step of one of them."
+    return click.option("--checkpoint", type=_Checkpoint(), default="best", show_default=True, help=help)(function)
 
 
 def dtype_option(function: F) -> F:

@@ -134,6 +134,12 @@ def predict(
 )
 @click.option("--head", type=click.IntRange(0), help="Head to show; default: the mean over heads.")
 @click.option(
+    "--against",
+    metavar="OTHER",
+    help="Another first input: show which weights of all layers and heads change most; --out FILE.svg draws the "
+    "difference of a layer and a head, by default of the largest change.",
+)
+@click.option(
     "--seed",
     type=click.IntRange(0),
     default=0,
@@ -160,6 +166,7 @@ def look(ref: str, inputs: tuple[str, ...], options: tuple[str, ...], out: Path 
       saccade look pairs-1 "Good morning."
       saccade look pairs-1 "Good morning." --out morning.html
       saccade look pairs-1 "Good morning." --layer decoder.1.cross --head 2 --out morning.svg
+      saccade look minilm "The street was too wide." --against "The street was too long."
       saccade look book-1 "It was a" -o max_new_tokens=20 --json
       saccade look pets-1 photo.jpg --layer rollout --out photo.png
       saccade look captions-1 photo.jpg --out film.gif
@@ -173,9 +180,14 @@ def look(ref: str, inputs: tuple[str, ...], options: tuple[str, ...], out: Path 
 
     shown = {name: others.pop(name) for name in ("layer", "head", "pieces")}
     style = OverlayStyle(others.pop("opacity"), not others.pop("blocks"), _cell(others.pop("at")))
-    as_json, seed = others.pop("as_json"), others.pop("seed")
+    as_json, seed, against = others.pop("as_json"), others.pop("seed"), others.pop("against")
     model = api.load(ref, log=log, **others)
     given = model.parse_options(options)
+    if against is not None:
+        from saccade.cli.against import look_against
+
+        look_against(model, parse_arguments(model.inputs, inputs), against, {**shown, "options": given}, as_json, out)
+        return
     if not inputs and type(model.task).replay is not Task.replay:
         show_episode(model.replay(seed), as_json, out)
         return

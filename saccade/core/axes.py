@@ -51,6 +51,8 @@ class TokenAxis(Axis):
     tokens: tuple[str, ...]
     words: tuple[int, ...] = ()
     """for subword tokens: the index of the word each token belongs to; empty: every token is a word"""
+    second: int = 0
+    """position at which the second of two texts starts, after a separator; 0: there is one text"""
 
     kind: ClassVar[str] = "tokens"
 
@@ -62,7 +64,8 @@ class TokenAxis(Axis):
         return self.tokens
 
     def to_json(self) -> dict[str, Any]:
-        return {**super().to_json(), "words": list(self.words)}
+        second = {"second": self.second} if self.second else {}
+        return {**super().to_json(), "words": list(self.words), **second}
 
 
 @dataclass(frozen=True)

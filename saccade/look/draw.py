@@ -91,10 +91,10 @@ def svg(attention: AttentionMap, title: str = "", style: OverlayStyle = OverlayS
         return spectrogram.svg(attention, title)
     weights = head_weights(attention)
     rows, columns = ([visible(label) for label in axis.labels] for axis in (attention.queries, attention.keys))
-    left, high = _extent(rows, 1.0) + 12, _extent(columns, math.sin(SLANT)) + 16
+    left, high = extent(rows, 1.0) + 12, extent(columns, math.sin(SLANT)) + 16
     across, down = CELL * len(columns), CELL * len(rows)
     head = FONT * 2 if title else 0
-    width, height = left + across + _extent(columns, math.cos(SLANT)) + 16, head + high + down + 44
+    width, height = left + across + extent(columns, math.cos(SLANT)) + 16, head + high + down + 44
     width = max(width, 8 * min(cells(title), TITLE) + 24)
     largest, levels = float(weights.max()) if weights.numel() else 0.0, ramps.levels(weights, sqrt=style.sqrt)
     name = escape(visible(title or f"Attention {attention.name}"))
@@ -110,10 +110,10 @@ def svg(attention: AttentionMap, title: str = "", style: OverlayStyle = OverlayS
     parts.append(f'<g transform="translate({left:.0f} {head + high:.0f})">')
     for number, label in enumerate(columns):
         x = (number + 0.5) * CELL
-        parts.append(_text(label, f'transform="translate({x:.1f} -6) rotate(-60)" dominant-baseline="central"'))
+        parts.append(label_text(label, f'transform="translate({x:.1f} -6) rotate(-60)" dominant-baseline="central"'))
     for number, label in enumerate(rows):
         y = (number + 0.5) * CELL
-        parts.append(_text(label, f'x="-8" y="{y:.1f}" text-anchor="end" dominant-baseline="central"'))
+        parts.append(label_text(label, f'x="-8" y="{y:.1f}" text-anchor="end" dominant-baseline="central"'))
     parts.append(f'<rect class="f" width="{across}" height="{down}"/>')
     for line, cells_of_row in enumerate(zip(weights.tolist(), levels.tolist(), strict=True)):
         parts += [
@@ -124,12 +124,12 @@ def svg(attention: AttentionMap, title: str = "", style: OverlayStyle = OverlayS
     return "".join([*parts, "</g></svg>"])
 
 
-def _extent(labels: Sequence[str], factor: float) -> float:
+def extent(labels: Sequence[str], factor: float) -> float:
     """Return the pixels that the longest label takes along one side."""
     return max((cells(truncate(label, LABEL)) for label in labels), default=0) * CHARACTER * factor
 
 
-def _text(label: str, position: str) -> str:
+def label_text(label: str, position: str) -> str:
     tooltip = f"<title>{escape(label)}</title>" if cells(label) > LABEL else ""
     return f"<text {position}>{tooltip}{escape(truncate(label, LABEL))}</text>"
 

@@ -1,4 +1,4 @@
-"""Selecting a checkpoint: the weights of the best or last one of a run, or the mean of all that were kept."""
+"""Selecting a checkpoint: the best or last one of a run, that of a step, or the mean of all that were kept."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from typing import Literal
 
 from torch import Tensor
 
-from saccade.errors import ModelFileError
+from saccade.errors import ModelFileError, UsageError
 from saccade.runs import checkpoint
 from saccade.runs.checkpoint import Checkpoint
 from saccade.runs.state import State
 
-Which = Literal["best", "last", "mean"]
+Which = Literal["best", "last", "mean"] | int
+"""a number is the step of a checkpoint"""
 
 
 @dataclass(frozen=True)
@@ -27,9 +28,12 @@ class Weights:
 
 
 def select_weights(folder: Path, which: Which, log: Callable[[str], None]) -> Weights | None:
-    """Return the weights of the best or last intact checkpoint, or the mean of all; None: there is no checkpoint."""
+    """Return the weights of a step, of the best or last intact checkpoint, or the mean; None: there is none."""
     if which == "mean":
         return _mean(folder, log)
+    if isinstance(which, int):
+        check_step(folder, which)
+        return _weights(checkpoint.read_weights(checkpoint.at(folder, which)))
     last = checkpoint.newest(folder, log, checkpoint.read_weights)
     if last is None:
         return None
@@ -40,6 +44,14 @@ def select_weights(folder: Path, which: Which, log: Callable[[str], None]) -> We
         except ModelFileError as error:
             log(f"the best checkpoint is damaged: {error}; using the one of step {last.step}")
     return _weights(last)
+
+
+def check_step(folder: Path, step: int) -> None:
+    """Refuse a step without a checkpoint."""
+    kept = checkpoint.steps(folder)
+    if step not in kept:
+        shown = ", ".join(map(str, kept)) or "none"
+        raise UsageError(f"checkpoint must be best, last, mean or a step that was kept ({shown}), but is {step}")
 
 
 def _weights(saved: Checkpoint) -> Weights:

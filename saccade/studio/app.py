@@ -17,16 +17,20 @@ from starlette.staticfiles import StaticFiles
 from saccade.core import Task, ignore_progress
 from saccade.errors import SaccadeError, UsageError
 from saccade.look.overlay import OverlayStyle
-from saccade.studio import inspection, live, numbers
+from saccade.studio import comparison, inspection, live, numbers
+from saccade.studio.checkpoints import list_checkpoints
 from saccade.studio.export import export
-from saccade.studio.forms import checked_form, read_form, read_json
+from saccade.studio.forms import TICKET, checked_form, read_form, read_json
 from saccade.studio.generation import Generation
 from saccade.studio.pages import STATIC, JsonResponse, Page, escape_text
+from saccade.studio.params import head_number as _head
+from saccade.studio.params import number as _number
 from saccade.studio.security import Guard
 from saccade.studio.sessions import Inspection, RecentlyUsed, Sessions
 from saccade.studio.work import Slots
 
 T = TypeVar("T")
+BYTES = "application/octet-stream"
 REQUESTS = 64  # whose progress is known
 RUN_ACTIONS: dict[str, Callable[[Path, str], None]] = {"stop": live.stop, "resume": live.resume}
 
@@ -40,6 +44,7 @@ def make_app(sessions: Sessions, key: str, port: int) -> Guard:
         *_page_routes("/runs", studio.runs),
         *_page_routes("/watch/{name}", studio.watch),
         *_page_routes("/look", studio.look),
+        *_page_routes("/compare", studio.compare),
         *_page_routes("/try", studio.try_page),
         *_page_routes("/samples", studio.samples),
         *_page_routes("/replay", studio.replay_page),
@@ -50,6 +55,8 @@ def make_app(sessions: Sessions, key: str, port: int) -> Guard:
         Route("/api/runs/{name}/attention/{step}", studio.snapshot),
         Route("/api/runs/{name}/{action}", studio.act, methods=["POST"]),
         Route("/api/models/{name:path}/form", studio.form),
+        Route("/api/models/{name:path}/checkpoints", studio.checkpoints),
+        Route("/api/compare/{first}/{second}/{part}", studio.comparison),
         Route("/api/uploads/{name}", studio.upload),
         Route("/api/replay", studio.replay),
         Route("/api/look", studio.predict, methods=["POST"]),
@@ -127,6 +134,9 @@ class Studio:
     async def look(self, request: Request) -> Page:
         return Page("look", "Look", await self._models(request))
 
+    async def compare(self, request: Request) -> Page:
+        return Page("compare", "Compare", await self._models(request))
+
     async def try_page(self, request: Request) -> Page:
         return Page("try", "Try", await self._models(request))
 
@@ -196,9 +206,10 @@ class Studio:
             self.fractions.put(form.ticket, fraction)
 
         def work() -> dict[str, Any]:
-            inputs, options = checked_form(self.sessions.model(form.model), form)
+            inputs, options = checked_form(self.sessions.model(form.model, form.checkpoint), form)
+            follow = report if form.ticket else ignore_progress
             predicted = self.sessions.predict(
-                form.model, inputs, options, generate=form.generate, progress=report if form.ticket else ignore_progress
+                form.model, inputs, options, checkpoint=form.checkpoint, generate=form.generate, progress=follow
             )
             return inspection.describe(predicted)
 
@@ -207,6 +218,25 @@ class Studio:
     async def progress(self, request: Request) -> Response:
         """Return the completed fraction of a request that carried a ticket; 0 before it has begun."""
         return JsonResponse({"fraction": self.fractions.get(request.path_params["ticket"]) or 0.0})
+
+    async def checkpoints(self, request: Request) -> Response:
+        """Return the checkpoints of a run."""
+        return JsonResponse(await run_in_threadpool(list_checkpoints, self.root, request.path_params["name"]))
+
+    async def comparison(self, request: Request) -> Response:
+        """Return what differs between the attention of two predictions."""
+        path, params = request.path_params, request.query_params
+        ticket = params.get("ticket", "")[:TICKET]
+
+        def report(fraction: float) -> None:
+            self.fractions.put(ticket, fraction)
+
+        def work() -> Any:
+            sides = self.sessions.inspection(path["first"]), self.sessions.inspection(path["second"])
+            return comparison.respond(*sides, path["part"], params, report if ticket else ignore_progress)
+
+        answer = await self.computations.run(work)
+        return Response(answer, media_type=BYTES) if isinstance(answer, bytes) else JsonResponse(answer)
 
     async def upload(self, request: Request) -> Response:
         """Return an uploaded file as a data URL in JSON; its bytes are never a response of their own."""
@@ -234,7 +264,7 @@ class Studio:
             data = await self._inspect(
                 request, lambda item: inspection.cells(item, name, head, rows, columns, words=words)
             )
-        return Response(data, media_type="application/octet-stream")
+        return Response(data, media_type=BYTES)
 
     async def heads(self, request: Request) -> Response:
         """Return in which heads a query attends to a key."""
@@ -288,10 +318,6 @@ class Studio:
         return await self.computations.run(lambda: work(self.sessions.inspection(request.path_params["id"])))
 
 
-def _head(params: Any) -> int | None:
-    return None if params.get("head", "mean") == "mean" else _number(params, "head")
-
-
 def _style(params: Any) -> OverlayStyle:
     """Return how a figure is drawn; `at` is row,column."""
     row, _, column = params.get("at", "").partition(",")
@@ -307,10 +333,3 @@ def _span(params: Any, first: str, last: str, step: str) -> range:
     if not every:
         raise UsageError(f"{step} must be at least 1, but is 0")
     return range(_number(params, first), _number(params, last), every)
-
-
-def _number(params: Any, name: str, default: int | None = None) -> int:
-    text = params.get(name, "" if default is None else str(default))
-    if not text.isascii() or not text.isdecimal() or len(text) > 9:
-        raise UsageError(f"{name} must be a whole number, but is '{text[:40]}'")
-    return int(text)

@@ -34,6 +34,8 @@ class Form:
     """by which the page asks for the progress of this request; empty: it does not"""
     generate: bool
     """whether a model that continues a prompt does so; otherwise it reads the prompt"""
+    checkpoint: str = ""
+    """of a run: a step, best (also empty), last or mean"""
 
 
 async def read_json(request: Request) -> dict[str, Any]:
@@ -61,9 +63,12 @@ async def read_form(request: Request) -> Form:
     name, generate, ticket = body.get("map", ""), body.get("generate", False), body.get("ticket", "")
     if not isinstance(generate, bool):
         raise UsageError("generate must be true or false")
+    checkpoint = body.get("checkpoint", "")
+    if not isinstance(checkpoint, str):
+        raise UsageError("checkpoint must be a text")
     if not isinstance(ticket, str) or len(ticket) > TICKET:
         raise UsageError(f"ticket must be a text of at most {TICKET} characters")
-    return Form(model, inputs, options, name if isinstance(name, str) else "", ticket, generate)
+    return Form(model, inputs, options, name if isinstance(name, str) else "", ticket, generate, checkpoint)
 
 
 def _check_size(*values: object) -> None:

@@ -18,6 +18,7 @@ STATIC = HERE / "static"
 NAVIGATION = {
     "runs": "Runs",
     "look": "Look",
+    "compare": "Compare",
     "try": "Try",
     "samples": "Samples",
     "replay": "Replay",

@@ -23,6 +23,7 @@ from saccade.look.view import MapView
 from saccade.model import Model
 from saccade.runs import folder as runs
 from saccade.studio import live
+from saccade.studio.checkpoints import BEST, parse_checkpoint
 
 MODELS, UPLOADS = 3, 8  # that stay open
 MEMORY = 512 << 20  # bytes of the predictions that stay open
@@ -161,15 +162,20 @@ class Sessions:
         readable = [run for run in runs.list_runs(self.root) if _is_readable(run)]
         return [run.name for run in reversed(readable) if live.replays(run.describe())]
 
-    def model(self, name: str) -> Model:
-        """Return a model by one of the names; a page can open nothing else. Only requests for the same model wait."""
+    def model(self, name: str, checkpoint: str = "") -> Model:
+        """Return a model by one of the names; a page can open nothing else. Only requests for the same model wait.
+
+        `checkpoint`: of a run that of a step, `best` (also without a name), `last` or `mean`.
+        """
         names = self.names()
         if name not in names:
             raise UsageError(f"no model '{name[:200]}'{suggest(name[:200], names)}")
-        with self._opening.setdefault(name, threading.Lock()):
-            model = self._models.get(name)
+        which = parse_checkpoint(self.root, name, checkpoint)
+        key = name if which == BEST else f"{name}\n{which}"
+        with self._opening.setdefault(key, threading.Lock()):
+            model = self._models.get(key)
             if model is None:
-                model = self._models.put(name, api.load(name, root=self.root, task=self.task))
+                model = self._models.put(key, api.load(name, root=self.root, task=self.task, checkpoint=which))
             return model
 
     def predict(
@@ -178,6 +184,7 @@ class Sessions:
         inputs: Mapping[str, Any],
         options: Mapping[str, Any],
         *,
+        checkpoint: str = "",
         generate: bool = True,
         progress: Progress = ignore_progress,
     ) -> Inspection:
@@ -185,7 +192,7 @@ class Sessions:
 
         Without `generate` a model that continues a prompt only reads it, unless the options say how far to go on.
         """
-        model = self.model(name)
+        model = self.model(name, checkpoint)
         known = {setting.name for setting in model.options}
         if not generate and GENERATED in known:
             options = {GENERATED: 0, **options}

@@ -56,6 +56,8 @@ def process(workspace: Path, *arguments: str, **environment: str) -> subprocess.
     ("arguments", "code", "message"),
     [
         (["train", "none.txt"], 3, r"none\.txt"),
+        (["predict", "done", "x", "--checkpoint", "3"], 2, r"a step that was kept \(4, 8\), but is 3"),
+        (["predict", "done", "x", "--checkpoint", "newest"], 2, r"'newest' is not one of 'best', 'last', 'mean'"),
         (["train", "book.txt", "model.dmi=64"], 2, r"no setting 'model\.dmi'; did you mean 'model\.dim'\?"),
         (["train", "book.txt", "train.stepz=6"], 2, r"no setting 'train\.stepz'; did you mean 'train\.steps'\?"),
         (["train", "book.txt", "model.dim=wide"], 2, r"model\.dim must be a whole number, but is 'wide'"),

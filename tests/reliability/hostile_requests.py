@@ -87,7 +87,7 @@ def valid(rng: random.Random, known: Known) -> Request:
     """Return a request that a page might send, to any of the addresses."""
     name = rng.choice(list(known.models))
     makers = [_page, _entrance, _run, _form, _predict, _predict, _generate, _inspect, _inspect, _cells, _cells, _effect]
-    makers.append(_progress)
+    makers += [_progress, _compare]
     return rng.choice(makers)(rng, known, name)
 
 
@@ -98,9 +98,8 @@ def _entrance(rng: random.Random, known: Known, name: str) -> Request:
 
 
 def _page(rng: random.Random, known: Known, name: str) -> Request:
-    page = rng.choice(
-        ["/", "/runs", "/look", "/try", "/samples", "/steps", "/flow", "/lessons", f"/watch/{quote(name)}", "/static/look.js"]
-    )
+    pages = ["/", "/runs", "/look", "/compare", "/try", "/samples", "/steps", "/flow", "/lessons"]
+    page = rng.choice([*pages, f"/watch/{quote(name)}", "/static/look.js"])
     twin = ".json" if rng.random() < 0.5 and not page.startswith(("/static", "/?")) and page != "/" else ""
     return Request("GET", page + twin, [("model", quote(name))] if rng.random() < 0.5 else [])
 
@@ -123,6 +122,19 @@ def _predict(rng: random.Random, known: Known, name: str) -> Request:
     body = {"model": name, "inputs": dict(form["examples"][0]), "options": options}
     more = {"generate": rng.random() < 0.5, "ticket": rng.choice("abc")} if rng.random() < 0.5 else {}
     return Request("POST", "/api/look", body={**body, **more})
+
+
+def _compare(rng: random.Random, known: Known, name: str) -> Request:
+    """A part of the comparison of two predictions, or the checkpoints of a model."""
+    if rng.random() < 0.2:
+        return Request("GET", f"/api/models/{quote(name, safe='')}/checkpoints")
+    first, second = (known.looks[rng.choice(list(known.looks))] for _ in range(2))
+    part = rng.choice(["maps", "axes", "cells", "changes"])
+    names = [look["maps"][0]["name"] if look["maps"] else "x" for look in (first, second)]
+    head = ("head", rng.choice(["0", "1", "mean"]))
+    params = [("map", quote(names[0])), ("other", quote(names[1])), head, ("words", rng.choice("01"))]
+    params += [("top", "0"), ("bottom", "2"), ("left", "0"), ("right", "2"), ("count", str(rng.randrange(10)))]
+    return Request("GET", f"/api/compare/{first['id']}/{second['id']}/{part}", params)
 
 
 def _progress(rng: random.Random, known: Known, name: str) -> Request:

@@ -19,6 +19,7 @@ from saccade.loading import load_run, open_base, open_ref
 from saccade.runs import checkpoint, provenance
 from saccade.runs import folder as runs
 from saccade.runs.folder import Run
+from saccade.runs.selection import Which
 from saccade.runs.weights import weights
 from saccade.training.loop import Trainer
 from saccade.training.settings import TrainConfig
@@ -55,12 +56,21 @@ def damage(run: Run, step: int, file: str = "model.safetensors") -> None:
     path.write_bytes(path.read_bytes() + b"x")
 
 
-@pytest.mark.parametrize(("which", "step"), [("best", 4), ("last", 6)])
-def test_the_weights_are_those_of_the_checkpoint(run: Run, which: str, step: int) -> None:
+@pytest.mark.parametrize(("which", "step"), [("best", 4), ("last", 6), (2, 2), (6, 6)])
+def test_the_weights_are_those_of_the_checkpoint(run: Run, which: Which, step: int) -> None:
     task = load_run(run, checkpoint=which, task=NAME, log=pytest.fail)
     for name, value in weights(task.networks()).items():
         assert torch.equal(value, saved(run, step)[name])
     assert not task.networks()["model"].training
+
+
+def test_a_step_without_a_checkpoint_is_refused(run: Run) -> None:
+    message = r"checkpoint must be best, last, mean or a step that was kept \(2, 4, 6\), but is 3"
+    with pytest.raises(UsageError, match=message):
+        load_run(run, checkpoint=3, task=NAME)
+    damage(run, 2)
+    with pytest.raises(ModelFileError, match=r"step-000002.model\.safetensors must have \d+ bytes"):
+        load_run(run, checkpoint=2, task=NAME)
 
 
 def test_a_run_and_its_task_are_opened_once(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

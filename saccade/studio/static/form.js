@@ -104,7 +104,7 @@ export const havePictures = (examples) => examples.length > 0 && examples.every(
 export const buildInputs = (container, fields, submit, examples = []) => {
   container.fields = fields;
   const parts = fields.map((field) => {
-    const input = Object.assign(control(field), { id: `input-${field.name}`, name: field.name, title: field.help });
+    const input = Object.assign(control(field), { id: `${container.dataset.prefix ?? "input-"}${field.name}`, name: field.name, title: field.help });
     input.dataset.kind = field.kind;
     input.onkeydown = (event) => {
       if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) submit(event);

@@ -6,11 +6,11 @@ import { buildInputs, exampleName, havePictures, isEmpty, optionControls, option
 import { generate } from "./generation.js";
 import { drawHeatScale, style, withImages } from "./heat.js";
 import { colourOf, drawLineScale, keys, lines, SHOWN } from "./lines.js";
-import { Matrix } from "./matrix.js";
 import { pictureView } from "./pictures.js";
 import { followProgress } from "./progress.js";
 import { headSearch } from "./search.js";
 import { tabs } from "./tabs.js";
+import { PartMatrix, textFilter } from "./texts.js";
 import { headThumbnails } from "./thumbnails.js";
 import { tokenStrips } from "./strips.js";
 import { showAxis } from "./views.js";
@@ -44,6 +44,11 @@ const labels = () => axes().map(labelsOf);
 const firstToken = (axis, word) => (axis.words?.length ? axis.words.indexOf([...new Set(axis.words)][word]) : word);
 const wordOf = (axis, token) => (axis.words?.length ? [...new Set(axis.words)].indexOf(axis.words[token]) : token);
 const tokenOf = (row) => (state.words ? firstToken(map().queries, row) : row);
+const texts = textFilter(at("words").parentElement, () => {
+  updateLink();
+  render();
+});
+const spans = () => texts.spans(axes(), labels(), state.words ? wordOf : (_, token) => token);
 const fetchCells = (head) => {
   const [rows, columns] = labels().map(({ length }) => length);
   return cellsOf({ id: prediction.id, map: state.map, heads: map().heads, rows, columns, words: state.words }, head);
@@ -53,7 +58,7 @@ const updateLink = (push = false) => {
   const { model, view, map: name, row, patch, words } = state;
   const column = state.column < 0 ? "" : state.column;
   const picture = { patch: patch < 0 ? "" : patch, to: state.to ? "1" : "", path: state.path ? "" : "0" };
-  updateAddress({ model, ...textInputs(prediction.inputs), view, map: name, head: state.heads.join(","), row, column, pin: state.pinned ? "1" : "", ...picture, words: words ? "" : "0", sqrt: state.sqrt === null ? "" : Number(state.sqrt), options: optionText(at("options")) }, { push, saved: { prediction: prediction.id } });
+  updateAddress({ model, ...textInputs(prediction.inputs), view, map: name, head: state.heads.join(","), row, column, pin: state.pinned ? "1" : "", ...picture, words: words ? "" : "0", sqrt: state.sqrt === null ? "" : Number(state.sqrt), texts: texts.choice, options: optionText(at("options")) }, { push, saved: { prediction: prediction.id } });
 };
 
 // The form.
@@ -215,6 +220,7 @@ const render = (done) => {
   markView(document.querySelector(`[data-view=${view}]`));
   at("cell").parentElement.hidden = at("sqrt").parentElement.hidden = view !== "matrix";
   at("words").parentElement.hidden = !axes().some((axis) => axis.words?.length);
+  texts.show(axes(), view !== "query");
   const sqrt = at("sqrt").checked = state.sqrt ?? columns.length > LONG;
   const link = { model: state.model, ...textInputs(prediction.inputs), options: optionText(at("options")) };
   at("steps").href = `/steps?${query({ ...link, map: state.map, head: state.heads[0] ?? 0, query: tokenOf(state.row) })}`;
@@ -230,7 +236,7 @@ const render = (done) => {
 };
 const showMatrix = (rows, columns, done) => {
   const head = state.heads.at(-1);
-  matrix = new Matrix({
+  matrix = new PartMatrix(spans(), {
     rows, columns, cell: state.cell, sqrt: at("sqrt").checked,
     selected: [state.row, state.column], pinned: state.pinned,
     fetch: fetchCells(head),
@@ -253,20 +259,22 @@ const showMatrix = (rows, columns, done) => {
   at("view").replaceChildren(matrix.node);
   matrix.layout(); // at once: the browser would report its width with the next frame
   if (state.pinned) matrix.scrollToSelected();
-  else at("status").textContent = `${rows.length} queries (rows), ${columns.length} keys (columns)`;
+  else at("status").textContent = `${matrix.rows.length} queries (rows), ${matrix.columns.length} keys (columns)`;
 };
 const showStatus = (row, pairs, pinned, arrow = "\u2190") => {
   const line = [make("b", {}, make("bdi", {}, row)), ` ${arrow} `];
   pairs.forEach(([label, weight], i) => line.push(i ? ", " : "", make("bdi", {}, label), ` ${digits(weight, 4)}`));
   at("status").replaceChildren(...line, pinned ? make("small", {}, "  pinned") : "");
 };
-const strongest = (weights, columns) => [...weights].map((weight, i) => [columns[i], weight]).sort((a, b) => b[1] - a[1]).slice(0, 5);
+const strongest = (weights, columns) => [...weights].map((weight, i) => [columns[i], weight]).filter(([, weight]) => !Number.isNaN(weight)).sort((a, b) => b[1] - a[1]).slice(0, 5);
 const showLines = async (rows, columns, done) => {
   const shownNow = ++latest;
   const count = Math.min(SHOWN, Math.max(rows.length, columns.length));
   first = Math.min(first, Math.max(0, Math.max(rows.length, columns.length) - count));
-  const [top, bottom] = [Math.min(first, rows.length), Math.min(first + count, rows.length)];
-  const [left, right] = [Math.min(first, columns.length), Math.min(first + count, columns.length)];
+  const [[top, bottom], [left, right]] = spans().map(([begin, end]) => {
+    const from = Math.min(Math.max(first, begin), end);
+    return [from, Math.max(from, Math.min(first + count, end))];
+  });
   const chosen = state.heads.length ? state.heads : [null];
   try {
     const heads = await Promise.all(chosen.map(async (head, i) => ({
@@ -475,7 +483,8 @@ at("model").onchange = () => describeModel();
 addEventListener("theme", () => prediction?.maps.length && (render(), thumbnails.draw(), search.draw()));
 
 // A link restores the same view, and so do Back and Forward.
-const readState = ({ view, map: name, head, row, column, pin: pinned, patch, to, path, words, sqrt }) => {
+const readState = ({ view, map: name, head, row, column, pin: pinned, patch, to, path, words, sqrt, texts: choice }) => {
+  texts.choice = choice ?? "";
   Object.assign(state, { view: ["matrix", "lines", "query"].includes(view) ? view : "", map: name ?? "", pinned: pinned === "1" });
   Object.assign(state, { row: Number(row) || 0, column: pinned === "1" && !column ? -1 : Number(column) || 0 });
   Object.assign(state, { patch: /^\d+$/.test(patch ?? "") ? Number(patch) : -1, to: to === "1", path: path !== "0" });

@@ -79,7 +79,7 @@ export class Matrix {
         if (this.closed) return;
         const width = Math.ceil((right - left) / this.step);
         this.blocks.set(key, { values, width });
-        for (const value of values) this.largest = Math.max(this.largest, value);
+        this.measure(values);
         this.draw();
         if (this.moved) this.select(...this.selected, this.pinned); // its weight may have arrived
       }, () => this.blocks.delete(key));
@@ -92,6 +92,20 @@ export class Matrix {
     const [r, c] = [Math.floor(row / this.step), Math.floor(column / this.step)];
     const block = this.blocks.get(`${this.step} ${Math.floor(r / this.blockRows)} ${Math.floor(c / BLOCK_COLUMNS)}`);
     return block ? block.values[(r % this.blockRows) * block.width + (c % BLOCK_COLUMNS)] : NaN;
+  }
+
+  measure(values) {
+    for (const value of values) this.largest = Math.max(this.largest, value);
+  }
+
+  // Draw the cells of a block in their colours.
+  paint(block) {
+    const shade = `${this.largest} ${dark()}`;
+    if (block.shade === shade) return;
+    block.picture ??= document.createElement("canvas");
+    const [values, largest] = this.sqrt ? [block.values.map(Math.sqrt), Math.sqrt(this.largest)] : [block.values, this.largest];
+    drawPixels(block.picture, values, block.width, 255 / largest);
+    block.shade = shade;
   }
 
   draw() {
@@ -116,17 +130,12 @@ export class Matrix {
         const block = this.block(r, c);
         complete &&= Boolean(block);
         if (!block) continue;
-        const shade = `${this.largest} ${dark()}`;
-        if (block.shade !== shade) {
-          block.picture ??= document.createElement("canvas");
-          const [values, largest] = this.sqrt ? [block.values.map(Math.sqrt), Math.sqrt(this.largest)] : [block.values, this.largest];
-          drawPixels(block.picture, values, block.width, 255 / largest);
-          block.shade = shade;
-        }
+        this.paint(block);
         const [px, py] = [left + c * BLOCK_COLUMNS * cell - x0, top + r * this.blockRows * cell - y0];
         pen.drawImage(block.picture, px, py, block.picture.width * cell, block.picture.height * cell);
       }
     }
+    this.decorate?.(pen, style, [r0, r1, c0, c1], left - x0, top - y0);
     if (complete) this.complete?.();
     this.crosshair(pen, style, left - x0, top - y0);
     pen.restore();

@@ -283,7 +283,7 @@ class EncoderTask(Task):
     def attention(self, text: EncodedText) -> AttentionMaps:
         """Return all attention maps of the encoder for one text."""
         inputs = to_device(pad_texts([text]), self.device())
-        axis = token_axis(Role.TEXT, self.tokenizer, text.ids)
+        axis = token_axis(Role.TEXT, self.tokenizer, text.ids, text.second)
         with torch.no_grad(), watch(self.model) as recorder:
             self.model.bert(*inputs)
         return AttentionMaps(
@@ -306,7 +306,7 @@ class EncoderTask(Task):
         logits = to_logits(bert(*inputs, states=states)[0])
         outputs = [] if states is None else [*map(bert.encoder.norm, states[1:-1]), states[-1]]
         by_layer = tuple((f"bert.encoder.{layer}", to_logits(x[0])) for layer, x in enumerate(outputs))
-        return logits, token_axis(Role.TEXT, self.tokenizer, text.ids), by_layer
+        return logits, token_axis(Role.TEXT, self.tokenizer, text.ids, text.second), by_layer
 
     # Exchange
 

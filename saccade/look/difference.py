@@ -1,0 +1,231 @@
+"""Minimal pairs: what changes in the attention between two predictions, of one model or of two.
+
+Shapes: Q and K positions of the aligned queries and keys; R and C rows and columns of a rectangle of them.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from saccade.core import AttentionMap, Prediction, Progress, ignore_progress
+from saccade.errors import UsageError
+from saccade.look.search import is_word
+from saccade.look.view import MapView
+
+TOGETHER = 2**20  # weights that are compared at once
+Pair = tuple[int | None, int | None]
+"""a position of the first and one of the second sequence that stand for each other; None: a gap"""
+
+
+def align_labels(first: Sequence[str], second: Sequence[str]) -> tuple[Pair, ...]:
+    """Return every position of two sequences in order, side by side where they stand for each other, else by a gap.
+
+    Equal labels do, whatever their case, and as many other ones in their place: of `it was tired` and `it was wide` all
+    three, of `it was tired` and `it was not tired` all but `not`.
+    """
+    one, two = ([label.strip().casefold() for label in labels] for labels in (first, second))
+    pairs: list[Pair] = []
+    for _, begin, end, other, stop in SequenceMatcher(None, one, two, autojunk=False).get_opcodes():
+        if end - begin == stop - other:
+            pairs += zip(range(begin, end), range(other, stop), strict=True)
+        else:
+            pairs += [(at, None) for at in range(begin, end)] + [(None, at) for at in range(other, stop)]
+    return tuple(pairs)
+
+
+@dataclass(frozen=True)
+class Change:
+    """One weight of one head that differs between two predictions."""
+
+    maps: tuple[str, str]
+    head: int
+    query: int
+    """position of the aligned queries"""
+    key: int
+    before: float
+    after: float
+
+    @property
+    def difference(self) -> float:
+        return self.after - self.before
+
+
+@dataclass(frozen=True)
+class MapDifference:
+    """A map of the first prediction and one of the second, over the aligned positions of both."""
+
+    first: MapView
+    second: MapView
+    queries: tuple[Pair, ...]
+    keys: tuple[Pair, ...]
+
+    @property
+    def maps(self) -> tuple[str, str]:
+        return self.first.attention.name, self.second.attention.name
+
+    @property
+    def heads(self) -> int:
+        """Number of heads that both have."""
+        return min(self.first.attention.shape[0], self.second.attention.shape[0])
+
+    def query_labels(self, at: int) -> tuple[str | None, str | None]:
+        """Return the labels of an aligned query in the first and in the second prediction; None is a gap."""
+        return _labels(self.first.queries.labels, self.second.queries.labels, self.queries[at])
+
+    def key_labels(self, at: int) -> tuple[str | None, str | None]:
+        """Return the labels of an aligned key in the first and in the second prediction; None is a gap."""
+        return _labels(self.first.keys.labels, self.second.keys.labels, self.keys[at])
+
+    def weights(
+        self, rows: range, columns: range, head: int | None = None, other: int | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Return the weights (R, C) of a head of the first map and of a head of the second, None for the mean.
+
+        A gap has the weight 0.
+        """
+        for name, span, size in (("rows", rows, len(self.queries)), ("columns", columns, len(self.keys))):
+            if not 0 <= span.start <= span.stop <= size:
+                raise UsageError(f"{name} must be within 0 to {size}, but are {span.start} to {span.stop}")
+        parts = self.queries[rows.start : rows.stop], self.keys[columns.start : columns.stop]
+        return _side(self.first, 0, *parts, head), _side(self.second, 1, *parts, other)
+
+    def changed(self, count: int, *, words: bool = False) -> tuple[list[float | None], list[Change]]:
+        """Return how much of the attention of each head changed, 0 to 1, and the largest changes of all heads.
+
+        The first is the mean over the queries that both predictions have of half the sum of the differences; a key that
+        only one of them has counts as 0 in the other. None: there is no such query. The changes are those of weights
+        that both have; `words` leaves out special tokens and punctuation.
+        """
+        sums = [0.0] * self.heads
+        changes: list[Change] = []
+        for rows in self._parts():
+            for head in range(self.heads):
+                before, after = self.weights(rows, range(len(self.keys)), head, head)
+                difference = (after - before).abs() * self._aligned[0][rows.start : rows.stop, None]
+                sums[head] += float(difference.sum()) / 2
+                changes += self._largest(before, after, rows, head, count, words=words)
+            changes = heapq.nlargest(count, changes, key=_size)
+        queries = int(self._aligned[0].sum())
+        return [value / queries if queries else None for value in sums], changes
+
+    def _parts(self) -> Iterator[range]:
+        """Yield the rows in parts whose weights are compared at once."""
+        several = 1 + TOGETHER // (1 + len(self.keys))
+        for start in range(0, len(self.queries), several):
+            yield range(start, min(start + several, len(self.queries)))
+
+    def _largest(
+        self, before: Tensor, after: Tensor, rows: range, head: int, count: int, *, words: bool
+    ) -> Iterator[Change]:
+        queries, keys = self._words if words else self._aligned
+        difference = (after - before).abs() * (queries[rows.start : rows.stop, None] & keys)
+        largest = difference.flatten().topk(min(count, difference.numel()))
+        for value, index in zip(largest.values.tolist(), largest.indices.tolist(), strict=True):
+            query, key = divmod(index, len(self.keys))
+            if value > 0:
+                weights = float(before[query, key]), float(after[query, key])
+                yield Change(self.maps, head, rows.start + query, key, *weights)
+
+    @cached_property
+    def _aligned(self) -> tuple[Tensor, Tensor]:
+        """Whether a query or a key is in both predictions: (Q,), (K,)."""
+        queries, keys = (torch.tensor([None not in pair for pair in pairs]) for pairs in (self.queries, self.keys))
+        return queries.bool(), keys.bool()
+
+    @cached_property
+    def _words(self) -> tuple[Tensor, Tensor]:
+        """Whether a query or a key is a word of both texts: (Q,), (K,)."""
+        queries = [_are_words(self.query_labels(at)) for at in range(len(self.queries))]
+        keys = [_are_words(self.key_labels(at)) for at in range(len(self.keys))]
+        return torch.tensor(queries).bool(), torch.tensor(keys).bool()
+
+
+def _side(view: MapView, side: int, queries: Sequence[Pair], keys: Sequence[Pair], head: int | None) -> Tensor:
+    """Return the weights of one prediction, with zeros in its gaps."""
+    rows, columns = (
+        [(at, position) for at, pair in enumerate(pairs) if (position := pair[side]) is not None]
+        for pairs in (queries, keys)
+    )
+    weights = torch.zeros(len(queries), len(keys))
+    if rows and columns:  # a sequence is complete and in order: its positions are adjacent
+        down, across = (range(part[0][1], part[-1][1] + 1) for part in (rows, columns))
+        at = torch.tensor([at for at, _ in rows])[:, None], torch.tensor([at for at, _ in columns])
+        weights[at] = view.cells(down, across, head).float().cpu()
+    else:
+        view.cells(range(0), range(0), head)  # which checks the head
+    return weights
+
+
+def _labels(first: Sequence[str], second: Sequence[str], pair: Pair) -> tuple[str | None, str | None]:
+    return None if pair[0] is None else first[pair[0]], None if pair[1] is None else second[pair[1]]
+
+
+def _are_words(labels: tuple[str | None, str | None]) -> bool:
+    return all(label is not None and is_word(label) for label in labels)
+
+
+def _size(change: Change) -> float:
+    return abs(change.difference)
+
+
+def difference_of(first: AttentionMap, second: AttentionMap, *, words: bool = True) -> MapDifference:
+    """Align two maps, over words or over the tokens of the models."""
+    views = MapView(first, words), MapView(second, words)
+    queries = align_labels(views[0].queries.labels, views[1].queries.labels)
+    if all(view.queries.labels == view.keys.labels for view in views):
+        return MapDifference(*views, queries, queries)
+    return MapDifference(*views, queries, align_labels(views[0].keys.labels, views[1].keys.labels))
+
+
+def paired_maps(first: Mapping[str, AttentionMap], second: Mapping[str, AttentionMap]) -> list[tuple[str, str]]:
+    """Return the maps of two predictions that are compared: those of the same name, else those of the same roles.
+
+    The maps of the same roles, such as those of self-attention on the text, are compared in their order.
+    """
+    shared = [(name, name) for name in first if name in second]
+    if shared:
+        return shared
+    pairs, remaining = [], list(second)
+    for name, attention in first.items():
+        partner = next((other for other in remaining if _roles(second[other]) == _roles(attention)), None)
+        if partner is not None:
+            pairs.append((name, partner))
+            remaining.remove(partner)
+    return pairs
+
+
+def _roles(attention: AttentionMap) -> tuple[object, ...]:
+    return type(attention.queries), attention.queries.role, type(attention.keys), attention.keys.role
+
+
+def compare_predictions(first: Prediction, second: Prediction, *, words: bool = True) -> list[MapDifference]:
+    """Return the differences of the maps of two predictions, over words or over the tokens of the models."""
+    pairs = paired_maps(first.attention, second.attention)
+    if not pairs:
+        rule = "the predictions must have attention over the same kind of input, but have none in common"
+        raise UsageError(f"{rule}; compare models of the same task")
+    return [difference_of(first.attention[one], second.attention[other], words=words) for one, other in pairs]
+
+
+def largest_changes(
+    differences: Sequence[MapDifference],
+    count: int = 20,
+    *,
+    words: bool = False,
+    progress: Progress = ignore_progress,
+) -> tuple[list[list[float | None]], list[Change]]:
+    """Return how much of each head of each map changed, and the weights that change most over all of them."""
+    heads, changes = [], list[Change]()
+    for number, difference in enumerate(differences, 1):
+        changed, largest = difference.changed(count, words=words)
+        heads.append(changed)
+        changes += largest
+        progress(number / len(differences))
+    return heads, heapq.nlargest(count, changes, key=_size)
