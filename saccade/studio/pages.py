@@ -18,6 +18,7 @@ STATIC = HERE / "static"
 NAVIGATION = {
     "runs": "Runs",
     "look": "Look",
+    "generate": "Generate",
     "try": "Try",
     "samples": "Samples",
     "replay": "Replay",
