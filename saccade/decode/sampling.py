@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-
 GREEDY = 1e-5  # a temperature below it is practically 0, and logits divided by it would overflow
 
 

@@ -65,6 +65,7 @@ def make_app(sessions: Sessions, key: str, port: int) -> Guard:
     handlers: Any = {SaccadeError: _user_error, HTTPException: _http_error}
     app = Starlette(routes=routes, exception_handlers=handlers)
     app.router.redirect_slashes = False  # no address leads to another
+    app.state.studio = studio
     return Guard(app, key, port)
 
 

@@ -163,7 +163,12 @@ class Generations:
     async def rows(self, request: Request) -> Response:
         """Return rows of a map that are computed already."""
         body = await read_json(request)
-        name, head, first, last = str(body.get("map")), whole(body, "head", -1), whole(body, "first"), whole(body, "last")
+        name, head, first, last = (
+            str(body.get("map")),
+            whole(body, "head", -1),
+            whole(body, "first"),
+            whole(body, "last"),
+        )
         continuation = self._continuation(request.path_params["id"])
         return JsonResponse(await run_in_threadpool(lambda: continuation.rows(name, head, first, last)))
 

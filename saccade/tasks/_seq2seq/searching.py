@@ -196,9 +196,7 @@ def _greedy(
     yield from ((token, logits) for token in beams.results()[0][0].ids[count:])  # at most the last one
 
 
-def _replay(
-    state: DecoderState, target: TargetTokenizer, ids: Sequence[int]
-) -> Iterator[tuple[int, Tensor | None]]:
+def _replay(state: DecoderState, target: TargetTokenizer, ids: Sequence[int]) -> Iterator[tuple[int, Tensor | None]]:
     """Yield the tokens of a given target while the decoder reads them."""
     for previous, token in pairwise([target.start, *ids]):
         yield token, state.step(torch.tensor([[previous]]))
