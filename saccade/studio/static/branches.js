@@ -35,6 +35,7 @@ const tokenButton = (step, i, pick) => {
   button.style.setProperty("--rare", candidate ? TINT * (1 - candidate[3]) : 0);
   button.classList.toggle("given", Boolean(step.given));
   button.classList.toggle("end", Boolean(step.end));
+  button.classList.toggle("space", label === SPACE);
   button.title = candidate ? `token ${i + 1}: model ${probability(candidate[3])}, sampled from ${probability(candidate[2])}${step.given ? "; chosen by you" : ""}` : `token ${i + 1}`;
   button.onclick = () => pick(i);
   return [ahead, button, ...(label.includes("\u21b5") ? [make("br")] : [])];
@@ -55,7 +56,7 @@ export const card = (entry, actions) => {
   remove.setAttribute("aria-label", remove.title);
   const title = make("h2", {}, entry.key, make("small", {}, entry.from ? `  from ${entry.from}` : ""));
   const node = make("section", { className: "card continuation" },
-    make("div", { className: "row" }, title, state, make("span", { className: "grow" }), remove), flow, settings, make("div", { className: "row" }, proceed, look));
+    make("div", { className: "head" }, title, state, remove), flow, settings, make("div", { className: "row" }, proceed, look));
   node.setAttribute("aria-label", `Continuation ${entry.key}`);
   node.onclick = (event) => event.target.closest("button, a") || actions.pick(entry, -1);
   proceed.onclick = () => actions.proceed(entry);

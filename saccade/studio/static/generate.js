@@ -212,7 +212,7 @@ at("stop").onclick = () => running().forEach(halt);
 at("resample").onclick = resample;
 at("previous").onclick = () => pick(state.entry, state.step - 1);
 at("next").onclick = () => pick(state.entry, state.step + 1);
-at("follow").onclick = () => state.entry && pick(state.entry, -1);
+at("newest").onclick = () => state.entry && pick(state.entry, -1);
 at("model").onchange = describeModel;
 const open = async () => {
   if (!data.models.length) {

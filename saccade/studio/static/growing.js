@@ -164,6 +164,7 @@ export class GrowingMatrix {
     if (!move) return;
     event.preventDefault();
     const within = (value, least, count) => Math.min(Math.max(value, least), count - 1);
-    this.select(within(this.selected + move[0], this.start, this.queries.length), within(Math.max(0, this.column) + move[1], 0, this.keys.length));
+    this.selected = within(this.selected + move[0], this.start, this.queries.length);
+    this.select(this.selected, within(Math.max(0, this.column) + move[1], 0, this.keys.length));
   }
 }

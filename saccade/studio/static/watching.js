@@ -28,7 +28,7 @@ export const watching = ({ state, settings, actions, all, changed }) => {
     const step = entry?.steps[state.step];
     at("step-title").textContent = step ? `Next token ${state.step + 1} of ${entry.key}` : "Next token";
     for (const [id, move] of [["previous", -1], ["next", 1]]) at(id).disabled = !entry?.steps[state.step + move];
-    at("follow").setAttribute("aria-pressed", String(state.follow));
+    at("newest").setAttribute("aria-pressed", String(state.follow));
     at("resample").disabled = !step || !entry.id || !entry.canProceed;
     at("resample").hidden = !entry?.canProceed;
     if (!step) return at("bars").replaceChildren();
