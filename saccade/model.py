@@ -16,7 +16,7 @@ from saccade.config import Setting, from_json, override, settings
 from saccade.core.callback import Progress, ignore_progress
 from saccade.core.evaluation import Evaluation
 from saccade.core.fields import Field, Graph, Vector, bind, name_of
-from saccade.core.generation import TextEngine
+from saccade.core.generation import StreamControl, TextEngine
 from saccade.core.prediction import GeneratedToken, Prediction
 from saccade.core.source import Split
 from saccade.core.task import InputLength, Task
@@ -128,11 +128,21 @@ class Model:
         self._check_options(options)
         return self.task.input_lengths(bind(self.inputs, (), example), from_json(self.task.Options, options))
 
-    def stream(self, *inputs: Any, **inputs_and_options: Any) -> Iterator[GeneratedToken]:
-        """Yield the answer token by token; `str(token)` is the text it adds."""
+    def stream(
+        self, *inputs: Any, control: StreamControl | None = None, **inputs_and_options: Any
+    ) -> Iterator[GeneratedToken]:
+        """Yield the answer token by token; `str(token)` is the text it adds.
+
+        With a `control` the caller gives the first tokens, and may replace `control.options` while the stream runs.
+        """
         named, options = self._separate(inputs_and_options)
-        bound, given = bind(self.inputs, inputs, named), from_json(self.task.Options, options)
-        return _checked(self.task.stream(bound, given))
+        bound, given = bind(self.inputs, inputs, named), self.read_options(**options)
+        return _checked(self.task.stream(bound, given, control))
+
+    def read_options(self, **options: Any) -> Any:
+        """Return the options of a call as the task takes them, checked; what is not given has its default."""
+        self._check_options(options)
+        return from_json(self.task.Options, options)
 
     def engine(self, rows: int | None = None) -> TextEngine:
         """Return an engine that generates text for many requests at once, `rows` of them in every step.

@@ -76,7 +76,7 @@ class Fake(Contract):
             text = "|".join(words).upper()
             yield Prediction(example, TextOutput(text), {"score": 0.25}, maps if options.attention else AttentionMaps())
 
-    def stream(self, inputs, options):
+    def stream(self, inputs, options, control=None):
         for letter in inputs["question"]:
             yield GeneratedToken(letter, letter.upper())
 

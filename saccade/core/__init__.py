@@ -5,6 +5,7 @@ from saccade.core.axes import Axis, GridAxis, NodeAxis, Role, StepAxis, TimeAxis
 from saccade.core.callback import Callback, Callbacks, Progress, StopTraining, ignore_progress
 from saccade.core.evaluation import Evaluation, Metric, Table
 from saccade.core.fields import Audio, Field, Graph, Image, Text, Vector, World, bind
+from saccade.core.generation import Candidate, Distribution, NextTokens, StreamControl
 from saccade.core.options import PredictOptions
 from saccade.core.outputs import (
     ActionsOutput,
@@ -32,6 +33,8 @@ __all__ = [
     "Batch",
     "Callback",
     "Callbacks",
+    "Candidate",
+    "Distribution",
     "Evaluation",
     "Field",
     "ForwardTrace",
@@ -43,6 +46,7 @@ __all__ = [
     "InputLength",
     "LabelOutput",
     "Metric",
+    "NextTokens",
     "NodeAxis",
     "NumberOutput",
     "Output",
@@ -57,6 +61,7 @@ __all__ = [
     "Split",
     "StepAxis",
     "StopTraining",
+    "StreamControl",
     "Table",
     "TagOutput",
     "Task",

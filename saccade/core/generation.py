@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 from saccade.errors import ModelFileError
 
@@ -72,6 +72,49 @@ class TextEvent:
     finish: Finish = ""
     """stop: an end token or a stop string; length: max_new_tokens or the context is reached; error: the logits are not
     finite, and this request alone has ended"""
+
+
+@dataclass
+class StreamControl:
+    """What the caller of a stream decides while it runs: how the output begins, and how its next tokens are chosen."""
+
+    given: Sequence[int] = ()
+    """ids of the tokens that the output begins with; the stream yields them first"""
+    options: Any = None
+    """options for the next token, in place of those of the call; may be replaced at any time"""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A token that may come next, with its probabilities."""
+
+    id: int
+    token: str
+    probability: float
+    """in the distribution that is sampled from: after penalties, temperature and cut-offs"""
+    model_probability: float
+    """of the model: before them"""
+
+
+@dataclass(frozen=True)
+class NextTokens:
+    """The most probable next tokens."""
+
+    candidates: tuple[Candidate, ...]
+    kept: int
+    """tokens with a probability above 0 after the cut-offs"""
+    vocabulary: int
+
+
+class Distribution(Protocol):
+    """The distribution of the next token, for any options."""
+
+    def next_tokens(self, options: Any, count: int, include: int = -1) -> NextTokens:
+        """Return the most probable tokens in the order of the model, and one more that may not be among them."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory."""
 
 
 class Finishing(Protocol):

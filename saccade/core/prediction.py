@@ -13,6 +13,7 @@ from torch import Tensor
 
 from saccade.core.attention import AttentionMap, AttentionMaps, Weights
 from saccade.core.axes import Axis
+from saccade.core.generation import Distribution, Finish
 from saccade.core.outputs import Output
 
 
@@ -59,6 +60,14 @@ class GeneratedToken:
     attention: Mapping[str, Weights] = field(default_factory=dict)
     prompt: tuple[str, ...] = ()
     """the tokens of the input, which are the first keys"""
+    id: int = -1
+    """in the vocabulary; -1: only text is added"""
+    distribution: Distribution | None = None
+    """the distribution it was chosen from; None where it was given, or where a search compared whole sequences"""
+    options: Any = None
+    """the options it was chosen with"""
+    finish: Finish = ""
+    """why the output ends here; an end token is yielded only if the caller controls the stream"""
 
     def __str__(self) -> str:
         return self.text

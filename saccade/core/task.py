@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from saccade.core.callback import Log, Progress, ignore_progress
 from saccade.core.evaluation import Evaluation, Metric
 from saccade.core.fields import Field
-from saccade.core.generation import TextEngine
+from saccade.core.generation import StreamControl, TextEngine
 from saccade.core.options import PredictOptions
 from saccade.core.prediction import ForwardTrace, GeneratedToken, Prediction
 from saccade.core.pretrained import Base, Pretrained
@@ -160,8 +160,13 @@ class Task(abc.ABC):
         """Return the lengths of the texts of one example, before anything is truncated or computed."""
         return []
 
-    def stream(self, inputs: Mapping[str, Any], options: Any) -> Iterator[GeneratedToken]:
-        """Yield the output for one example token by token, with attention if `options.attention` is set."""
+    def stream(
+        self, inputs: Mapping[str, Any], options: Any, control: StreamControl | None = None
+    ) -> Iterator[GeneratedToken]:
+        """Yield the output for one example token by token, with attention if `options.attention` is set.
+
+        With a `control` the caller gives the first tokens, and may change options while the stream runs.
+        """
         raise UsageError("this model does not generate token by token")
 
     def engine(self, rows: int | None = None) -> TextEngine:

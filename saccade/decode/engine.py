@@ -5,7 +5,7 @@ Shapes: V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -43,6 +43,10 @@ class Request:
     """drop the older half of a full context and go on; false: the row ends there"""
     memory: Any = None
     """what the tokens of an encoder-decoder model attend to"""
+    given: int = 0
+    """tokens at the end of `ids` that count as generated: each has used one random choice"""
+    current: Callable[[], Sampling] | None = None
+    """returns the settings for the next token, where they may change; None: `sampling`"""
 
     def __post_init__(self) -> None:
         if not self.ids:
@@ -59,6 +63,10 @@ class Event:
     logprob: float = 0.0
     top: tuple[tuple[int, float], ...] = ()
     """the most probable tokens with their log probabilities, where they were requested"""
+    logits: Tensor | None = field(default=None, compare=False)
+    """(V,) those the token was chosen from, before penalties and temperature"""
+    sampling: Sampling | None = None
+    """the settings it was chosen with"""
 
 
 class _Row:
@@ -69,6 +77,7 @@ class _Row:
         self.generator = torch.Generator().manual_seed(request.seed)
         self.ids = list(request.ids)
         self.generated = 0
+        self.unused = request.given  # random choices that are skipped
         self.start = 0  # tokens that were dropped when the context was full
         self.cached = 0  # tokens of `ids[start:]` in the cache
         self.biased = torch.tensor(list(request.logit_bias), dtype=torch.long)
@@ -220,8 +229,12 @@ class Engine:
         if request.logit_bias:
             logits = logits.clone()
             logits[0, row.biased] += row.bias.to(logits)
-        used = torch.tensor([row.ids], device=logits.device) if request.sampling.penalizes else None
-        token = int(choose(logits, used, request.sampling, row.generator, prompt=len(request.ids)))
+        sampling = request.sampling if request.current is None else request.current()
+        used = torch.tensor([row.ids], device=logits.device) if sampling.penalizes else None
+        while row.unused:
+            torch.multinomial(torch.ones(1, logits.shape[-1]), 1, generator=row.generator)
+            row.unused -= 1
+        token = int(choose(logits, used, sampling, row.generator, prompt=len(request.ids) - request.given))
         row.ids.append(token)
         row.generated += 1
         finish: Finish = "stop" if token in request.stop_ids else ""
@@ -229,11 +242,11 @@ class Engine:
         if not finish and (row.generated >= request.max_new_tokens or full):
             finish = "length"
         if request.logprobs is None:
-            return Event(row.number, token, finish)
+            return Event(row.number, token, finish, logits=raw[0], sampling=sampling)
         log_probs = raw[0].float().log_softmax(-1)
         values, ids = log_probs.topk(min(request.logprobs, len(log_probs)))
         top = tuple(zip(ids.tolist(), values.tolist(), strict=True))
-        return Event(row.number, token, finish, float(log_probs[token]), top)
+        return Event(row.number, token, finish, float(log_probs[token]), top, raw[0], sampling)
 
     def _release(self, at: int) -> None:
         """Free a row; its cache stays for prompts that begin in the same way."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 import threading
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from saccade.core.attention import Weights
 from saccade.decode.runner import Runner, TorchRunner
 
 if TYPE_CHECKING:
@@ -35,12 +37,31 @@ class Runners:
 
     def make(self, rows: int, capacity: int) -> Runner:
         """Return a runner with an empty cache."""
-        if not numba_installed():
+        compiled = self._compile()
+        if compiled is None:
             return TorchRunner(self._model, rows, capacity)
-        from saccade.decode.compiled.runner import CompiledModel, CompiledRunner, unsupported
+        from saccade.decode.compiled.runner import CompiledRunner
+
+        return CompiledRunner(compiled, rows, capacity)
+
+    def make_recorded(self, capacity: int) -> tuple[Runner, Mapping[str, Weights]] | None:
+        """Return a compiled runner of one row and the attention it records by layer; None where torch must run."""
+        compiled = self._compile()
+        if compiled is None:
+            return None
+        from saccade.decode.compiled.runner import CompiledRunner
+
+        runner = CompiledRunner(compiled, 1, capacity)
+        return runner, runner.record()
+
+    def _compile(self) -> CompiledModel | None:
+        """Return the packed model, or None where it cannot be compiled."""
+        if not numba_installed():
+            return None
+        from saccade.decode.compiled.runner import CompiledModel, unsupported
 
         if unsupported(self._model):
-            return TorchRunner(self._model, rows, capacity)
+            return None
         with self._lock:
             self._compiled = self._compiled or CompiledModel(self._model)
-        return CompiledRunner(self._compiled, rows, capacity)
+        return self._compiled

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+GREEDY = 1e-5  # a temperature below it is practically 0, and logits divided by it would overflow
+
 
 @dataclass(frozen=True)
 class Sampling:
@@ -59,16 +61,23 @@ def choose(
     top = most_probable(logits)
     if not bool(logits.gather(-1, top[:, None]).isfinite().all()):  # -inf excludes a token, but the maximum is a number
         raise FloatingPointError("the logits of the next token must be finite, but are not")
-    if used is not None and sampling.repetition_penalty != 1:
-        logits = penalize(logits, used, sampling.repetition_penalty)
-    if used is not None and (sampling.presence_penalty or sampling.frequency_penalty):
-        generated = used[:, prompt:]  # may have more tokens than the vocabulary
-        counts = torch.zeros_like(logits).scatter_add(-1, generated, torch.ones_like(generated, dtype=logits.dtype))
-        logits = logits - sampling.presence_penalty * (counts > 0) - sampling.frequency_penalty * counts
-    if sampling.temperature < 1e-5:  # practically 0, and logits divided by it would overflow
+    if used is not None:
+        logits = apply_penalties(logits, used, sampling, prompt=prompt)
+    if sampling.temperature < GREEDY:
         return most_probable(logits) if sampling.penalizes else top
     probs = distribution(logits, sampling)
     return torch.multinomial(probs.cpu(), 1, generator=generator)[:, 0].to(logits.device)
+
+
+def apply_penalties(logits: Tensor, used: Tensor, sampling: Sampling, *, prompt: int = 0) -> Tensor:
+    """Return logits (B, V) after penalties for the tokens so far (B, T), `prompt` of which are given."""
+    if sampling.repetition_penalty != 1:
+        logits = penalize(logits, used, sampling.repetition_penalty)
+    if sampling.presence_penalty or sampling.frequency_penalty:
+        generated = used[:, prompt:]  # may have more tokens than the vocabulary
+        counts = torch.zeros_like(logits).scatter_add(-1, generated, torch.ones_like(generated, dtype=logits.dtype))
+        logits = logits - sampling.presence_penalty * (counts > 0) - sampling.frequency_penalty * counts
+    return logits
 
 
 def most_probable(logits: Tensor) -> Tensor:

@@ -21,7 +21,7 @@ from saccade.studio import comparison, inspection, live, numbers
 from saccade.studio.checkpoints import list_checkpoints
 from saccade.studio.export import export
 from saccade.studio.forms import TICKET, checked_form, read_form, read_json
-from saccade.studio.generation import Generation
+from saccade.studio.generation import Generations
 from saccade.studio.pages import STATIC, JsonResponse, Page, escape_text
 from saccade.studio.params import head_number as _head
 from saccade.studio.params import number as _number
@@ -45,6 +45,7 @@ def make_app(sessions: Sessions, key: str, port: int) -> Guard:
         *_page_routes("/watch/{name}", studio.watch),
         *_page_routes("/look", studio.look),
         *_page_routes("/compare", studio.compare),
+        *_page_routes("/generate", studio.generate_page),
         *_page_routes("/try", studio.try_page),
         *_page_routes("/samples", studio.samples),
         *_page_routes("/replay", studio.replay_page),
@@ -61,7 +62,7 @@ def make_app(sessions: Sessions, key: str, port: int) -> Guard:
         Route("/api/replay", studio.replay),
         Route("/api/look", studio.predict, methods=["POST"]),
         Route("/api/progress/{ticket}", studio.progress),
-        Route("/api/generate", studio.generate, methods=["POST"]),
+        *studio.generations.routes(),
         Route("/api/look/{id}", studio.describe),
         Route("/api/look/{id}/cells", studio.cells),
         Route("/api/look/{id}/heads", studio.heads),
@@ -72,6 +73,7 @@ def make_app(sessions: Sessions, key: str, port: int) -> Guard:
     handlers: Any = {SaccadeError: _user_error, HTTPException: _http_error}
     app = Starlette(routes=routes, exception_handlers=handlers)
     app.router.redirect_slashes = False  # no address leads to another
+    app.state.studio = studio
     return Guard(app, key, port)
 
 
@@ -121,7 +123,8 @@ class Studio:
     def __init__(self, sessions: Sessions) -> None:
         self.sessions, self.root = sessions, Path(sessions.root)
         self.live = live.LiveRuns(self.root)
-        self.computations, self.generations = Slots(), Slots()
+        self.computations = Slots()
+        self.generations = Generations(sessions, self.computations)
         self.fractions = RecentlyUsed[float](REQUESTS)  # of the running requests, by their tickets
 
     async def runs(self, request: Request) -> Page:
@@ -136,6 +139,10 @@ class Studio:
 
     async def compare(self, request: Request) -> Page:
         return Page("compare", "Compare", await self._models(request))
+
+    async def generate_page(self, request: Request) -> Page:
+        names = await run_in_threadpool(self.generations.names)
+        return Page("generate", "Generate", {"models": names, "parameters": dict(request.query_params)})
 
     async def try_page(self, request: Request) -> Page:
         return Page("try", "Try", await self._models(request))
@@ -193,6 +200,7 @@ class Studio:
             {
                 "summary": model.task.summary,
                 "generates": type(model.task).stream is not Task.stream,
+                "continues": model.task.continues,
                 "inputs": [field.to_json() for field in model.inputs],
                 "options": [vars(setting) for setting in model.options if setting.name != "attention"],
                 "examples": examples,
@@ -241,14 +249,6 @@ class Studio:
     async def upload(self, request: Request) -> Response:
         """Return an uploaded file as a data URL in JSON; its bytes are never a response of their own."""
         return JsonResponse({"url": self.sessions.upload(request.path_params["name"])})
-
-    async def generate(self, request: Request) -> Response:
-        form = await read_form(request)
-        model = await self.computations.run(lambda: self.sessions.model(form.model))
-        inputs, options = await self.computations.run(lambda: checked_form(model, form))
-        if any(setting.name == "attention" for setting in model.options):
-            options["attention"] = True
-        return Generation(model, inputs, options, form.attention, self.generations)
 
     async def describe(self, request: Request) -> Response:
         return JsonResponse(await self._inspect(request, inspection.describe))

@@ -1,43 +1,47 @@
-"""Generation: one line of JSON per token as it is generated, with the attention of its position."""
+"""Generation: one line of JSON per token as it is generated, and the addresses of the Generate page."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import threading
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
 from typing import Any
 
-from starlette.responses import StreamingResponse
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from saccade.core import GeneratedToken, Weights
 from saccade.core.serialize import dump_json
-from saccade.errors import SaccadeError
-from saccade.look.labels import visible
-from saccade.model import Model
+from saccade.errors import SaccadeError, UsageError
+from saccade.studio.continuations import Continuation
+from saccade.studio.forms import checked_form, parsed_options, read_form, read_json
+from saccade.studio.pages import JsonResponse
 from saccade.studio.security import STALL
+from saccade.studio.sessions import RecentlyUsed, Sessions
 from saccade.studio.work import Slots
 
 AHEAD = 64  # lines that wait for a slow reader
+MEMORY = 256 << 20  # bytes of the continuations that stay open
 THREAD = "generation"
+STREAMING = ("language_model", "translation", "summarisation", "captioning", "reading", "speech_recognition")
 Line = dict[str, Any] | None  # None: the end
 
 
 class Generation(StreamingResponse):
-    """The lines of one generation, with rows of one attention (the last by default).
+    """The lines of one continuation.
 
     A thread generates ahead of the reader, at most `AHEAD` lines, and ends when the reader leaves or reads nothing for
     `STALL` seconds. While it waits for the reader it computes nothing and holds no lock: others use the model.
     """
 
-    def __init__(
-        self, model: Model, inputs: Mapping[str, Any], options: Mapping[str, Any], name: str, slots: Slots
-    ) -> None:
+    def __init__(self, continuation: Continuation, slots: Slots) -> None:
         """Take one of the slots, which is given back when the thread ends; called in the event loop."""
         super().__init__(self._sent(), media_type="application/x-ndjson")
-        self._model, self._inputs, self._options, self._name = model, inputs, options, name
+        self._continuation = continuation
         self._room, self._closed = threading.Semaphore(AHEAD), threading.Event()
         self._lines, self._loop, self._slots = asyncio.Queue[Line](), asyncio.get_running_loop(), slots
         slots.take()
@@ -49,6 +53,7 @@ class Generation(StreamingResponse):
             await super().__call__(scope, receive, send)
         finally:
             self._closed.set()
+            self._continuation.stop()
             self._room.release()  # wakes the thread, which sees that nobody reads
 
     async def _sent(self) -> AsyncIterator[bytes]:
@@ -73,35 +78,117 @@ class Generation(StreamingResponse):
     def _generated(self) -> Iterator[dict[str, Any]]:
         """Yield the lines; an error is the last of them."""
         try:
-            for number, (token, row) in enumerate(self._tokens()):
-                if not number:
-                    yield {"prompt": [visible(label) for label in token.prompt]}
-                yield {"token": visible(token.token), "text": token.text, "row": row}
+            yield from self._continuation.lines(self._slots)
         except SaccadeError as error:
             yield {"error": str(error)}
         except Exception as error:
             yield {"error": f"the generation failed: {type(error).__name__}: {error}"}
             raise
 
-    def _tokens(self) -> Iterator[tuple[GeneratedToken, list[float]]]:
-        """Yield the tokens with their rows; after the prompt was read, generations compute in turns."""
-        tokens = self._model.stream(**self._inputs, **self._options)
-        turn: AbstractContextManager[None] = contextlib.nullcontext()
-        while True:
-            with turn:
-                token = next(tokens, None)
-                if token is None:
-                    return
-                row = self._row(token)
-            yield token, row
-            turn = self._slots.turn()
 
-    def _row(self, token: GeneratedToken) -> list[float]:
-        """Return the weights of the newest query, as the mean over heads; none where a model has no attention."""
-        weights: Weights | None = token.attention.get(self._name) or next(
-            iter(list(token.attention.values())[-1:]), None
+@dataclass(frozen=True)
+class Branch:
+    """Where a continuation begins: after some tokens of another one, and a token that the user chose."""
+
+    parent: str
+    keep: int
+    token: int | None
+
+    @classmethod
+    def of(cls, body: dict[str, Any]) -> Branch | None:
+        """Return the branch that a request asks for; None: it begins with the prompt."""
+        if "parent" not in body:
+            return None
+        parent, token = body["parent"], body.get("token")
+        if not isinstance(parent, str):
+            raise UsageError("parent must be the id of a continuation")
+        return cls(parent, whole(body, "keep"), None if token is None else whole(body, "token"))
+
+
+def whole(body: dict[str, Any], name: str, least: int = 0) -> int:
+    """Return a whole number of a request."""
+    value = body.get(name, least)
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value < 1 << 31:
+        raise UsageError(f"{name} must be a whole number of at least {least}, but is {str(value)[:40]}")
+    return value
+
+
+class Generations:
+    """The continuations that are open, and their addresses."""
+
+    def __init__(self, sessions: Sessions, computations: Slots) -> None:
+        self.sessions, self.computations, self.slots = sessions, computations, Slots()
+        self.continuations = RecentlyUsed[Continuation](MEMORY, lambda continuation: continuation.nbytes)
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("/api/generate", self.generate, methods=["POST"]),
+            Route("/api/generations/{id}", self.steer, methods=["POST"]),
+            Route("/api/generations/{id}/rows", self.rows, methods=["POST"]),
+            Route("/api/generations/{id}/distribution", self.distribution, methods=["POST"]),
+        ]
+
+    def names(self) -> list[str]:
+        """Return the names of the models; of runs of built-in tasks those that generate token by token."""
+        silent = self.sessions.run_names(lambda task: "." not in task and task not in STREAMING)
+        return [name for name in self.sessions.names() if name not in silent]
+
+    async def generate(self, request: Request) -> Response:
+        """Generate an output, and answer with its lines."""
+        form, body = await read_form(request), await read_json(request)
+        branch, head = Branch.of(body), whole(body, "head", -1)
+
+        def open_continuation() -> Continuation:
+            model = self.sessions.model(form.model)
+            inputs, options = checked_form(model, form)
+            steps = [] if branch is None else self._continuation(branch.parent).branch(branch.keep, branch.token)
+            continuation = Continuation(form.model, model, inputs, options, steps)
+            continuation.show(form.attention, head)
+            return self.continuations.put(continuation.id, continuation)
+
+        return Generation(await self.computations.run(open_continuation), self.slots)
+
+    async def steer(self, request: Request) -> Response:
+        """Stop a continuation, or choose its options or the map whose rows come with its tokens."""
+        body = await read_json(request)
+        continuation = self._continuation(request.path_params["id"])
+        if body.get("stop"):
+            continuation.stop()
+        if "map" in body:
+            continuation.show(str(body["map"]), whole(body, "head", -1))
+        if "options" in body:
+            await run_in_threadpool(lambda: continuation.set_options(self._options(continuation, body)))
+        return JsonResponse({"tokens": len(continuation.steps)})
+
+    async def rows(self, request: Request) -> Response:
+        """Return rows of a map that are computed already."""
+        body = await read_json(request)
+        name, head, first, last = (
+            str(body.get("map")),
+            whole(body, "head", -1),
+            whole(body, "first"),
+            whole(body, "last"),
         )
-        count = 0 if weights is None else weights.shape[1]
-        if weights is None or not count:
-            return []
-        return [round(value, 4) for value in weights.rows(count - 1, count).mean(0)[0].tolist()]
+        continuation = self._continuation(request.path_params["id"])
+        return JsonResponse(await run_in_threadpool(lambda: continuation.rows(name, head, first, last)))
+
+    async def distribution(self, request: Request) -> Response:
+        """Return the next-token probabilities of a step as some options shape them."""
+        body = await read_json(request)
+        continuation, number = self._continuation(request.path_params["id"]), whole(body, "step")
+        return JsonResponse(
+            await run_in_threadpool(lambda: continuation.distribution(number, self._options(continuation, body)))
+        )
+
+    def _continuation(self, id: str) -> Continuation:
+        continuation = self.continuations.get(id)
+        if continuation is None:
+            raise UsageError("this continuation is no longer in the memory of the studio; generate it again")
+        return continuation
+
+    @staticmethod
+    def _options(continuation: Continuation, body: dict[str, Any]) -> dict[str, Any]:
+        options = body.get("options", {})
+        if not isinstance(options, dict):
+            raise UsageError("options must be an object")
+        return parsed_options(continuation.model, options)

@@ -19,6 +19,7 @@ NAVIGATION = {
     "runs": "Runs",
     "look": "Look",
     "compare": "Compare",
+    "generate": "Generate",
     "try": "Try",
     "samples": "Samples",
     "replay": "Replay",

@@ -154,8 +154,12 @@ class Sessions:
 
     def generators(self) -> list[str]:
         """Return the names of the runs that generate images, the newest first."""
+        return self.run_names(lambda task: task == "image_generation")
+
+    def run_names(self, chosen: Callable[[str], bool]) -> list[str]:
+        """Return the names of the runs of the chosen tasks, the newest first."""
         readable = [run for run in runs.list_runs(self.root) if _is_readable(run)]
-        return [run.name for run in reversed(readable) if run.describe()["task"] == "image_generation"]
+        return [run.name for run in reversed(readable) if chosen(run.describe()["task"])]
 
     def policies(self) -> list[str]:
         """Return the names of the runs that can play episodes, the newest first."""

@@ -21,6 +21,7 @@ from saccade.core.callback import Log, Progress, ignore_progress
 from saccade.core.evaluation import Evaluation, Metric
 from saccade.core.fields import Field, Text
 from saccade.core.generation import ROWS as ENGINE_ROWS
+from saccade.core.generation import StreamControl
 from saccade.core.outputs import TextOutput
 from saccade.core.prediction import ForwardTrace, GeneratedToken, OutputLayer, Prediction
 from saccade.core.pretrained import Base, Pretrained
@@ -272,10 +273,11 @@ class Task(CoreTask):
     def input_lengths(self, inputs: Mapping[str, Any], options: TextOptions) -> list[InputLength]:
         return [InputLength("prompt", len(self._encode(inputs["prompt"], options)), self.config.model.max_positions)]
 
-    def stream(self, inputs: Mapping[str, Any], options: TextOptions) -> Iterator[GeneratedToken]:
+    def stream(
+        self, inputs: Mapping[str, Any], options: TextOptions, control: StreamControl | None = None
+    ) -> Iterator[GeneratedToken]:
         ids = self._encode(inputs["prompt"], options)
-        recorder = record(self.model) if options.attention else None
-        return self._generator.stream(ids, options, recorder)
+        return self._generator.stream(ids, options, control, attention=options.attention)
 
     def engine(self, rows: int | None = None) -> LanguageModelEngine:
         context = self.config.model.max_positions
@@ -345,9 +347,8 @@ class Task(CoreTask):
 
     @property
     def _generator(self) -> TextGenerator:
-        config, make_runner = self.config.model, None if self._runners is None else self._runners.make
-        fit = partial(rows_that_fit, config)
-        return TextGenerator(self.model, self.tokenizer, config.max_positions, self.eos_ids, make_runner, fit)
+        config, fit = self.config.model, partial(rows_that_fit, self.config.model)
+        return TextGenerator(self.model, self.tokenizer, config.max_positions, self.eos_ids, self._runners, fit)
 
     def _encode(self, prompt: str, options: TextOptions) -> list[int]:
         """Return the ids of a prompt; for an empty one, the token that precedes a text."""

@@ -20,6 +20,7 @@ from saccade.core.callback import Progress, ignore_progress
 from saccade.core.evaluation import Evaluation
 from saccade.core.fields import Field, Text
 from saccade.core.generation import ROWS as ENGINE_ROWS
+from saccade.core.generation import StreamControl
 from saccade.core.outputs import TextOutput
 from saccade.core.prediction import ForwardTrace, GeneratedToken, OutputLayer, Prediction
 from saccade.core.pretrained import Base, Pretrained
@@ -205,16 +206,20 @@ class Task(CoreTask):
         tokens |= {side: tokenizers.target.encode(getattr(options, side)) for side in ("prefix", "target")}
         return [InputLength(side, len(ids) + 1, limit) for side, ids in tokens.items()]
 
-    def stream(self, inputs: Mapping[str, Any], options: Any) -> Iterator[GeneratedToken]:
+    def stream(
+        self, inputs: Mapping[str, Any], options: Any, control: StreamControl | None = None
+    ) -> Iterator[GeneratedToken]:
         (source,) = self._sources([inputs[self.inputs[0].name]])
         prefix = self.tokenizers.target.encode(options.prefix) if options.prefix else []
+        given = prefix if control is None or not control.given else control.given
+        beyond = len(given) - len(prefix)
         return stream_target(
             self.model,
             self.tokenizers,
             source,
             options,
-            self._max_target,
-            prefix=prefix,
+            lambda length: max(1, self._max_target(length) - beyond),
+            prefix=given,
             attention=options.attention,
         )
 

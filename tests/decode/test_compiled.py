@@ -16,6 +16,7 @@ from saccade.decode.runner import Piece, TorchRunner
 from saccade.decode.runners import Runners
 from saccade.decode.sampling import Sampling
 from saccade.models.text.gpt import GPT, GPTConfig
+from saccade.nn.probe import watch
 from saccade.nn.quantized import QuantizedLinear, round_int4, round_int8
 from saccade.pretrained.quantize import quantize_weights
 
@@ -87,6 +88,38 @@ def test_a_token_has_the_same_bits_in_any_batch_split_and_team(shape: str, kind:
         others = [Piece(row, 0, token_ids(1, row)) for row in range(1, 20)]
         pieces = [[Piece(0, at, ids[at : at + size], every=True), *others] for at in range(0, LENGTH, size)]
         assert torch.equal(torch.cat([parts.forward(group)[0] for group in pieces]), whole)
+
+
+@pytest.mark.parametrize("kind", ["float32", "int8"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_recorded_attention_equals_that_of_the_modules(shape: str, kind: str) -> None:
+    model, ids = make(shape, kind), token_ids()
+    with torch.no_grad(), watch(model) as expected:
+        model(torch.tensor([ids]))
+    run = runner(model, rows=1)
+    maps = run.record()
+    for first, last in ((0, 20), (15, 39), (37, LENGTH)):  # a row that goes back, and further
+        run.forward([Piece(0, first, ids[first:last])])
+    assert list(maps) == list(expected)
+    for name, weights in maps.items():
+        whole = expected[name].rows()[0]
+        assert weights.shape == whole.shape == (2, LENGTH, LENGTH)
+        close = {"atol": 1e-5 if kind == "float32" else 2e-3, "rtol": 1e-4}
+        torch.testing.assert_close(weights.rows(0, LENGTH), whole, **close)
+        torch.testing.assert_close(weights.rows(3, LENGTH, step=7, head=1), whole[1:, 3::7], **close)
+        torch.testing.assert_close(weights.select(torch.tensor([0, 30])), whole[:, [0, 30]], **close)
+        assert weights.nbytes > 0
+
+
+def test_recording_changes_no_number_and_needs_one_row() -> None:
+    model, ids = make("default"), token_ids()
+    run = runner(model, rows=1)
+    run.record()
+    (recorded,) = run.forward([Piece(0, 0, ids, every=True)])
+    (plain,) = runner(model, rows=1).forward([Piece(0, 0, ids, every=True)])
+    assert torch.equal(recorded, plain)
+    with pytest.raises(ValueError, match="rows must be 1 to record attention, but are 3"):
+        runner(model).record()
 
 
 def test_a_copied_beginning_continues_with_the_same_bits() -> None:

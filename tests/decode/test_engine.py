@@ -315,3 +315,26 @@ def test_logits_that_are_not_finite_end_their_row_alone(model):
         (-1, "error"),
     ]
     assert len(engine) == 0
+
+
+@pytest.mark.parametrize("penalty", [0.0, 1.5])
+def test_given_tokens_continue_the_random_choices(model: GPT, penalty: float) -> None:
+    """A text that is stopped and continued is that without the pause, penalties for its own tokens included."""
+    sampling = Sampling(1.0, presence_penalty=penalty)
+    whole = generated(model, [1, 2, 3], 12, sampling, seed=7)
+    request = Request([1, 2, 3, *whole[:5]], sampling, 7, 7, given=5)
+    assert list(generate(model, request)) == whole[5:]
+
+
+def test_settings_may_change_between_tokens(model: GPT) -> None:
+    settings = [Sampling(2.0)]
+    engine = make_engine(model, rows=1)
+    engine.add(Request([1, 2, 3], max_new_tokens=10, current=lambda: settings[0]))
+    events = []
+    while len(engine):
+        events += engine.step()
+        if len(events) == 4:
+            settings[0] = Sampling(0.0)
+    assert [event.sampling.temperature for event in events] == [2.0] * 4 + [0.0] * 6
+    for event in events[4:]:
+        assert event.token == int(event.logits.argmax())

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 
 from saccade.config import from_json, override
-from saccade.core import Prediction, Role, Split
+from saccade.core import Prediction, Role, Split, StreamControl
 from saccade.data.shards import Shard
 from saccade.errors import DataError, ModelFileError, UsageError
 from saccade.nn.probe import watch
@@ -325,6 +325,35 @@ def test_a_stream_has_the_attention_of_the_prediction(task: Task, count: int) ->
         assert weights.shape == expected.shape
         torch.testing.assert_close(weights.rows(0, expected.shape[1]), expected.weights, atol=1e-5, rtol=1e-4)
     assert not any(token.attention for token in task.stream({"prompt": "line 3"}, GREEDY))
+
+
+def test_a_controlled_stream_begins_with_what_is_given_and_yields_the_end(task: Task) -> None:
+    options = TextOptions(max_new_tokens=10, seed=4, attention=True)
+    whole = list(task.stream({"prompt": "line 3"}, options, StreamControl()))
+    assert "".join(map(str, whole)) == predict(task, "line 3", options).text
+    given = [token.id for token in whole[:4]]
+    again = list(task.stream({"prompt": "line 3"}, options, StreamControl(given)))
+    assert [(token.id, token.text) for token in again] == [(token.id, token.text) for token in whole]
+    assert [token.distribution is None for token in again] == [True] * 4 + [False] * (len(again) - 4)
+    assert again[-1].attention["decoder.0.self"].shape == whole[-1].attention["decoder.0.self"].shape
+    ends, task.eos_ids = task.eos_ids, (whole[2].id,)
+    try:
+        *_, last = task.stream({"prompt": "line 3"}, options, StreamControl())
+        assert (last.id, last.finish) == (whole[2].id, "stop") and last.distribution is not None
+    finally:
+        task.eos_ids = ends
+
+
+def test_the_distribution_of_a_token_is_that_it_was_sampled_from(task: Task) -> None:
+    options = TextOptions(max_new_tokens=6, temperature=0.5, top_k=4, repetition_penalty=1.3)
+    for token in task.stream({"prompt": "line 3"}, options):
+        assert token.distribution is not None
+        top = token.distribution.next_tokens(options, 8, token.id)
+        assert top.kept == 4 and sum(entry.probability for entry in top.candidates) == pytest.approx(1, abs=1e-5)
+        (chosen,) = [entry for entry in top.candidates if entry.id == token.id]
+        assert chosen.probability > 0 and chosen.token == token.token
+        greedy = token.distribution.next_tokens(dataclasses.replace(options, temperature=0), 8)
+        assert greedy.kept == 1 and max(entry.probability for entry in greedy.candidates) == 1
 
 
 def test_a_suspended_stream_records_no_other_call(task: Task) -> None:

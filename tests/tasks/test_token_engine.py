@@ -50,9 +50,19 @@ def test_a_text_and_the_offsets_of_its_tokens_agree(prompt, expected, offsets):
     assert all(token.top[0] == token.token for token in choice.tokens)
 
 
+class Scripts:
+    """Makes runners that follow the script."""
+
+    def __init__(self, prompt):
+        self.prompt = prompt
+
+    def make(self, rows, capacity):
+        return Script(self.prompt)
+
+
 def test_a_prediction_has_the_space_before_its_first_word():
     ids = [SENTENCE_PIECES.id(token) for token in ("<s>", "▁is")]
-    generator = TextGenerator(None, SENTENCE_PIECES, 64, make_runner=lambda rows, capacity: Script(len(ids)))
+    generator = TextGenerator(None, SENTENCE_PIECES, 64, runners=Scripts(len(ids)))
     options = GenerationOptions(max_new_tokens=len(ANSWER), temperature=0)
     (continuation,) = generator.continue_all([ids], options)
     assert continuation.text == " Paris. The" == "".join(str(token) for token in generator.stream(ids, options))

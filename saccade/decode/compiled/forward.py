@@ -70,7 +70,7 @@ class Buffers(NamedTuple):
     scales: Floats  # (N,), of the rows of `integers`
     sums: Floats  # (N, widest input / 32), sums of groups of `integers`
     y: Floats  # (N, widest output), the output of a product
-    q: Floats  # (N, H, E)
+    q: Floats  # (1 or L, N, H, E): of the layer that is computed, or of all
     scores: Floats  # (threads, positions)
     state: Integers  # of the barrier
 
@@ -144,7 +144,7 @@ def _split_heads(shape, weights, buffers, batch, layer, row):
     y, bias = buffers.y[row], weights.biases[layer, QKV]
     for i in range((heads + 2 * kv_heads) * width):
         y[i] += bias[i]
-    kind = weights.rotation[layer]
+    kind, queries = weights.rotation[layer], buffers.q[layer % len(buffers.q)]
     for head in range(heads + kv_heads):
         x = y[head * width : (head + 1) * width]
         if shape.qk_norm:
@@ -157,7 +157,7 @@ def _split_heads(shape, weights, buffers, batch, layer, row):
             _rotate(x, weights.rotations[kind, position])
         if head < heads:
             for i in range(width):
-                buffers.q[row, head, i] = x[i]
+                queries[row, head, i] = x[i]
         else:
             for i in range(width):
                 keys[head - heads, position // 16, i, position % 16] = x[i]
@@ -173,7 +173,8 @@ def _attend_heads(shape, weights, buffers, batch, layer, thread, threads):
     heads, width, window = shape.heads, shape.head_dim, weights.windows[layer]
     tokens, keys, values = batch.tokens, batch.keys, batch.values
     items, group, scale = len(tokens) * heads, heads // shape.kv_heads, float32(shape.scale)
-    scores, padded = buffers.scores[thread], buffers.q.shape[2]
+    queries, scores = buffers.q[layer % len(buffers.q)], buffers.scores[thread]
+    padded = queries.shape[2]
     result = len(scores) - padded
     for item in range(items * thread // threads, items * (thread + 1) // threads):
         row, head = item // heads, item % heads
@@ -181,7 +182,7 @@ def _attend_heads(shape, weights, buffers, batch, layer, thread, threads):
         first = max(0, last - window) if window else 0
         key = keys.ctypes.data + cache * keys.strides[0] + layer * keys.strides[1] + kv_head * keys.strides[2]
         value = values.ctypes.data + cache * values.strides[0] + layer * values.strides[1] + kv_head * values.strides[2]
-        q = buffers.q.ctypes.data + row * buffers.q.strides[0] + head * buffers.q.strides[1]
+        q = queries.ctypes.data + row * queries.strides[0] + head * queries.strides[1]
         inverse = float32(1.0) / attend(q, key, value, padded, first, last, scale, scores)
         for i in range(width):
             buffers.floats[row, head * width + i] = scores[result + i] * inverse

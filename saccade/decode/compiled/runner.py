@@ -17,6 +17,7 @@ from saccade.decode.compiled.emitter import LANES, missing_instructions
 from saccade.decode.compiled.forward import Batch, Buffers, Floats, Integers, Shape, Weights, forward
 from saccade.decode.compiled.functions import ACTIVATIONS
 from saccade.decode.compiled.packing import pack
+from saccade.decode.compiled.recording import RecordedLayer, Recording
 from saccade.decode.compiled.team import team
 from saccade.decode.runner import Piece
 from saccade.models.text.gpt import GPT
@@ -135,11 +136,22 @@ class CompiledRunner:
         self._weights = compiled.weights(capacity)
         self._keys = np.zeros((rows, shape.depth, shape.kv_heads, blocks, width, LANES), np.float32)
         self._values = np.zeros((rows, shape.depth, shape.kv_heads, blocks * LANES, width), np.float32)
+        self._recording: Recording | None = None
         self._buffers = self._allocate(rows)
         self._embedding = compiled.model.embedding.weight.detach().numpy()
         position = compiled.model.decoder.position
         table = None if position is None else position(0, capacity, torch.device("cpu"))[0].contiguous()
         self._positions = None if table is None else table.detach().numpy()
+
+    def record(self) -> dict[str, RecordedLayer]:
+        """Keep the queries of all later tokens; returns the attention weights of each layer by its name."""
+        if self.rows != 1:
+            raise ValueError(f"rows must be 1 to record attention, but are {self.rows}")
+        compiled = self._compiled
+        self._recording = Recording(compiled.shape, self._weights.windows, self._keys[0], self.capacity)
+        self._buffers = self._allocate(self.rows)
+        names = {id(module): name for name, module in compiled.model.named_modules()}
+        return {names[id(layer.self)]: RecordedLayer(self._recording, at) for at, layer in enumerate(compiled.layers)}
 
     def _allocate(self, tokens: int) -> Buffers:
         shape, matrices = self._compiled.shape, self._compiled.matrices
@@ -152,7 +164,7 @@ class CompiledRunner:
             scales=np.zeros(tokens, np.float32),
             sums=np.zeros((tokens, -(-inputs // GROUP)), np.float32),
             y=np.zeros((tokens, outputs), np.float32),
-            q=np.zeros((tokens, shape.heads, self._keys.shape[4]), np.float32),
+            q=np.zeros((shape.depth if self._recording else 1, tokens, shape.heads, self._keys.shape[4]), np.float32),
             scores=np.zeros((self._threads, self._values.shape[3] + self._values.shape[4]), np.float32),
             state=np.zeros(16, np.int64),
         )
@@ -174,6 +186,8 @@ class CompiledRunner:
         batch = Batch(tokens, outputs, logits.numpy(), self._keys, self._values)
         crew = team(self._threads)
         crew.run(forward, (self._compiled.shape, self._weights, self._buffers._replace(state=crew.state), batch))
+        if self._recording:
+            self._recording.add(self._buffers.q[:, : len(ids)], int(tokens[0, 1]))
         logits = logits[:, : self._compiled.model.head.out_features]
         if softcap := self._compiled.model.config.logit_softcap:
             logits = softcap * torch.tanh(logits / softcap)

@@ -1,43 +1,51 @@
-// Generate token by token; the tokens before each one are shaded by the attention that led to it.
-import { at, failure } from "./studio.js";
-import { token } from "./views/tokens.js";
+// Requests of the Generate page: a stream of lines, and questions about a continuation.
+import { decodeBytes, decodeWeights, failure, request } from "./studio.js";
 
-const shade = (strip, row, promptLength) => {
-  const largest = Math.max(...row, 1e-6);
-  const offset = row.length === promptLength ? 0 : strip.children.length - row.length; // self-attention, or a source
-  [...strip.children].forEach((node, i) => node.style.setProperty("--opacity", (row[i - offset] ?? 0) / largest));
-};
-
-// Returns the generated text when it is complete.
-export const generate = async (body) => {
-  const strip = at("generated");
-  strip.replaceChildren();
-  at("generation").hidden = false;
-  const add = (label, fresh) => {
-    const node = token(label);
-    node.classList.toggle("fade", fresh);
-    strip.append(node);
-  };
-  const response = await fetch("/api/generate", { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) });
+// Calls line(event) for each line; returns when the stream has ended. An error of the studio is thrown.
+export const streamLines = async (body, line, signal) => {
+  let response;
+  try {
+    response = await fetch("/api/generate", { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body), signal });
+  } catch (error) {
+    if (signal?.aborted) return;
+    throw new Error("The studio does not respond. Is `saccade studio` still running?", { cause: error });
+  }
   if (!response.ok) throw await failure(response);
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
-  let [unfinished, text, promptLength] = ["", "", 0];
+  let unfinished = "";
   for (;;) {
-    const { value, done } = await reader.read();
-    if (done) return text;
-    const complete = (unfinished + value).split("\n");
+    let part;
+    try {
+      part = await reader.read();
+    } catch (error) {
+      if (signal?.aborted) return;
+      throw new Error("The stream of tokens broke off. Is `saccade studio` still running?", { cause: error });
+    }
+    if (part.done) return;
+    const complete = (unfinished + part.value).split("\n");
     unfinished = complete.pop();
-    for (const line of complete) {
-      const event = JSON.parse(line);
+    for (const text of complete) {
+      const event = JSON.parse(text);
       if (event.error) throw new Error(event.error);
-      if (event.prompt) {
-        promptLength = event.prompt.length;
-        event.prompt.forEach((label) => add(label, false));
-      } else {
-        text += event.text;
-        shade(strip, event.row, promptLength);
-        if (event.token) add(event.token, true);
-      }
+      line(event);
     }
   }
+};
+
+export const decodeRow = (text) => decodeWeights(decodeBytes(text).buffer);
+const address = (id, part = "") => `/api/generations/${encodeURIComponent(id)}${part}`;
+export const steer = (id, body) => request(address(id), body);
+export const distribution = (id, step, options) => request(address(id, "/distribution"), { step, options });
+
+// Fetch the rows first..last (exclusive) of a map; a long text takes several requests.
+export const fetchRows = async (id, map, head, first, last) => {
+  const rows = new Map();
+  while (first < last) {
+    const answer = await request(address(id, "/rows"), { map, head, first, last });
+    const cells = decodeRow(answer.cells);
+    for (let row = first; row < answer.last; row++) rows.set(row, cells.subarray((row - first) * answer.columns, (row - first + 1) * answer.columns));
+    first = answer.last;
+    if (answer.last >= last || !answer.last) break;
+  }
+  return rows;
 };

@@ -3,7 +3,6 @@ import { at, data, digits, drawPixels, listModels, make, number, outputText, que
 import { cellsOf } from "./cells.js";
 import { explanations } from "./explanations.js";
 import { buildInputs, exampleName, havePictures, isEmpty, optionControls, optionText, parseOptionText, readInputs, readOptions, textInputs, writeInputs, writeOptions } from "./form.js";
-import { generate } from "./generation.js";
 import { drawHeatScale, style, withImages } from "./heat.js";
 import { colourOf, drawLineScale, keys, lines, SHOWN } from "./lines.js";
 import { pictureView } from "./pictures.js";
@@ -91,7 +90,6 @@ const submit = async (event, push = true) => {
   event?.preventDefault();
   if (!at("model").value || !at("inputs").fields) return;
   busy(true);
-  at("generation").hidden = true;
   Object.assign(state, { model: at("model").value, inputs: readInputs(at("inputs")), ablations: [] });
   const progress = followProgress((fraction) => { at("submit").textContent = `Predicting\u2026 ${Math.round(100 * fraction)}%`; });
   try {
@@ -460,20 +458,8 @@ at("cell").onchange = () => {
   render();
 };
 at("form").onsubmit = submit;
-at("generate").onclick = async () => {
-  busy(true);
-  showError();
-  at("empty").hidden = true;
-  try {
-    const inputs = readInputs(at("inputs"));
-    const text = await generate({ model: at("model").value, inputs, options: readOptions(at("options")), map: state.map });
-    const [field] = at("inputs").fields;
-    if (prediction?.continues ?? true) await writeInputs(at("inputs"), { [field.name]: inputs[field.name] + text });
-  } catch (error) {
-    showError(error);
-  } finally {
-    busy(false);
-  }
+at("generate").onclick = () => {
+  location.href = `/generate?${query({ model: at("model").value, ...textInputs(readInputs(at("inputs"))), run: 1 })}`;
 };
 at("play").onclick = play;
 at("previous").onclick = () => step(-1);

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from saccade.core import GeneratedToken
+from saccade.core import GeneratedToken, StreamControl, Weights
 from saccade.core.generation import raise_errors
 from saccade.data.text.tokenizers import StreamDecoder, Tokenizer
-from saccade.decode.engine import Engine, Request
-from saccade.decode.runner import CausalModel, Runner, TorchRunner
+from saccade.decode.engine import Engine, Event, Request
+from saccade.decode.runner import CausalModel, TorchRunner
+from saccade.decode.runners import Runners
 from saccade.decode.sampling import Sampling
 from saccade.decode.stopping import StopStrings
-from saccade.nn.probe import RecordedRow, Recorder
+from saccade.nn.probe import RecordedRow, Recorder, record
+from saccade.tasks._token_distribution import TokenDistribution
 
 ROWS = 32  # prompts generated at once
 
@@ -50,8 +52,8 @@ class TextGenerator:
     context: int
     """maximum number of tokens the model reads"""
     eos_ids: tuple[int, ...] = ()
-    make_runner: Callable[[int, int], Runner] | None = None
-    """returns a runner with some rows of some capacity; None: by torch"""
+    runners: Runners | None = None
+    """makes runners of the model; None: by torch"""
     rows_that_fit: Callable[[int, int], int] | None = None
     """returns how many of some rows of some capacity fit into memory; None: all"""
 
@@ -71,7 +73,8 @@ class TextGenerator:
         if not options.max_new_tokens:
             yield from (Continuation() for _ in prompts)
             return
-        engine = self._engine(prompts, options.max_new_tokens)
+        longest = max(map(len, prompts), default=1)
+        engine = self._engine(min(ROWS, max(1, len(prompts))), min(self.context, longest + options.max_new_tokens))
         live: dict[int, _Row] = {}  # by the number of the request
         results: dict[int, Continuation] = {}
         waiting = iter(enumerate(prompts))
@@ -91,40 +94,57 @@ class TextGenerator:
             yield results.pop(number)
 
     def stream(
-        self, prompt: Sequence[int], options: GenerationOptions, recorder: Recorder | None = None
+        self,
+        prompt: Sequence[int],
+        options: GenerationOptions,
+        control: StreamControl | None = None,
+        *,
+        attention: bool = False,
     ) -> Iterator[GeneratedToken]:
         """Yield the continuation of a prompt token by token, with the attention of all tokens read so far.
 
-        The recorder is active only while the network runs: a suspended stream records no other call.
+        Attention is recorded only while the network runs: a suspended stream records no other call.
         """
-        pieces = self.tokenizer.pieces
-        request = self.request(prompt, options)
-        if recorder is None:
-            tokens = _tokens(self._engine([prompt], options.max_new_tokens), request)
-        else:  # the modules themselves must run
-            tokens = recorder.iterate(_tokens(Engine(TorchRunner(self.model, 1, self.context), self.context), request))
-        maps = {name: RecordedRow(recorded, 0) for name, recorded in (recorder or {}).items()}
-        decoder, prompt_tokens = TextDecoder(self.tokenizer, options.stop, prompt), tuple(pieces(prompt))
-        for token in tokens:
-            text, stopped = decoder.feed(token)
-            if stopped:
-                if text:
-                    yield GeneratedToken("", text, maps, prompt_tokens)
+        given = [] if control is None else list(control.given)
+        count, capacity = options.max_new_tokens - len(given), min(self.context, len(prompt) + options.max_new_tokens)
+        request = replace(self.request([*prompt, *given], options), given=len(given), max_new_tokens=max(0, count))
+        if control is not None:
+            request = replace(request, current=lambda: control.options or options)
+        engine, recorder, maps = self._recorded(capacity) if attention else (self._engine(1, capacity), None, {})
+        events = _events(engine, request)
+        stream = TokenStream(TextDecoder(self.tokenizer, options.stop, prompt), self.tokenizer, prompt, maps)
+        for number in given:
+            yield stream.add(number)
+        for event in events if recorder is None else recorder.iterate(events):
+            if event.finish == "stop":
+                if control is not None:
+                    yield stream.end(event)
+                    return
+                break
+            token = stream.add(event.token, event)
+            if token.text or not stream.stopped or control is not None:
+                yield token
+            if stream.stopped:
                 return
-            yield GeneratedToken(pieces([token])[0], text, maps, prompt_tokens)
-        text = decoder.finish()
-        if text:
-            yield GeneratedToken("", text, maps, prompt_tokens)
+        if rest := stream.decoder.finish():
+            yield GeneratedToken("", rest, maps, stream.prompt)
 
-    def _engine(self, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> Engine:
-        """Return an engine with a cache that is large enough for some prompts."""
-        rows, longest = min(ROWS, max(1, len(prompts))), max(map(len, prompts), default=1)
-        capacity = min(self.context, longest + max_new_tokens)
+    def _recorded(self, capacity: int) -> tuple[Engine, Recorder | None, Mapping[str, Weights]]:
+        """Return an engine of one row, what must be active while it runs, and the attention that it records."""
+        made = None if self.runners is None else self.runners.make_recorded(capacity)
+        if made is not None:
+            return Engine(made[0], self.context), None, made[1]
+        recorder = record(self.model)  # type: ignore[arg-type]
+        maps = {name: RecordedRow(recorded, 0) for name, recorded in recorder.items()}
+        return Engine(TorchRunner(self.model, 1, capacity), self.context), recorder, maps
+
+    def _engine(self, rows: int, capacity: int) -> Engine:
+        """Return an engine with rows of a capacity."""
         if self.rows_that_fit is not None:
             rows = self.rows_that_fit(capacity, rows)
-        if self.make_runner is None:
+        if self.runners is None:
             return Engine(TorchRunner(self.model, rows, capacity), self.context)
-        return Engine(self.make_runner(rows, capacity), self.context)
+        return Engine(self.runners.make(rows, capacity), self.context)
 
     def visible_start(self, prompt: int, end: int) -> int:
         """Return the first cached token after a prompt of some length, once the tokens before `end` were read.
@@ -137,13 +157,11 @@ class TextGenerator:
         return end - length
 
 
-def _tokens(engine: Engine, request: Request) -> Iterator[int]:
-    """Yield the tokens of one request as they are generated, without the end token."""
+def _events(engine: Engine, request: Request) -> Iterator[Event]:
+    """Yield the tokens of one request as they are generated."""
     engine.add(request)
     while len(engine):
-        for event in raise_errors(engine.step()):
-            if event.finish != "stop":
-                yield event.token
+        yield from raise_errors(engine.step())
 
 
 class TextDecoder:
@@ -160,6 +178,42 @@ class TextDecoder:
         """Return the remaining text, when no more tokens follow."""
         ready, stopped = self._stop.feed(self._decoder.finish())
         return ready if stopped else ready + self._stop.finish()
+
+
+class TokenStream:
+    """The continuation of one prompt as it is generated."""
+
+    def __init__(
+        self, decoder: TextDecoder, tokenizer: Tokenizer, prompt: Sequence[int], maps: Mapping[str, Weights]
+    ) -> None:
+        self.decoder, self.stopped, self.prompt = decoder, False, tuple(tokenizer.pieces(prompt))
+        self._tokenizer, self._maps, self._ids, self._start = tokenizer, maps, list(prompt), len(prompt)
+
+    def add(self, token: int, event: Event | None = None) -> GeneratedToken:
+        """Append a token, one that was generated with its event; only text remains where a stop string ends it."""
+        text, self.stopped = self.decoder.feed(token)
+        if self.stopped:
+            return GeneratedToken("", text, self._maps, self.prompt, finish="stop")
+        piece = self._tokenizer.pieces([token])[0]
+        result = GeneratedToken(piece, text, self._maps, self.prompt, token)
+        if event is not None:
+            sampling, finish = event.sampling, event.finish
+            result = replace(result, distribution=self._distribution(event), options=sampling, finish=finish)
+        self._ids.append(token)
+        return result
+
+    def end(self, event: Event) -> GeneratedToken:
+        """Return the end token, with the remaining text."""
+        piece, distribution = self._tokenizer.pieces([event.token])[0], self._distribution(event)
+        text = self.decoder.finish()
+        return GeneratedToken(
+            piece, text, self._maps, self.prompt, event.token, distribution, event.sampling, finish="stop"
+        )
+
+    def _distribution(self, event: Event) -> TokenDistribution | None:
+        if event.logits is None:
+            return None
+        return TokenDistribution(event.logits, self._tokenizer, self._ids, len(self._ids), self._start)
 
 
 @dataclass

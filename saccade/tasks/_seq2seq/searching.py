@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 import torch
+from torch import Tensor
 
 from saccade.core import GeneratedToken, Progress, ignore_progress
 from saccade.data.batching import length_groups
@@ -18,6 +19,7 @@ from saccade.nn.probe import RecordedRow
 from saccade.tasks._seq2seq.attention import cross_recorder, source_tensors
 from saccade.tasks._seq2seq.joint_search import rank_jointly
 from saccade.tasks._seq2seq.tokenizers import PairTokenizers, TargetTokenizer
+from saccade.tasks._token_distribution import TokenDistribution
 
 ROWS = 64  # sentences searched at once
 POSITIONS = 1 << 14  # and their tokens, padding included
@@ -159,17 +161,19 @@ def stream_memory(
     records no other call.
     """
     state = DecoderState(model, memory, len(prefix) + limit + 1)
+    tokens: Iterator[tuple[int, Tensor | None]]
     if settings.beam == 1:
         tokens = _greedy(state, target, settings, len(prefix) + limit, prefix)
     else:
         best = search_memory(model, memory, target, settings, [limit], prefix)[0][0]
-        tokens = _replay(state, target, best.ids) if attention else iter(best.ids)
+        tokens = _replay(state, target, best.ids) if attention else ((token, None) for token in best.ids)
     recorder = cross_recorder(model) if attention else None
     maps = {name: RecordedRow(recorded, 0) for name, recorded in (recorder or {}).items()}
     text, stripped = StreamDecoder(target.tokenizer), StrippedText()
-    for token in tokens if recorder is None else recorder.iterate(tokens):
+    for token, logits in tokens if recorder is None else recorder.iterate(tokens):
         piece = target.tokenizer.pieces([token])[0]
-        yield GeneratedToken(piece, stripped.feed(text.feed(token)), maps, prompt)
+        distribution = None if logits is None else TokenDistribution(logits[0], target.tokenizer)
+        yield GeneratedToken(piece, stripped.feed(text.feed(token)), maps, prompt, token, distribution)
     last = stripped.feed(text.finish())
     if last:
         yield GeneratedToken("", last, maps, prompt)
@@ -177,22 +181,22 @@ def stream_memory(
 
 def _greedy(
     state: DecoderState, target: TargetTokenizer, settings: Search, limit: int, prefix: Sequence[int]
-) -> Iterator[int]:
-    """Yield the tokens of greedy search."""
+) -> Iterator[tuple[int, Tensor | None]]:
+    """Yield the tokens of greedy search, with the logits (1, V) each was chosen from."""
     beams = Beams([limit], target.end, settings, [prefix])
     ids, count = torch.tensor([[target.start]]), 0
     while True:
-        rows, sentences, ids = beams.choose(state.step(ids))
+        logits = state.step(ids)
+        rows, sentences, ids = beams.choose(logits)
         if not beams.open:
             break
         state.reorder(rows, sentences)
         count += 1
-        yield int(ids)
-    yield from beams.results()[0][0].ids[count:]
+        yield int(ids), logits
+    yield from ((token, logits) for token in beams.results()[0][0].ids[count:])  # at most the last one
 
 
-def _replay(state: DecoderState, target: TargetTokenizer, ids: Sequence[int]) -> Iterator[int]:
+def _replay(state: DecoderState, target: TargetTokenizer, ids: Sequence[int]) -> Iterator[tuple[int, Tensor | None]]:
     """Yield the tokens of a given target while the decoder reads them."""
     for previous, token in pairwise([target.start, *ids]):
-        state.step(torch.tensor([[previous]]))
-        yield token
+        yield token, state.step(torch.tensor([[previous]]))

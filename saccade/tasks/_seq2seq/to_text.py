@@ -28,6 +28,7 @@ from saccade.core import (
     Prediction,
     Progress,
     Split,
+    StreamControl,
     Task,
     TextOutput,
     ignore_progress,
@@ -239,9 +240,12 @@ class ToTextTask(Task):
             best, *others = [self._prediction(example, source, target, options.attention) for target in group]
             yield replace(best, alternatives=tuple(others), notes=(*notes, *cut_note(group[0])))
 
-    def stream(self, inputs: Mapping[str, Any], options: Any) -> Iterator[GeneratedToken]:
+    def stream(
+        self, inputs: Mapping[str, Any], options: Any, control: StreamControl | None = None
+    ) -> Iterator[GeneratedToken]:
         source = self.read_input(next(iter(inputs.values())), options)
         prefix = self.encode("prefix", options.prefix)
+        given = prefix if control is None or not control.given else list(control.given)
         with torch.no_grad():
             memory = self.model.encode(*self._source(source))
         labels = self.source_axis(source, memory.values.shape[1]).labels
@@ -250,9 +254,9 @@ class ToTextTask(Task):
             memory,
             self.target,
             options,
-            self.limit(prefix, self.length(source)),
+            max(1, self.limit(prefix, self.length(source)) - (len(given) - len(prefix))),
             labels,
-            prefix=prefix,
+            prefix=given,
             attention=options.attention,
         )
 

@@ -26,6 +26,7 @@ from saccade.core import (
     Role,
     Source,
     Split,
+    StreamControl,
     Table,
     Task,
     TimeAxis,
@@ -53,6 +54,7 @@ from saccade.tasks._speech.transcript import TranscriptOutput
 from saccade.tasks._speech.whisper_maps import WhisperMaps
 from saccade.tasks._speech.windows import Recording, Transcriber, open_recording
 from saccade.tasks._speech.word_times import TimedText
+from saccade.tasks._token_distribution import TokenDistribution
 
 CHUNK = 64  # recordings in memory at once
 QUICK_ROWS = 40  # of a quick evaluation
@@ -279,7 +281,9 @@ class WhisperTask(Task):
 
     # Streaming
 
-    def stream(self, inputs: Mapping[str, Any], options: Any) -> Iterator[GeneratedToken]:
+    def stream(
+        self, inputs: Mapping[str, Any], options: Any, control: StreamControl | None = None
+    ) -> Iterator[GeneratedToken]:
         """Yield the text token by token; with a beam or timestamps, window by window and without attention."""
         self._check(options)
         recording = self._open(inputs, options)
@@ -287,37 +291,42 @@ class WhisperTask(Task):
         text, stripped = StreamDecoder(self.processor.tokenizer), StrippedText()
         labels = TimeAxis(Role.AUDIO, self.model.positions, self.processor.seconds_per_position).labels
         greedy = options.beam == 1 and not recording.timestamps
-        tokens = self._greedy(transcriber, recording) if greedy else self._by_window(transcriber, recording)
+        given = () if control is None else control.given
+        tokens = self._greedy(transcriber, recording, given) if greedy else self._by_window(transcriber, recording)
         recorder = cross_recorder(self.model) if options.attention and greedy else None
         maps = {name: RecordedRow(recorded, 0) for name, recorded in (recorder or {}).items()}
-        for token in tokens if recorder is None else recorder.iterate(tokens):
+        for token, logits in tokens if recorder is None else recorder.iterate(tokens):
             if token >= self.processor.first_timestamp:
                 continue
             piece = self.processor.tokenizer.pieces([token])[0]
-            yield GeneratedToken(piece, stripped.feed(text.feed(token)), maps, labels)
+            distribution = None if logits is None else TokenDistribution(logits[0], self.processor.tokenizer)
+            yield GeneratedToken(piece, stripped.feed(text.feed(token)), maps, labels, token, distribution)
         last = stripped.feed(text.finish())
         if last:
             yield GeneratedToken("", last, maps, labels)
 
-    def _greedy(self, transcriber: Transcriber, recording: Recording) -> Iterator[int]:
-        """Yield the tokens of one window as they are generated."""
+    def _greedy(
+        self, transcriber: Transcriber, recording: Recording, given: Sequence[int]
+    ) -> Iterator[tuple[int, Tensor | None]]:
+        """Yield the tokens of one window as they are generated, the given ones first, with their logits (1, V)."""
         decoder, limit = transcriber.start([transcriber.window(recording)], [recording])
-        beams = Beams([limit], self.processor.end, transcriber.settings, [()])
+        beams = Beams([limit], self.processor.end, transcriber.settings, [given])
         ids, count = torch.tensor([[self.processor.start]]), 0
         while True:
-            rows, sentences, ids = beams.choose(decoder.step(ids))
+            logits = decoder.step(ids)
+            rows, sentences, ids = beams.choose(logits)
             if not beams.open:
                 break
             decoder.reorder(rows, sentences)
             count += 1
-            yield int(ids)
-        yield from beams.results()[0][0].ids[count:]
+            yield int(ids), logits
+        yield from ((token, logits) for token in beams.results()[0][0].ids[count:])
 
-    def _by_window(self, transcriber: Transcriber, recording: Recording) -> Iterator[int]:
+    def _by_window(self, transcriber: Transcriber, recording: Recording) -> Iterator[tuple[int, Tensor | None]]:
         """Yield the tokens of each window when it is finished."""
         while recording.seek < recording.frames:
             transcriber.step([recording])
-            yield from recording.windows[-1].text_ids(self.processor.first_timestamp)
+            yield from ((token, None) for token in recording.windows[-1].text_ids(self.processor.first_timestamp))
 
     # Exchange
 
