@@ -24,6 +24,7 @@ from saccade.studio.generation import Generation
 from saccade.studio.pages import STATIC, JsonResponse, Page, escape_text
 from saccade.studio.security import Guard
 from saccade.studio.sessions import Inspection, RecentlyUsed, Sessions
+from saccade.studio.tours import tour_models
 from saccade.studio.work import Slots
 
 T = TypeVar("T")
@@ -147,7 +148,8 @@ class Studio:
         return Page("steps", "Step by step", await self._models(request))
 
     async def lessons(self, request: Request) -> Page:
-        return Page("lessons", "Lessons")
+        models = await run_in_threadpool(tour_models, self.sessions)
+        return Page("lessons", "Lessons", {"tours": models})
 
     async def _models(self, request: Request) -> dict[str, Any]:
         """Return what a page with a form needs: the models, and the parameters of its address."""

@@ -151,10 +151,14 @@ class Sessions:
         cached = [str(model["name"]) for model in api.list_models() if model["cached"]]
         return list(dict.fromkeys([*self.refs, *reversed(readable), *cached]))
 
+    def tasks(self) -> dict[str, str]:
+        """Return the task of every run that can be read, the newest first."""
+        readable = [run for run in runs.list_runs(self.root) if _is_readable(run)]
+        return {run.name: str(run.describe()["task"]) for run in reversed(readable)}
+
     def generators(self) -> list[str]:
         """Return the names of the runs that generate images, the newest first."""
-        readable = [run for run in runs.list_runs(self.root) if _is_readable(run)]
-        return [run.name for run in reversed(readable) if run.describe()["task"] == "image_generation"]
+        return [name for name, task in self.tasks().items() if task == "image_generation"]
 
     def policies(self) -> list[str]:
         """Return the names of the runs that can play episodes, the newest first."""
