@@ -4,13 +4,14 @@ import { make, request } from "./studio.js";
 import { tours } from "./tours.js";
 
 const PATIENCE = 180_000; // milliseconds for a model to answer
+const MOMENT = 3_000; // for a page to draw what it has
 const PADDING = 8; // pixels around what is in the light
 
 const parameters = () => new URLSearchParams(location.search);
 const isVisible = (node) => node && node.getClientRects().length > 0 && node.getBoundingClientRect().height > 0;
 const visible = (selector, text) => [...document.querySelectorAll(selector)].find((node) => isVisible(node) && (text === undefined || node.textContent.trim() === text));
-const until = async (find) => {
-  const end = performance.now() + PATIENCE;
+const until = async (find, patience = PATIENCE) => {
+  const end = performance.now() + patience;
   for (;;) {
     const node = find();
     if (node || performance.now() > end) return node;
@@ -29,13 +30,14 @@ const addressOf = async (tour, number, model) => {
   return `/${on}?${new URLSearchParams({ ...entries, ...example, ...values })}`;
 };
 
-// What a step asks for is clicked once, in the order of the tour.
+// What a step asks for is clicked once, in the order of the tour; a model whose text lacks a word goes without.
 const perform = async (actions, done) => {
   for (const [selector, text] of actions) {
     const name = `${selector} ${text}`;
     if (done.has(name)) continue;
     done.add(name);
-    (await until(() => visible(selector, text)))?.click();
+    await until(() => visible(selector));
+    (await until(() => visible(selector, text), MOMENT))?.click();
   }
 };
 
