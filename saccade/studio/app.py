@@ -27,6 +27,7 @@ from saccade.studio.params import head_number as _head
 from saccade.studio.params import number as _number
 from saccade.studio.security import Guard
 from saccade.studio.sessions import Inspection, RecentlyUsed, Sessions
+from saccade.studio.tours import tour_models
 from saccade.studio.work import Slots
 
 T = TypeVar("T")
@@ -168,7 +169,8 @@ class Studio:
         return Page("flow", "Flow", await self._models(request))
 
     async def lessons(self, request: Request) -> Page:
-        return Page("lessons", "Lessons")
+        models = await run_in_threadpool(tour_models, self.sessions)
+        return Page("lessons", "Lessons", {"tours": models})
 
     async def _models(self, request: Request) -> dict[str, Any]:
         """Return what a page with a form needs: the models, and the parameters of its address."""

@@ -1,6 +1,7 @@
 // The Lessons page: small calculations to edit.
-import { at, digits, drawPixels, make, table } from "./studio.js";
+import { at, data, digits, drawPixels, make, table } from "./studio.js";
 import { chart } from "./chart.js";
+import { tourCards } from "./tour.js";
 import { dot, entropy, weightedSum, random, softmax, times } from "./math.js";
 
 const field = (value, onInput, name) => {
@@ -273,6 +274,7 @@ const norms = () => {
     text("At initialization. With post-norm, as published in 2017, the last layers have gradients as large as the first at any depth; the first steps are too large there, so post-norm needs warmup. With pre-norm the residual stream grows from layer to layer and the gradients shrink accordingly: a deep stack trains stably from the start."));
 };
 
+at("tours").replaceChildren(...tourCards(data.tours));
 scores();
 scaling();
 order();
