@@ -250,8 +250,13 @@ def _normalize_parts(attended: Attended, norm: nn.Module, total: Tensor) -> Atte
     if not isinstance(norm, RMSNorm):
         return None
     factor = (total.square().mean() + norm.epsilon).rsqrt() * (1.0 if norm.weight is None else norm.weight)
-    names = ("sources", "others", "constant", "heads")
-    return replace(attended, **{name: getattr(attended, name) * factor for name in names})
+    return replace(
+        attended,
+        sources=attended.sources * factor,
+        others=attended.others * factor,
+        constant=attended.constant * factor,
+        heads=attended.heads * factor,
+    )
 
 
 def _largest_error(flow: Flow, modules: Mapping[str, nn.Module]) -> float:

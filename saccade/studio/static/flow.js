@@ -74,7 +74,10 @@ const form = predictingForm(show);
 at("stack").onchange = () => load({ map: at("stack").value });
 at("position").onchange = () => load({ map: flow.stack, position: at("position").value });
 let waiting = 0;
+let width = innerWidth;
 addEventListener("resize", () => {
+  if (innerWidth === width) return; // the height alone, as on a telephone that is scrolled
+  width = innerWidth;
   cancelAnimationFrame(waiting);
   waiting = requestAnimationFrame(() => flow && !at("flow").hidden && draw(new URLSearchParams(location.search).get("stage") ?? ""));
 });

@@ -36,9 +36,10 @@ const layout = (flow, width) => {
   const box = wide ? 128 : 66;
   const centre = labels + (width - labels - lens) * (wide ? 0.5 : 0.54);
   const largest = Math.max(flow.embedding.x, flow.output.result, ...flow.stages.flatMap(({ x, total, result }) => [x, total, result]));
-  const room = Math.min(wide ? 150 : 84, 2 * (centre - labels - box - 24));
+  const [left, right] = [labels + 10, width - lens - box - 10];
+  const room = Math.min(150, 2 * Math.min(centre - left - box, right - centre) - 12);
   const scale = Math.max(room, 40) / largest; // pixels of a norm of 1
-  return { wide, lens, labels, box, centre, scale, width, left: labels + 10, right: width - lens - box - 10 };
+  return { wide, lens, labels, box, centre, scale, width, left, right };
 };
 const boxOf = (x, y, size, name, title) => nodes(shape("rect", { x, y: y - 15, width: size, height: 30, rx: 6, class: `box ${name}` }), text(x + size / 2, y + 1, title, "box-title", "middle"));
 
