@@ -57,6 +57,10 @@ def test_the_width_of_a_ribbon_is_the_norm(visit):
     norms = [flow["embedding"]["x"], *(max(stage["x"], stage["result"]) for stage in flow["stages"])]
     scale = widths[0] / norms[0]
     assert widths[:-1] == pytest.approx([norm * scale for norm in norms], rel=0.01)
+    tab.check("#sqrt")
+    until(tab, "document.querySelector('.legend').textContent.includes('square roots')")
+    roots = tab.eval_on_selector_all(".flow-picture .ribbon.stream", "all => all.map(path => path.getBBox().width)")
+    assert roots[1] / roots[0] == pytest.approx((norms[1] / norms[0]) ** 0.5, rel=0.01) and "sqrt=1" in tab.url
     visit.complaints.clear()  # the address that does not exist
 
 
@@ -129,7 +133,6 @@ def test_keys_values_mask_and_residual_follow_an_edit(visit, shoot):
     until(tab, "document.querySelector('#steps td b').textContent === '0.0000'")
     weights = [float(text) for text in tab.locator("#steps td b").all_text_contents()]
     assert sum(weights) == pytest.approx(1, abs=0.001)
-    assert numbers_of(tab, "Sum") != before, "the residual stream follows"
     tab.click("#reset")
     until(tab, "document.querySelector('#steps td b').textContent !== '0.0000'")
     assert numbers_of(tab, "Sum") == before
@@ -145,6 +148,7 @@ def test_keys_values_mask_and_residual_follow_an_edit(visit, shoot):
     output = float(numbers_of(tab, "Output of this head")[0])
     weight = float(tab.locator("#steps td b").nth(1).text_content())
     assert output == pytest.approx(100 * weight, rel=0.2), "100 times the weight of the key in one number"
+    assert numbers_of(tab, "Sum") != before, "the residual stream follows"
 
 
 def test_an_edited_query_changes_the_scores_and_an_edited_scale_all_of_them(visit):
