@@ -131,9 +131,7 @@ def _check(task: Task, prediction: Prediction, stack: str, position: int) -> Axi
         raise UsageError(f"no residual stream '{stack}'{suggest(stack, stacks)}; there are: {', '.join(stacks)}")
     axis = stack_axis(prediction, stack)
     if isinstance(axis, NodeAxis) and axis.part_of:
-        raise UsageError(
-            "the flow needs a graph shown as a whole, but this is a part of one; choose a smaller graph"
-        )
+        raise UsageError("the flow needs a graph shown as a whole, but this is a part of one; choose a smaller graph")
     if not 0 <= position < len(axis):
         raise UsageError(f"position must be 0 to {len(axis) - 1} in '{stack}', but is {position}")
     return axis

@@ -99,7 +99,18 @@ def _entrance(rng: random.Random, known: Known, name: str) -> Request:
 
 def _page(rng: random.Random, known: Known, name: str) -> Request:
     page = rng.choice(
-        ["/", "/runs", "/look", "/try", "/samples", "/steps", "/flow", "/lessons", f"/watch/{quote(name)}", "/static/look.js"]
+        [
+            "/",
+            "/runs",
+            "/look",
+            "/try",
+            "/samples",
+            "/steps",
+            "/lessons",
+            f"/watch/{quote(name)}",
+            "/static/look.js",
+            "/flow",
+        ]
     )
     twin = ".json" if rng.random() < 0.5 and not page.startswith(("/static", "/?")) and page != "/" else ""
     return Request("GET", page + twin, [("model", quote(name))] if rng.random() < 0.5 else [])

@@ -42,7 +42,8 @@ const draw = (stage = "") => {
     showStage(at("stage"), flow, name, {
       stepsLink, open: pinned, vectors: () => fetchFlow({ map: flow.stack, position: flow.position, stage: name }),
     });
-    remember(pinned ? name : "");
+    if (pinned) remember(name);
+    else if (stageShown()) remember();
   };
   at("flow").hidden = false;
   at("empty").hidden = true;
