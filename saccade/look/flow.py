@@ -131,9 +131,7 @@ def _check(task: Task, prediction: Prediction, stack: str, position: int) -> Axi
         raise UsageError(f"no residual stream '{stack}'{suggest(stack, stacks)}; there are: {', '.join(stacks)}")
     axis = stack_axis(prediction, stack)
     if isinstance(axis, NodeAxis) and axis.part_of:
-        raise UsageError(
-            "the flow needs a graph shown as a whole, but this is a part of one; choose a smaller graph"
-        )
+        raise UsageError("the flow needs a graph shown as a whole, but this is a part of one; choose a smaller graph")
     if not 0 <= position < len(axis):
         raise UsageError(f"position must be 0 to {len(axis) - 1} in '{stack}', but is {position}")
     return axis
@@ -250,8 +248,13 @@ def _normalize_parts(attended: Attended, norm: nn.Module, total: Tensor) -> Atte
     if not isinstance(norm, RMSNorm):
         return None
     factor = (total.square().mean() + norm.epsilon).rsqrt() * (1.0 if norm.weight is None else norm.weight)
-    names = ("sources", "others", "constant", "heads")
-    return replace(attended, **{name: getattr(attended, name) * factor for name in names})
+    return replace(
+        attended,
+        sources=attended.sources * factor,
+        others=attended.others * factor,
+        constant=attended.constant * factor,
+        heads=attended.heads * factor,
+    )
 
 
 def _largest_error(flow: Flow, modules: Mapping[str, nn.Module]) -> float:

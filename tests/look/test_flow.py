@@ -88,9 +88,9 @@ def test_patches_of_an_image_and_tags():
 def test_what_is_no_stream_or_no_token_is_named():
     model = language_model("llama")
     answer = model(PROMPT, max_new_tokens=0)
-    with pytest.raises(UsageError, match="no residual stream 'encoder'.*there are: decoder"):
+    with pytest.raises(UsageError, match=r"no residual stream 'encoder'.*there are: decoder"):
         token_flow(model.task, answer, "encoder", 0)
-    with pytest.raises(UsageError, match="position must be 0 to [0-9]+ in 'decoder', but is 500"):
+    with pytest.raises(UsageError, match=r"position must be 0 to [0-9]+ in 'decoder', but is 500"):
         token_flow(model.task, answer, "decoder", 500)
 
 
@@ -100,7 +100,7 @@ def test_parts_that_do_not_sum_are_refused_by_name(monkeypatch):
     layer = model.task.model.decoder.get_submodule("1")
     inner = layer.forward
     monkeypatch.setattr(layer, "forward", lambda x, *rest: inner(1.5 * x, *rest))
-    with pytest.raises(UsageError, match="the residual stream before 'decoder.1.self' is not the sum of its parts"):
+    with pytest.raises(UsageError, match=r"the residual stream before 'decoder\.1\.self' is not the sum of its parts"):
         token_flow(model.task, answer, "decoder", 2)
 
 

@@ -48,16 +48,17 @@ def test_the_flow_of_a_translation_is_pointed_at_unfolded_and_linked(visit, shoo
 def test_the_width_of_a_ribbon_is_the_norm(visit):
     tab = visit("/flow?model=prose&prompt=the+cat")
     stages(tab)
-    widths = tab.eval_on_selector_all(
-        ".flow-picture .ribbon.stream", "all => all.map(path => path.getBBox().width)"
-    )
-    identity = tab.evaluate("fetch('/api/look/x').then(() => performance.getEntriesByType('resource').map(e => e.name))")
-    address = next(name for name in identity if "/flow?" in name or name.endswith("/flow"))
+    widths = tab.eval_on_selector_all(".flow-picture .ribbon.stream", "all => all.map(path => path.getBBox().width)")
+    requested = tab.evaluate("performance.getEntriesByType('resource').map(entry => entry.name)")
+    address = next(name for name in requested if "/api/look/" in name and "/flow?" in name)
     flow = tab.evaluate("address => fetch(address).then(answer => answer.json())", address)
     norms = [flow["embedding"]["x"], *(max(stage["x"], stage["result"]) for stage in flow["stages"])]
     scale = widths[0] / norms[0]
     assert widths[:-1] == pytest.approx([norm * scale for norm in norms], rel=0.01)
-    visit.complaints.clear()  # the address that does not exist
+    tab.check("#sqrt")
+    until(tab, "document.querySelector('.legend').textContent.includes('square roots')")
+    roots = tab.eval_on_selector_all(".flow-picture .ribbon.stream", "all => all.map(path => path.getBBox().width)")
+    assert roots[1] / roots[0] == pytest.approx((norms[1] / norms[0]) ** 0.5, rel=0.01) and "sqrt=1" in tab.url
 
 
 def test_the_flow_is_read_by_keyboard_and_the_token_is_changed(visit):
@@ -129,7 +130,6 @@ def test_keys_values_mask_and_residual_follow_an_edit(visit, shoot):
     until(tab, "document.querySelector('#steps td b').textContent === '0.0000'")
     weights = [float(text) for text in tab.locator("#steps td b").all_text_contents()]
     assert sum(weights) == pytest.approx(1, abs=0.001)
-    assert numbers_of(tab, "Sum") != before, "the residual stream follows"
     tab.click("#reset")
     until(tab, "document.querySelector('#steps td b').textContent !== '0.0000'")
     assert numbers_of(tab, "Sum") == before
@@ -145,6 +145,7 @@ def test_keys_values_mask_and_residual_follow_an_edit(visit, shoot):
     output = float(numbers_of(tab, "Output of this head")[0])
     weight = float(tab.locator("#steps td b").nth(1).text_content())
     assert output == pytest.approx(100 * weight, rel=0.2), "100 times the weight of the key in one number"
+    assert numbers_of(tab, "Sum") != before, "the residual stream follows"
 
 
 def test_an_edited_query_changes_the_scores_and_an_edited_scale_all_of_them(visit):
@@ -166,7 +167,8 @@ def test_an_edited_query_changes_the_scores_and_an_edited_scale_all_of_them(visi
 
 
 @pytest.mark.parametrize(
-    ("model", "field", "stack", "layers"), [("minilm", "first", "bert.encoder", 6), ("smollm2", "prompt", "decoder", 30)]
+    ("model", "field", "stack", "layers"),
+    [("minilm", "first", "bert.encoder", 6), ("smollm2", "prompt", "decoder", 30)],
 )
 def test_models_of_the_catalogue(visit, shoot, model, field, stack, layers):
     tab = visit(f"/flow?model={model}&{field}={quote(SENTENCE)}", "catalogue_address")

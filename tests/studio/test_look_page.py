@@ -311,7 +311,17 @@ def test_the_page_is_walked_over_with_few_tab_stops(visit):
 
 
 def test_every_page_has_one_heading_and_no_grid_without_rows(visit):
-    for page in ("/runs", "/watch/pairs", "/look?model=rows&text=the+cat", "/steps", "/flow", "/try", "/samples", "/lessons"):
+    pages = (
+        "/runs",
+        "/watch/pairs",
+        "/look?model=rows&text=the+cat",
+        "/steps",
+        "/flow",
+        "/try",
+        "/samples",
+        "/lessons",
+    )
+    for page in pages:
         tab = visit(page)
         tab.wait_for_timeout(300)
         assert tab.locator("h1").count() == 1 and tab.text_content("h1"), page

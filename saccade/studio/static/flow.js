@@ -1,6 +1,6 @@
 // The flow of one token through a stack of layers, and the numbers of the stage that is pointed at.
 import { at, data, make, number, query, request, showError, updateAddress } from "./studio.js";
-import { drawFlow } from "./flowpicture.js";
+import { drawFlow, isUneven } from "./flowpicture.js";
 import { textInputs } from "./form.js";
 import { predictingForm } from "./predicting.js";
 import { rove } from "./roving.js";
@@ -11,6 +11,7 @@ const MOST = 512; // tokens of the strip; of a longer text the list is used
 let prediction = null;
 let flow = null;
 let asked = 0;
+let chosen = data.parameters.sqrt ? data.parameters.sqrt === "1" : null; // whether widths are square roots; null: where norms are uneven
 
 const link = () => ({ model: prediction.model, ...textInputs(prediction.inputs), options: form.options() });
 const stepsLink = (map, head) => `/steps?${query({ ...link(), map, head, query: flow.position })}`;
@@ -36,20 +37,22 @@ const showTokens = () => {
 };
 const draw = (stage = "") => {
   showTokens();
-  at("checked").textContent = `${flow.width} numbers wide. Checked: the parts sum to the residual stream${flow.error > 0 ? `, up to ${number(100 * flow.error, 2)}% of its norm` : " exactly"}.`;
+  at("checked").textContent = `${flow.width} numbers wide. Checked: the parts sum to the residual stream${flow.error > 0 ? ` within ${number(100 * flow.error, 2)}% of its norm` : " exactly"}.`;
   const select = (name, pinned) => {
     showStage(at("stage"), flow, name, {
       stepsLink, open: pinned, vectors: () => fetchFlow({ map: flow.stack, position: flow.position, stage: name }),
     });
     if (pinned) remember(name);
+    else if (stageShown()) remember();
   };
   at("flow").hidden = false;
   at("empty").hidden = true;
-  drawFlow(at("picture"), flow, { select, selected: stage });
+  const sqrt = at("sqrt").checked = chosen ?? isUneven(flow);
+  drawFlow(at("picture"), flow, { select, selected: stage, sqrt });
   select(stage || flow.stages[0].name, Boolean(stage));
   document.body.dataset.drawn = String(performance.now());
 };
-const remember = (stage = "") => updateAddress({ ...link(), stack: flow.stack, position: flow.position, stage });
+const remember = (stage = "") => updateAddress({ ...link(), stack: flow.stack, position: flow.position, stage, sqrt: chosen === null ? "" : Number(chosen) });
 const load = async (values, stage = "") => {
   const call = ++asked;
   try {
@@ -73,8 +76,17 @@ const show = (answered, first) => {
 const form = predictingForm(show);
 at("stack").onchange = () => load({ map: at("stack").value });
 at("position").onchange = () => load({ map: flow.stack, position: at("position").value });
+const stageShown = () => new URLSearchParams(location.search).get("stage") ?? "";
+at("sqrt").onchange = () => {
+  chosen = at("sqrt").checked;
+  remember(stageShown());
+  draw(stageShown());
+};
 let waiting = 0;
+let width = innerWidth;
 addEventListener("resize", () => {
+  if (innerWidth === width) return; // the height alone, as on a telephone that is scrolled
+  width = innerWidth;
   cancelAnimationFrame(waiting);
-  waiting = requestAnimationFrame(() => flow && !at("flow").hidden && draw(new URLSearchParams(location.search).get("stage") ?? ""));
+  waiting = requestAnimationFrame(() => flow && !at("flow").hidden && draw(stageShown()));
 });
