@@ -9,7 +9,7 @@ from saccade import api
 from saccade.studio.sessions import Sessions
 from tests.conftest import USER_CACHE
 from tests.studio.conftest import MINE, serving
-from tests.studio.test_pages import EVIL, until
+from tests.studio.test_pages import until
 
 RED, BLUE = "the red cat sat on the mat", "the red dog sat on the mat"
 STATUS = "document.getElementById('status').textContent"
@@ -127,7 +127,9 @@ def test_a_page_opens_a_checkpoint_once(place, monkeypatch):
     load = api.load
     monkeypatch.setattr(api, "load", lambda *given, **more: loads.append(more["checkpoint"]) or load(*given, **more))
     sessions = Sessions(place / "runs")
-    models = [sessions.model("rows", checkpoint) for checkpoint in ("", "best", "30", "30", "mean")]
+    models = [sessions.model("rows", checkpoint) for checkpoint in ("", "best", "30", "30")]
+    with pytest.warns(UserWarning, match="mean of the checkpoints of steps"):
+        sessions.model("rows", "mean")
     assert loads == ["best", 30, "mean"]
     assert models[0] is models[1] is not models[2] and models[2] is models[3]
 
@@ -259,11 +261,11 @@ def test_a_model_that_is_no_run_has_one_checkpoint(visit, bert_folder):
 @pytest.mark.slow
 def test_two_models_are_compared_by_their_words(visit, shoot, bert_folder):
     tab = visit(f"/compare?mode=models&model=rows&model2={bert_folder}")
-    compare(tab, RED)
+    compare(tab, RED.replace("red", "[MASK]"))
     assert tab.is_visible("#others"), "other layers and heads than those of A"
     assert tab.locator("#other option").count() >= 1
     words = tab.locator(".ranking").text_content()
-    assert "cat" in words or "mat" in words or "red" in words
+    assert "cat" in words or "mat" in words or "sat" in words
     before = tab.text_content("#status")
     last = tab.locator("#other option").count() - 1
     tab.select_option("#other", index=last)
@@ -276,8 +278,10 @@ def test_two_models_are_compared_by_their_words(visit, shoot, bert_folder):
 @pytest.mark.slow
 def test_hostile_words_are_text(visit):
     tab = visit("/compare?model=rows")
-    compare(tab, f"the {EVIL}", RED)
-    assert not tab.evaluate("window.hacked")
+    compare(tab, "the <i>cat", "the <b>dog")
+    assert tab.text_content("#title-a") == "the <i>cat"
+    assert "<b>dog" in tab.text_content("#predictions")
+    assert tab.locator("#results i:not(.gap), #results b:has-text('dog')").count() == 0
 
 
 @pytest.mark.slow

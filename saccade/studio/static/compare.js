@@ -1,7 +1,7 @@
 // The Compare page: two inputs, two checkpoints or two models, and what differs between the attention of A and of B.
 import { markChanges, showChanges } from "./changes.js";
 import { drawDivergingScale, signed } from "./diverging.js";
-import { GAP, showPairs } from "./pairs.js";
+import { GAP, pairName, showPairs } from "./pairs.js";
 import { followProgress } from "./progress.js";
 import { describePrediction, sideName, Sides } from "./sides.js";
 import { at, data, digits, drawPixels, make, number, outputText, query, request, showError, table, updateAddress } from "./studio.js";
@@ -98,8 +98,9 @@ const showPredictions = () => {
   at("predictions").replaceChildren(list,
     ...(cosine === null ? [] : [make("p", {}, `Cosine of the two vectors: ${digits(cosine, 4)}`)]),
     ...(rows.length ? [table(["Score", "A", "B", "B \u2212 A"], rows)] : []));
-  for (const [i, side] of ["a", "b"].entries()) at(`title-${side}`).textContent = sideName(sides.mode, [first, second][i].asked);
+  for (const [i, side] of ["a", "b"].entries()) showTitle(at(`title-${side}`), sideName(sides.mode, [first, second][i].asked));
 };
+const showTitle = (place, text) => Object.assign(place, { textContent: text, title: text });
 const cosineOf = (a, b) => {
   if (!a || !b || a.length !== b.length) return null;
   const product = (x, y) => x.reduce((sum, value, i) => sum + value * y[i], 0);
@@ -190,7 +191,7 @@ const drawScales = () => {
 };
 const showStatus = ([a, b, difference]) => {
   const [row, column] = [axes.queries[state.row], axes.keys[state.column]];
-  const name = ([one, other]) => make("bdi", {}, one === other ? one : `${one ?? GAP} / ${other ?? GAP}`);
+  const name = (labels) => make("bdi", {}, pairName(labels));
   const missing = (side) => row[side] === null || column[side] === null;
   const value = (weight, side) => (missing(side) ? "none" : digits(weight, 4));
   at("status").replaceChildren(make("b", {}, name(row)), " \u2192 ", make("b", {}, name(column)), `:  A ${value(a, 0)}, B ${value(b, 1)}`,
