@@ -188,6 +188,18 @@ def test_two_inputs_are_compared_by_keyboard_alone_and_a_link_restores_the_view(
 
 
 @pytest.mark.slow
+def test_look_leads_to_a_comparison_of_its_input(visit):
+    tab = visit(f"/look?model=rows&text={RED.replace(' ', '+')}")
+    until(tab, "document.body.dataset.shown")
+    tab.click("#compare")
+    until(tab, "location.pathname === '/compare' && document.body.dataset.ready")
+    assert [tab.input_value(f"#inputs-{side} textarea") for side in "ab"] == [RED, RED]
+    assert tab.is_hidden("#results"), "the second is to be changed first"
+    compare(tab, RED, BLUE)
+    assert tab.locator(".ranking tbody tr").count() > 0
+
+
+@pytest.mark.slow
 def test_a_change_opens_its_head_and_back_returns(visit):
     tab = visit("/compare?model=rows")
     compare(tab, RED, BLUE)

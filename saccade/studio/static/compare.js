@@ -7,6 +7,7 @@ import { describePrediction, sideName, Sides } from "./sides.js";
 import { at, data, digits, drawPixels, make, number, outputText, query, request, showError, table, updateAddress } from "./studio.js";
 
 const RANKED = 20;
+const PATIENCE = 1500; // milliseconds until a long comparison is shown before it is known what changed most
 // map, head: of A; other, otherHead: of B; head null is the mean. row, column: the selected cell of the aligned labels.
 const state = { map: "", head: null, other: "", otherHead: null, words: true, special: true, row: 0, column: 0, pinned: false };
 let shown = null; // the predictions on screen: { first, second, maps, pairs }
@@ -60,10 +61,12 @@ const show = async ([first, second], push) => {
   at("results").hidden = false;
   showPredictions();
   if (!described.maps.every((maps) => maps.length)) throw new Error("A model without attention cannot be compared: choose another one.");
-  const changes = await loadChanges();
+  const comparing = loadChanges();
+  const changes = state.map ? null : await Promise.race([comparing, new Promise((resolve) => { setTimeout(resolve, PATIENCE, null); })]);
   checkMaps(changes);
   updateLink(push);
   render();
+  await comparing;
 };
 // Keep the layers and heads that are there; at first those that changed most.
 const checkMaps = (changes) => {
@@ -114,12 +117,14 @@ const loadChanges = async () => {
     at("changes").replaceChildren(make("p", { className: "soft" }, "The models have no layers over the same kind of input; choose a layer of each."));
     return null;
   }
+  at("changes").replaceChildren(make("p", { className: "soft" }, "Comparing all heads\u2026"));
   const progress = followProgress((fraction) => busy(`Comparing\u2026 ${Math.round(100 * fraction)}%`));
   try {
     const parameters = { words: state.words ? 1 : 0, special: state.special ? 1 : 0, count: RANKED, ticket: progress.ticket };
     const changes = await request(`/api/compare/${first.id}/${second.id}/changes?${query(parameters)}`);
     if (shown.first !== first || shown.second !== second) return null;
     showChanges(at("changes"), changes, open);
+    markChanges(at("changes"), state);
     return changes;
   } finally {
     progress.end();

@@ -153,7 +153,8 @@ export class Sides {
     }
     const inputs = ["a", "b"].map((side) => Object.fromEntries(Object.entries(parameters).filter(([name]) => name.startsWith(`${side}.`)).map(([name, value]) => [name.slice(2), value])));
     await writeInputs(at("inputs-a"), inputs[0]);
-    if (at("inputs-b").fields) await writeInputs(at("inputs-b"), inputs[1]);
+    const other = Object.keys(inputs[1]).length ? inputs[1] : inputs[0]; // an input to change
+    if (at("inputs-b").fields) await writeInputs(at("inputs-b"), other);
     if (!opened) return false;
     return this.check() && Object.keys(inputs[0]).length > 0 && (this.mode !== "inputs" || Object.keys(inputs[1]).length > 0);
   }
