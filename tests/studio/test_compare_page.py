@@ -1,14 +1,18 @@
 """The Compare page: two inputs, two checkpoints or two models, as JSON and in a real browser."""
 
+import re
 import sys
 
 import pytest
 import torch
 
 from saccade import api
+from saccade.look.difference_figure import STOPS
+from saccade.studio.pages import STATIC
 from saccade.studio.sessions import Sessions
 from tests.conftest import USER_CACHE
 from tests.studio.conftest import MINE, serving
+from tests.studio.test_contrast import luminance
 from tests.studio.test_pages import until
 
 RED, BLUE = "the red cat sat on the mat", "the red dog sat on the mat"
@@ -132,6 +136,20 @@ def test_a_page_opens_a_checkpoint_once(place, monkeypatch):
         sessions.model("rows", "mean")
     assert loads == ["best", 30, "mean"]
     assert models[0] is models[1] is not models[2] and models[2] is models[3]
+
+
+def test_the_page_and_a_figure_have_the_same_colours_and_no_difference_is_white():
+    script = (STATIC / "diverging.js").read_text(encoding="utf-8")
+    stops = re.search(r"const STOPS = \[(\[.*?\])\];", script, re.DOTALL)[1]
+    colours = [tuple(map(int, stop.split(","))) for stop in re.findall(r"\[([\d, ]+)\]", stops)]
+    assert tuple(colours) == STOPS
+    middle = len(colours) // 2
+    assert colours[middle] == (255, 255, 255)
+    light = [luminance(colour) for colour in colours]
+    assert light[: middle + 1] == sorted(light[: middle + 1]), "the stronger, the darker"
+    assert light[middle:] == sorted(light[middle:], reverse=True)
+    for first, second in zip(colours[:middle], colours[:middle:-1], strict=True):
+        assert first[2] > first[0] and second[0] > second[2], "blue below zero, red above"
 
 
 def compare(tab, *texts):

@@ -62,7 +62,8 @@ const show = async ([first, second], push) => {
   showPredictions();
   if (!described.maps.every((maps) => maps.length)) throw new Error("A model without attention cannot be compared: choose another one.");
   const comparing = loadChanges();
-  const changes = state.map ? null : await Promise.race([comparing, new Promise((resolve) => { setTimeout(resolve, PATIENCE, null); })]);
+  const chosen = described.maps[0].some(({ name }) => name === state.map);
+  const changes = chosen ? null : await Promise.race([comparing, new Promise((resolve) => { setTimeout(resolve, PATIENCE, null); })]);
   checkMaps(changes);
   updateLink(push);
   render();
