@@ -2,6 +2,7 @@
 
 import re
 import sys
+from xml.etree import ElementTree
 
 import pytest
 import torch
@@ -85,6 +86,17 @@ def test_a_word_that_only_one_has_is_a_gap(client):
     assert all(gap not in (change["query"], change["key"]) for change in changes["ranked"])
 
 
+def test_the_difference_is_a_figure(client):
+    first, second = predict(client, "rows", RED), predict(client, "rows", BLUE)
+    top = part(client, first, second, "changes")["ranked"][0]
+    parameters = {"map": top["maps"][0], "head": top["head"], "other_head": top["head"]}
+    drawn = part(client, first, second, "difference.svg", **parameters).decode()
+    size = len(part(client, first, second, "axes", map=top["maps"][0])["queries"])
+    assert len(ElementTree.fromstring(drawn).findall(".//{*}g/{*}rect")) == size**2 + 33, "cells, and the scale"
+    assert f"A {top['before']:.4f}, B {top['after']:.4f}, B - A {top['difference']:+.4f}" in drawn
+    assert f"head {top['head']}: {BLUE} minus {RED}" in drawn
+
+
 def test_two_checkpoints_of_a_run_differ(client, place):
     listed = client.get("/api/models/rows/checkpoints").json()
     assert listed["run"] and listed["steps"][-1] == 30 and len(listed["steps"]) >= 2
@@ -114,7 +126,9 @@ def test_a_checkpoint_that_is_not_there_is_refused(client, checkpoint, message):
 
 def test_wrong_parts_of_a_comparison_are_refused(client, bert_folder):
     first = predict(client, "rows", RED)["id"]
-    assert "no part 'x' of a comparison; there are: maps, axes, cells, changes" in refusal(client, first, first, "x")
+    assert "no part 'x' of a comparison; there are: maps, axes, cells, changes, difference.svg" in refusal(
+        client, first, first, "x"
+    )
     assert "no longer in memory" in refusal(client, first, "gone", "maps")
     assert "no attention 'x'" in refusal(client, first, first, "axes", map="x")
     assert refusal(client, first, first, "changes", count=500) == "count must be at most 200, but is 500"
@@ -197,6 +211,9 @@ def test_two_inputs_are_compared_by_keyboard_alone_and_a_link_restores_the_view(
     tab.keyboard.press("ArrowRight")
     until(tab, "location.search.includes('column=1')")
     shoot(tab, "compare-inputs")
+    with tab.expect_download() as download:
+        tab.click("#download")
+    assert b"cat / dog" in download.value.path().read_bytes()
     again = visit(tab.url[tab.url.index("/compare") :])
     until(again, "document.body.dataset.drawn")
     until(again, f"{STATUS}.includes('pinned')")

@@ -171,6 +171,8 @@ const draw = () => {
   if (state.row >= rows || state.column >= columns) Object.assign(state, { row: 0, column: 0, pinned: false });
   at("gaps").hidden = ![...axes.queries, ...axes.keys].some((pair) => pair.includes(null));
   drawScales();
+  const { map, head, other, otherHead, words } = state;
+  at("download").href = `/api/compare/${shown.first.id}/${shown.second.id}/difference.svg?${query({ map, other, head: head ?? "mean", other_head: otherHead ?? "mean", words: words ? 1 : 0 })}`;
   at("status").textContent = `${rows} queries (rows), ${columns} keys (columns): hover over a cell, click to pin it, arrow keys move the selection`;
   pairs = showPairs({
     axes, shown: { first: shown.first.id, second: shown.second.id, ...state },

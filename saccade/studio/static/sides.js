@@ -58,6 +58,7 @@ export class Sides {
         const [form, checkpoints] = await Promise.all([ask(`${path}/form`), request(`${path}/checkpoints`)]);
         if (name !== this.modelOf(i)) return; // another one was chosen while this was loaded
         this.forms[i] = form;
+        showError(null, `error-${side}`);
         this.showCheckpoints(side, checkpoints);
         await this.showInputs(i, form);
       } catch (error) {
@@ -109,8 +110,11 @@ export class Sides {
     });
   }
 
+  // Whether both models are open and can be compared; else the page says why not.
   get complete() {
-    return Boolean(this.forms[0] && this.forms[1]) && this.check();
+    const side = "ab"[this.forms.indexOf(null)];
+    if (side && !at(`error-${side}`).textContent) showError(this.modelOf(this.forms.indexOf(null)) ? "The model is still being opened; try again in a moment." : "Choose a model.", `error-${side}`);
+    return !side && this.check();
   }
 
   async swap() {
@@ -138,7 +142,10 @@ export class Sides {
   async restore(parameters) {
     let opened = listModels(at("model-a"), this.models, parameters.model);
     if (parameters.model2) opened = listModels(at("model-b"), this.models, parameters.model2) && opened;
-    else listModels(at("model-b"), this.models);
+    else {
+      listModels(at("model-b"), this.models);
+      if (this.models.length > 1) at("model-b").value = this.models.find((name) => name !== at("model-a").value);
+    }
     this.mode = MODES.includes(parameters.mode) ? parameters.mode : "inputs";
     await this.describe(0);
     await this.setMode(this.mode);
