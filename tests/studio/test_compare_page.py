@@ -327,7 +327,7 @@ def test_two_models_are_compared_by_their_words(visit, shoot, bert_folder):
 def test_hostile_words_are_text(visit):
     tab = visit("/compare?model=rows")
     compare(tab, "the <i>cat", "the <b>dog")
-    assert tab.text_content("#title-a") == "the <i>cat"
+    assert tab.get_attribute("#title-a", "title") == tab.text_content("#title-a") == "the <i>cat"
     assert "<b>dog" in tab.text_content("#predictions")
     assert tab.locator("#results i:not(.gap), #results b:has-text('dog')").count() == 0
 
@@ -365,6 +365,7 @@ def test_tired_or_wide_with_minilm(catalogue, visit, shoot):
     compare(tab, SENTENCE.format("tired"), SENTENCE.format("wide"))
     assert tab.locator("#changes .search-grid button").count() == 72
     assert "tired / wide" in tab.text_content(".ranking")
+    assert [tab.text_content(f"#title-{side}") for side in "ab"] == ["\u2026 too tired.", "\u2026 too wide."]
     assert "Cosine of the two vectors: 0." in tab.text_content("#predictions")
     shoot(tab, "compare-minilm-most")
     tab.select_option("#map", index=3)

@@ -3,7 +3,7 @@ import { markChanges, showChanges } from "./changes.js";
 import { drawDivergingScale, signed } from "./diverging.js";
 import { GAP, pairName, showPairs } from "./pairs.js";
 import { followProgress } from "./progress.js";
-import { describePrediction, sideName, Sides } from "./sides.js";
+import { describePrediction, distinctNames, sideName, Sides } from "./sides.js";
 import { at, data, digits, drawPixels, make, number, outputText, query, request, showError, table, updateAddress } from "./studio.js";
 
 const RANKED = 20;
@@ -102,9 +102,9 @@ const showPredictions = () => {
   at("predictions").replaceChildren(list,
     ...(cosine === null ? [] : [make("p", {}, `Cosine of the two vectors: ${digits(cosine, 4)}`)]),
     ...(rows.length ? [table(["Score", "A", "B", "B \u2212 A"], rows)] : []));
-  for (const [i, side] of ["a", "b"].entries()) showTitle(at(`title-${side}`), sideName(sides.mode, [first, second][i].asked));
+  const sideNames = [first, second].map(({ asked }) => sideName(sides.mode, asked));
+  distinctNames(sideNames).forEach((text, i) => Object.assign(at(`title-${"ab"[i]}`), { textContent: text, title: sideNames[i] }));
 };
-const showTitle = (place, text) => Object.assign(place, { textContent: text, title: text });
 const cosineOf = (a, b) => {
   if (!a || !b || a.length !== b.length) return null;
   const product = (x, y) => x.reduce((sum, value, i) => sum + value * y[i], 0);

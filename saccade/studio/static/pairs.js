@@ -4,6 +4,7 @@ import { divergingColour, drawDiverging, readableOn } from "./diverging.js";
 import { dark, decodeWeights, drawPixels, query, ramp, request } from "./studio.js";
 
 const SMALLEST = 6; // pixels of a cell: smaller ones would be thinned out, and the matrix scrolls instead
+const [WIDE, LARGEST] = [28, 40]; // pixels: where there is room, cells are wider than those of Look
 const FAINT = 0.04; // of the largest: smaller weights have no number, only a colour
 const NUMBERS = 24; // pixels of a cell that has room for a number
 export const GAP = "\u2013"; // in place of the label of a position that only the other one has
@@ -131,11 +132,11 @@ export const showPairs = ({ shown, axes, places, selected, pinned, select, scale
   };
   const matrices = [A, B, DIFFERENCE].map((side) => {
     const [rows, columns] = [labelsOf(axes.queries, side), labelsOf(axes.keys, side)];
-    const room = (places[side].clientWidth || 300) - 160;
+    const fit = ((places[side].clientWidth || 300) - 200) / columns.length; // beside the labels
     return new PairMatrix({
       side, scale, rows, columns, selected, pinned, sqrt: false, select: move(side),
       gaps: [gapsOf(axes.queries, side), gapsOf(axes.keys, side)],
-      cell: room / columns.length < SMALLEST ? SMALLEST : 0,
+      cell: fit < SMALLEST ? SMALLEST : fit > WIDE ? Math.floor(Math.min(fit, LARGEST)) : 0,
       fetch: async (...part) => valuesOf(await fetchBoth(...part), side),
       complete: () => side === DIFFERENCE && drawn(),
     });

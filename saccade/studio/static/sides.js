@@ -172,4 +172,18 @@ export const sideName = (mode, { model, checkpoint, inputs }) => {
   const weights = /^\d+$/.test(checkpoint) ? `step ${Number(checkpoint).toLocaleString("en")}` : NAMES[checkpoint] ?? "";
   return mode === "checkpoints" ? weights : [model, weights === "best" ? "" : weights].filter(Boolean).join(" \u00b7 ");
 };
+// Two texts as what differs between them, with a word before it: "\u2026 too tired." and "\u2026 too wide."
+export const distinctNames = (texts) => {
+  const [a, b] = texts.map((text) => text.split(" "));
+  const shortest = Math.min(a.length, b.length);
+  let [start, end] = [0, 0];
+  while (start < shortest && a[start] === b[start]) start += 1;
+  while (end < shortest - start && a.at(-1 - end) === b.at(-1 - end)) end += 1;
+  if (start === shortest && a.length === b.length) return texts;
+  return [a, b].map((words) => {
+    const from = Math.max(0, start - 1);
+    const to = Math.min(words.length, words.length - end + 1);
+    return [...(from ? ["\u2026"] : []), ...words.slice(from, to), ...(to < words.length ? ["\u2026"] : [])].join(" ");
+  });
+};
 export const describePrediction = (name, { output, generated }, outputText) => [make("span", { className: "soft" }, make("bdi", {}, name)), make("bdi", {}, outputText(output, generated))];
