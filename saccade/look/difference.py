@@ -20,24 +20,56 @@ from saccade.look.search import is_word
 from saccade.look.view import MapView
 
 TOGETHER = 2**20  # weights that are compared at once
-Pair = tuple[int | None, int | None]
-"""a position of the first and one of the second sequence that stand for each other; None: a gap"""
+Pair = tuple[range | None, range | None]
+"""positions of the first and of the second sequence that stand for each other, mostly one of each; None: a gap"""
 
 
 def align_labels(first: Sequence[str], second: Sequence[str]) -> tuple[Pair, ...]:
     """Return every position of two sequences in order, side by side where they stand for each other, else by a gap.
 
     Equal labels do, whatever their case, and as many other ones in their place: of `it was tired` and `it was wide` all
-    three, of `it was tired` and `it was not tired` all but `not`.
+    three, of `it was tired` and `it was not tired` all but `not`. So do several that spell the same: `didn ' t` and
+    `didn't`.
     """
     one, two = ([label.strip().casefold() for label in labels] for labels in (first, second))
     pairs: list[Pair] = []
     for _, begin, end, other, stop in SequenceMatcher(None, one, two, autojunk=False).get_opcodes():
+        if end - begin != stop - other:
+            spelled = _spelled_alike(one[begin:end], two[other:stop])
+            pairs += [(_moved(first, begin), _moved(second, other)) for first, second in spelled]
+            begin += sum(len(first) for first, _ in spelled)
+            other += sum(len(second) for _, second in spelled)
         if end - begin == stop - other:
-            pairs += zip(range(begin, end), range(other, stop), strict=True)
+            pairs += zip(_single(begin, end), _single(other, stop), strict=True)
         else:
-            pairs += [(at, None) for at in range(begin, end)] + [(None, at) for at in range(other, stop)]
+            pairs += [(at, None) for at in _single(begin, end)] + [(None, at) for at in _single(other, stop)]
     return tuple(pairs)
+
+
+def _spelled_alike(first: Sequence[str], second: Sequence[str]) -> list[tuple[range, range]]:
+    """Return the spans at the beginning of two sequences whose labels together are the same text."""
+    spans, starts = list[tuple[range, range]](), [0, 0]
+    while starts[0] < len(first) and starts[1] < len(second):
+        stops = [start + 1 for start in starts]
+        texts = [first[starts[0]], second[starts[1]]]
+        while texts[0] != texts[1]:
+            shorter = 0 if len(texts[0]) < len(texts[1]) else 1
+            labels = (first, second)[shorter]
+            if stops[shorter] == len(labels) or not texts[1 - shorter].startswith(texts[shorter]):
+                return spans
+            texts[shorter] += labels[stops[shorter]]
+            stops[shorter] += 1
+        spans.append((range(starts[0], stops[0]), range(starts[1], stops[1])))
+        starts = stops
+    return spans
+
+
+def _moved(span: range, by: int) -> range:
+    return range(span.start + by, span.stop + by)
+
+
+def _single(start: int, stop: int) -> list[range]:
+    return [range(at, at + 1) for at in range(start, stop)]
 
 
 @dataclass(frozen=True)
@@ -148,23 +180,28 @@ class MapDifference:
 
 
 def _side(view: MapView, side: int, queries: Sequence[Pair], keys: Sequence[Pair], head: int | None) -> Tensor:
-    """Return the weights of one prediction, with zeros in its gaps."""
+    """Return the weights of one prediction, with zeros in its gaps; of several queries the mean, of keys the sum."""
     rows, columns = (
-        [(at, position) for at, pair in enumerate(pairs) if (position := pair[side]) is not None]
-        for pairs in (queries, keys)
+        [(at, span) for at, pair in enumerate(pairs) if (span := pair[side]) is not None] for pairs in (queries, keys)
     )
-    weights = torch.zeros(len(queries), len(keys))
-    if rows and columns:  # a sequence is complete and in order: its positions are adjacent
-        down, across = (range(part[0][1], part[-1][1] + 1) for part in (rows, columns))
-        at = torch.tensor([at for at, _ in rows])[:, None], torch.tensor([at for at, _ in columns])
-        weights[at] = view.cells(down, across, head).float().cpu()
-    else:
+    if not rows or not columns:
         view.cells(range(0), range(0), head)  # which checks the head
-    return weights
+        return torch.zeros(len(queries), len(keys))
+    # A sequence is complete and in order: its positions are adjacent.
+    down, across = (range(part[0][1].start, part[-1][1].stop) for part in (rows, columns))
+    cells = view.cells(down, across, head).float().cpu()
+    line, column = (torch.tensor([at for at, span in part for _ in span]) for part in (rows, columns))
+    weights = torch.zeros(len(queries), len(across)).index_add_(0, line, cells)
+    weights /= torch.bincount(line, minlength=len(queries)).clamp_min(1)[:, None]
+    return torch.zeros(len(queries), len(keys)).index_add_(1, column, weights)
 
 
 def _labels(first: Sequence[str], second: Sequence[str], pair: Pair) -> tuple[str | None, str | None]:
-    return None if pair[0] is None else first[pair[0]], None if pair[1] is None else second[pair[1]]
+    return _text(first, pair[0]), _text(second, pair[1])
+
+
+def _text(labels: Sequence[str], span: range | None) -> str | None:
+    return None if span is None else "".join(labels[at] for at in span)
 
 
 def _are_words(labels: tuple[str | None, str | None]) -> bool:

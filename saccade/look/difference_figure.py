@@ -32,7 +32,7 @@ PATTERN = (
 def pair_name(labels: Labels) -> str:
     """Return the label of an aligned position: `tired / wide` where the two differ."""
     first, second = (GAP if label is None else visible(label) for label in labels)
-    return first if first == second else f"{first} / {second}"
+    return first if first.casefold() == second.casefold() else f"{first} / {second}"
 
 
 def changes_text(changes: Sequence[Change], differences: Sequence[MapDifference]) -> str:

@@ -246,7 +246,8 @@ class Studio:
             return comparison.respond(*sides, path["part"], params, report if ticket else ignore_progress)
 
         answer = await self.computations.run(work)
-        return Response(answer, media_type=BYTES) if isinstance(answer, bytes) else JsonResponse(answer)
+        media_type = "image/svg+xml" if path["part"].endswith(".svg") else BYTES
+        return Response(answer, media_type=media_type) if isinstance(answer, bytes) else JsonResponse(answer)
 
     async def upload(self, request: Request) -> Response:
         """Return an uploaded file as a data URL in JSON; its bytes are never a response of their own."""

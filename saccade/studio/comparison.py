@@ -16,8 +16,10 @@ from saccade.look.difference import (
     largest_changes,
     paired_maps,
 )
+from saccade.look.difference_figure import difference_svg
 from saccade.look.labels import visible
 from saccade.look.names import map_titles
+from saccade.look.serialize import prediction_title
 from saccade.studio.params import head_number, number
 from saccade.studio.sessions import Inspection
 
@@ -34,6 +36,7 @@ def respond(first: Inspection, second: Inspection, part: str, params: Params, pr
         "axes": lambda: axes(_difference(first, second, params)),
         "cells": lambda: cells(_difference(first, second, params), params),
         "changes": lambda: changes(first, second, params, progress),
+        "difference.svg": lambda: figure(first, second, params),
     }
     if part not in parts:
         raise UsageError(f"no part '{part[:40]}' of a comparison; there are: {', '.join(parts)}")
@@ -72,6 +75,18 @@ def cells(difference: MapDifference, params: Params) -> bytes:
         raise UsageError(f"two rectangles must have at most {CELLS:,} weights, but have {count:,}")
     weights = difference.weights(rows, columns, head_number(params), head_number(params, "other_head"))
     return b"".join(pack(side, "uint16") for side in weights)
+
+
+def figure(first: Inspection, second: Inspection, params: Params) -> bytes:
+    """Return the matrix of the difference as SVG."""
+    difference, heads = _difference(first, second, params), (head_number(params), head_number(params, "other_head"))
+    names = [
+        f"{name}, {'mean of the heads' if head is None else f'head {head}'}"
+        for name, head in zip(difference.maps, heads, strict=True)
+    ]
+    sides = " minus ".join(prediction_title(side.prediction) for side in (second, first))
+    where = " and ".join(dict.fromkeys(names))
+    return difference_svg(difference, *heads, f"{where}: {sides}").encode()
 
 
 def changes(first: Inspection, second: Inspection, params: Params, progress: Progress) -> dict[str, Any]:

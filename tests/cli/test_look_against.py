@@ -19,7 +19,7 @@ def call(*arguments, code=0):
 
 @pytest.fixture
 def pair(bert_folder):
-    return [bert_folder, "the red cat", "--against", "the red dog"]
+    return [bert_folder, "the red cat [MASK]", "--against", "the red dog [MASK]"]
 
 
 def test_the_largest_changes_are_listed_and_drawn(pair, tmp_path):
@@ -47,12 +47,12 @@ def test_the_largest_changes_are_listed_and_drawn(pair, tmp_path):
 
 def test_a_word_that_only_one_has_is_hatched(bert_folder, tmp_path):
     figure = tmp_path / "gap.svg"
-    call(bert_folder, "the red cat", "--against", "the red red cat", "--pieces", "--out", figure)
+    call(bert_folder, "the red cat [MASK]", "--against", "the red red cat [MASK]", "--pieces", "--out", figure)
     assert "only in one of them" in figure.read_text() and "url(#gap)" in figure.read_text()
 
 
 def test_the_same_text_does_not_change(bert_folder):
-    assert "no weight differs" in call(bert_folder, "the cat", "--against", "the cat").stdout
+    assert "no weight differs" in call(bert_folder, "the [MASK]", "--against", "the [MASK]").stdout
 
 
 def test_wrong_files_and_layers_are_refused(pair, tmp_path):

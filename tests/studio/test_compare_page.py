@@ -1,15 +1,20 @@
 """The Compare page: two inputs, two checkpoints or two models, as JSON and in a real browser."""
 
+import re
 import sys
+from xml.etree import ElementTree
 
 import pytest
 import torch
 
 from saccade import api
+from saccade.look.difference_figure import STOPS
+from saccade.studio.pages import STATIC
 from saccade.studio.sessions import Sessions
 from tests.conftest import USER_CACHE
 from tests.studio.conftest import MINE, serving
-from tests.studio.test_pages import EVIL, until
+from tests.studio.test_contrast import luminance
+from tests.studio.test_pages import until
 
 RED, BLUE = "the red cat sat on the mat", "the red dog sat on the mat"
 STATUS = "document.getElementById('status').textContent"
@@ -81,6 +86,17 @@ def test_a_word_that_only_one_has_is_a_gap(client):
     assert all(gap not in (change["query"], change["key"]) for change in changes["ranked"])
 
 
+def test_the_difference_is_a_figure(client):
+    first, second = predict(client, "rows", RED), predict(client, "rows", BLUE)
+    top = part(client, first, second, "changes")["ranked"][0]
+    parameters = {"map": top["maps"][0], "head": top["head"], "other_head": top["head"]}
+    drawn = part(client, first, second, "difference.svg", **parameters).decode()
+    size = len(part(client, first, second, "axes", map=top["maps"][0])["queries"])
+    assert len(ElementTree.fromstring(drawn).findall(".//{*}g/{*}rect")) == size**2 + 33, "cells, and the scale"
+    assert f"A {top['before']:.4f}, B {top['after']:.4f}, B - A {top['difference']:+.4f}" in drawn
+    assert f"head {top['head']}: {BLUE} minus {RED}" in drawn
+
+
 def test_two_checkpoints_of_a_run_differ(client, place):
     listed = client.get("/api/models/rows/checkpoints").json()
     assert listed["run"] and listed["steps"][-1] == 30 and len(listed["steps"]) >= 2
@@ -110,7 +126,9 @@ def test_a_checkpoint_that_is_not_there_is_refused(client, checkpoint, message):
 
 def test_wrong_parts_of_a_comparison_are_refused(client, bert_folder):
     first = predict(client, "rows", RED)["id"]
-    assert "no part 'x' of a comparison; there are: maps, axes, cells, changes" in refusal(client, first, first, "x")
+    assert "no part 'x' of a comparison; there are: maps, axes, cells, changes, difference.svg" in refusal(
+        client, first, first, "x"
+    )
     assert "no longer in memory" in refusal(client, first, "gone", "maps")
     assert "no attention 'x'" in refusal(client, first, first, "axes", map="x")
     assert refusal(client, first, first, "changes", count=500) == "count must be at most 200, but is 500"
@@ -127,9 +145,25 @@ def test_a_page_opens_a_checkpoint_once(place, monkeypatch):
     load = api.load
     monkeypatch.setattr(api, "load", lambda *given, **more: loads.append(more["checkpoint"]) or load(*given, **more))
     sessions = Sessions(place / "runs")
-    models = [sessions.model("rows", checkpoint) for checkpoint in ("", "best", "30", "30", "mean")]
+    models = [sessions.model("rows", checkpoint) for checkpoint in ("", "best", "30", "30")]
+    with pytest.warns(UserWarning, match="mean of the checkpoints of steps"):
+        sessions.model("rows", "mean")
     assert loads == ["best", 30, "mean"]
     assert models[0] is models[1] is not models[2] and models[2] is models[3]
+
+
+def test_the_page_and_a_figure_have_the_same_colours_and_no_difference_is_white():
+    script = (STATIC / "diverging.js").read_text(encoding="utf-8")
+    stops = re.search(r"const STOPS = \[(\[.*?\])\];", script, re.DOTALL)[1]
+    colours = [tuple(map(int, stop.split(","))) for stop in re.findall(r"\[([\d, ]+)\]", stops)]
+    assert tuple(colours) == STOPS
+    middle = len(colours) // 2
+    assert colours[middle] == (255, 255, 255)
+    light = [luminance(colour) for colour in colours]
+    assert light[: middle + 1] == sorted(light[: middle + 1]), "the stronger, the darker"
+    assert light[middle:] == sorted(light[middle:], reverse=True)
+    for first, second in zip(colours[:middle], colours[:middle:-1], strict=True):
+        assert first[2] > first[0] and second[0] > second[2], "blue below zero, red above"
 
 
 def compare(tab, *texts):
@@ -177,12 +211,27 @@ def test_two_inputs_are_compared_by_keyboard_alone_and_a_link_restores_the_view(
     tab.keyboard.press("ArrowRight")
     until(tab, "location.search.includes('column=1')")
     shoot(tab, "compare-inputs")
+    with tab.expect_download() as download:
+        tab.click("#download")
+    assert b"cat / dog" in download.value.path().read_bytes()
     again = visit(tab.url[tab.url.index("/compare") :])
     until(again, "document.body.dataset.drawn")
     until(again, f"{STATUS}.includes('pinned')")
     for place in ("#status", ".ranking", "#predictions"):
         assert again.text_content(place) == tab.text_content(place)
     assert again.input_value("#map") == tab.input_value("#map")
+
+
+@pytest.mark.slow
+def test_look_leads_to_a_comparison_of_its_input(visit):
+    tab = visit(f"/look?model=rows&text={RED.replace(' ', '+')}")
+    until(tab, "document.body.dataset.shown")
+    tab.click("#compare")
+    until(tab, "location.pathname === '/compare' && document.body.dataset.ready")
+    assert [tab.input_value(f"#inputs-{side} textarea") for side in "ab"] == [RED, RED]
+    assert tab.is_hidden("#results"), "the second is to be changed first"
+    compare(tab, RED, BLUE)
+    assert tab.locator(".ranking tbody tr").count() > 0
 
 
 @pytest.mark.slow
@@ -258,26 +307,29 @@ def test_a_model_that_is_no_run_has_one_checkpoint(visit, bert_folder):
 
 @pytest.mark.slow
 def test_two_models_are_compared_by_their_words(visit, shoot, bert_folder):
-    tab = visit(f"/compare?mode=models&model=rows&model2={bert_folder}")
+    tab = visit("/compare?mode=models&model=rows&model2=prose")
     compare(tab, RED)
-    assert tab.is_visible("#others"), "other layers and heads than those of A"
-    assert tab.locator("#other option").count() >= 1
-    words = tab.locator(".ranking").text_content()
-    assert "cat" in words or "mat" in words or "red" in words
+    assert tab.is_visible("#others"), "the layers and heads of B have other names"
+    assert {"cat", "mat"} <= set(tab.locator(".ranking .words bdi").all_text_contents())
     before = tab.text_content("#status")
-    last = tab.locator("#other option").count() - 1
-    tab.select_option("#other", index=last)
-    until(tab, "location.search.includes('other=')")
-    tab.select_option("#other-head", index=1)
+    other = "0" if tab.input_value("#other-head") != "0" else "1"
+    tab.select_option("#other-head", other)
+    until(tab, f"location.search.includes('other_head={other}')")
     until(tab, f"{STATUS} !== {before!r}")
+    assert tab.text_content("#status").split(", B ")[0] == before.split(", B ")[0], "A stays"
     shoot(tab, "compare-models")
+    same = visit(f"/compare?mode=models&model=rows&model2={bert_folder}")
+    compare(same, RED.replace("red", "[MASK]"))
+    assert same.is_hidden("#others"), "the same layers and heads"
 
 
 @pytest.mark.slow
 def test_hostile_words_are_text(visit):
     tab = visit("/compare?model=rows")
-    compare(tab, f"the {EVIL}", RED)
-    assert not tab.evaluate("window.hacked")
+    compare(tab, "the <i>cat", "the <b>dog")
+    assert tab.get_attribute("#title-a", "title") == tab.text_content("#title-a") == "the <i>cat"
+    assert "<b>dog" in tab.text_content("#predictions")
+    assert tab.locator("#results i:not(.gap), #results b:has-text('dog')").count() == 0
 
 
 @pytest.mark.slow
@@ -313,6 +365,7 @@ def test_tired_or_wide_with_minilm(catalogue, visit, shoot):
     compare(tab, SENTENCE.format("tired"), SENTENCE.format("wide"))
     assert tab.locator("#changes .search-grid button").count() == 72
     assert "tired / wide" in tab.text_content(".ranking")
+    assert [tab.text_content(f"#title-{side}") for side in "ab"] == ["\u2026 too tired.", "\u2026 too wide."]
     assert "Cosine of the two vectors: 0." in tab.text_content("#predictions")
     shoot(tab, "compare-minilm-most")
     tab.select_option("#map", index=3)

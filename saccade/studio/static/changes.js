@@ -1,5 +1,6 @@
 // What changed most: how much of every head did, as a grid of layers and heads, and the largest changes of all heads.
 import { divergingColour, readableOn, signed } from "./diverging.js";
+import { pairName } from "./pairs.js";
 import { rove } from "./roving.js";
 import { shorten } from "./search.js";
 import { digits, make, shadeText } from "./studio.js";
@@ -30,7 +31,7 @@ const grid = (layers, open) => {
     make("tbody", {}, ...layers.map((layer, i) => make("tr", {}, make("th", { scope: "row" }, titles[i]), ...indices.map((head) => cell(layer, layer.title, head))))));
   return make("div", { className: "scroll search-grid" }, table);
 };
-const pairName = ([a, b]) => make("bdi", {}, a === b ? a : `${a} / ${b}`);
+const named = (labels) => make("bdi", {}, pairName(labels));
 const ranking = (ranked, open) => {
   const largest = Math.max(...ranked.map(({ difference }) => Math.abs(difference)), 1e-9);
   const kind = shorten(ranked.map(({ title }) => title));
@@ -42,7 +43,7 @@ const ranking = (ranked, open) => {
     const colour = divergingColour(difference / largest);
     Object.assign(value.style, { background: `rgb(${colour.join(" ")})`, color: readableOn(colour) });
     return make("tr", {}, make("td", {}, button),
-      make("td", { className: "words" }, pairName(change.query_labels), " \u2192 ", pairName(change.key_labels)),
+      make("td", { className: "words" }, named(change.query_labels), " \u2192 ", named(change.key_labels)),
       ...[before, after].map((weight) => make("td", { className: "number" }, digits(weight))), make("td", { className: "number" }, value));
   });
   const names = [["Head", ""], ["Query \u2192 key", ""], ["A", "number"], ["B", "number"], ["B \u2212 A", "number"]];

@@ -1,12 +1,13 @@
 // The Compare page: two inputs, two checkpoints or two models, and what differs between the attention of A and of B.
 import { markChanges, showChanges } from "./changes.js";
 import { drawDivergingScale, signed } from "./diverging.js";
-import { GAP, showPairs } from "./pairs.js";
+import { GAP, pairName, showPairs } from "./pairs.js";
 import { followProgress } from "./progress.js";
-import { describePrediction, sideName, Sides } from "./sides.js";
+import { describePrediction, distinctNames, sideName, Sides } from "./sides.js";
 import { at, data, digits, drawPixels, make, number, outputText, query, request, showError, table, updateAddress } from "./studio.js";
 
 const RANKED = 20;
+const PATIENCE = 1500; // milliseconds until a long comparison is shown before it is known what changed most
 // map, head: of A; other, otherHead: of B; head null is the mean. row, column: the selected cell of the aligned labels.
 const state = { map: "", head: null, other: "", otherHead: null, words: true, special: true, row: 0, column: 0, pinned: false };
 let shown = null; // the predictions on screen: { first, second, maps, pairs }
@@ -60,10 +61,13 @@ const show = async ([first, second], push) => {
   at("results").hidden = false;
   showPredictions();
   if (!described.maps.every((maps) => maps.length)) throw new Error("A model without attention cannot be compared: choose another one.");
-  const changes = await loadChanges();
+  const comparing = loadChanges();
+  const chosen = described.maps[0].some(({ name }) => name === state.map);
+  const changes = chosen ? null : await Promise.race([comparing, new Promise((resolve) => { setTimeout(resolve, PATIENCE, null); })]);
   checkMaps(changes);
   updateLink(push);
   render();
+  await comparing;
 };
 // Keep the layers and heads that are there; at first those that changed most.
 const checkMaps = (changes) => {
@@ -98,7 +102,8 @@ const showPredictions = () => {
   at("predictions").replaceChildren(list,
     ...(cosine === null ? [] : [make("p", {}, `Cosine of the two vectors: ${digits(cosine, 4)}`)]),
     ...(rows.length ? [table(["Score", "A", "B", "B \u2212 A"], rows)] : []));
-  for (const [i, side] of ["a", "b"].entries()) at(`title-${side}`).textContent = sideName(sides.mode, [first, second][i].asked);
+  const sideNames = [first, second].map(({ asked }) => sideName(sides.mode, asked));
+  distinctNames(sideNames).forEach((text, i) => Object.assign(at(`title-${"ab"[i]}`), { textContent: text, title: sideNames[i] }));
 };
 const cosineOf = (a, b) => {
   if (!a || !b || a.length !== b.length) return null;
@@ -113,12 +118,14 @@ const loadChanges = async () => {
     at("changes").replaceChildren(make("p", { className: "soft" }, "The models have no layers over the same kind of input; choose a layer of each."));
     return null;
   }
+  at("changes").replaceChildren(make("p", { className: "soft" }, "Comparing all heads\u2026"));
   const progress = followProgress((fraction) => busy(`Comparing\u2026 ${Math.round(100 * fraction)}%`));
   try {
     const parameters = { words: state.words ? 1 : 0, special: state.special ? 1 : 0, count: RANKED, ticket: progress.ticket };
     const changes = await request(`/api/compare/${first.id}/${second.id}/changes?${query(parameters)}`);
     if (shown.first !== first || shown.second !== second) return null;
     showChanges(at("changes"), changes, open);
+    markChanges(at("changes"), state);
     return changes;
   } finally {
     progress.end();
@@ -164,6 +171,8 @@ const draw = () => {
   if (state.row >= rows || state.column >= columns) Object.assign(state, { row: 0, column: 0, pinned: false });
   at("gaps").hidden = ![...axes.queries, ...axes.keys].some((pair) => pair.includes(null));
   drawScales();
+  const { map, head, other, otherHead, words } = state;
+  at("download").href = `/api/compare/${shown.first.id}/${shown.second.id}/difference.svg?${query({ map, other, head: head ?? "mean", other_head: otherHead ?? "mean", words: words ? 1 : 0 })}`;
   at("status").textContent = `${rows} queries (rows), ${columns} keys (columns): hover over a cell, click to pin it, arrow keys move the selection`;
   pairs = showPairs({
     axes, shown: { first: shown.first.id, second: shown.second.id, ...state },
@@ -190,7 +199,7 @@ const drawScales = () => {
 };
 const showStatus = ([a, b, difference]) => {
   const [row, column] = [axes.queries[state.row], axes.keys[state.column]];
-  const name = ([one, other]) => make("bdi", {}, one === other ? one : `${one ?? GAP} / ${other ?? GAP}`);
+  const name = (labels) => make("bdi", {}, pairName(labels));
   const missing = (side) => row[side] === null || column[side] === null;
   const value = (weight, side) => (missing(side) ? "none" : digits(weight, 4));
   at("status").replaceChildren(make("b", {}, name(row)), " \u2192 ", make("b", {}, name(column)), `:  A ${value(a, 0)}, B ${value(b, 1)}`,

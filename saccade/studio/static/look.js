@@ -43,6 +43,8 @@ const labels = () => axes().map(labelsOf);
 const firstToken = (axis, word) => (axis.words?.length ? axis.words.indexOf([...new Set(axis.words)][word]) : word);
 const wordOf = (axis, token) => (axis.words?.length ? [...new Set(axis.words)].indexOf(axis.words[token]) : token);
 const tokenOf = (row) => (state.words ? firstToken(map().queries, row) : row);
+const compareLink = make("a", { id: "compare", href: "/compare" }, "Compare with another input");
+at("steps").before(compareLink);
 const texts = textFilter(at("words").parentElement, () => {
   updateLink();
   render();
@@ -224,6 +226,7 @@ const render = (done) => {
   at("steps").href = `/steps?${query({ ...link, map: state.map, head: state.heads[0] ?? 0, query: tokenOf(state.row) })}`;
   const stack = state.map.match(/(.+)\.\d+\.(?:self|cross)$/)?.[1];
   at("flow").href = `/flow?${query({ ...link, ...(stack ? { stack } : {}), ...(state.pinned ? { position: tokenOf(state.row) } : {}) })}`;
+  compareLink.href = `/compare?${query({ model: state.model, map: state.map, head: state.heads[0] ?? "", ...Object.fromEntries(Object.entries(textInputs(prediction.inputs)).map(([name, value]) => [`a.${name}`, value])) })}`;
   showScale(view, sqrt);
   at("hint").textContent = view === "query" && overGraph() ? "Click a node to see what it attends to; arrow keys go to the next one." : "Hover over a cell or a token; click to pin it; arrow keys move the selection.";
   showDownloads();

@@ -4,6 +4,8 @@ import { divergingColour, drawDiverging, readableOn } from "./diverging.js";
 import { dark, decodeWeights, drawPixels, query, ramp, request } from "./studio.js";
 
 const SMALLEST = 6; // pixels of a cell: smaller ones would be thinned out, and the matrix scrolls instead
+const [WIDE, LARGEST] = [28, 40]; // pixels: where there is room, cells are wider than those of Look
+const FAINT = 0.04; // of the largest: smaller weights have no number, only a colour
 const NUMBERS = 24; // pixels of a cell that has room for a number
 export const GAP = "\u2013"; // in place of the label of a position that only the other one has
 const [A, B, DIFFERENCE] = [0, 1, 2];
@@ -55,12 +57,12 @@ class PairMatrix extends Matrix {
     for (let c = c0; c < c1; c++) if (this.gaps[1][c]) pen.fillRect(left + c * cell, top, cell, this.rowCount * cell);
     if (cell < NUMBERS) return;
     const colours = this.side === DIFFERENCE ? null : ramp();
-    pen.font = `${Math.min(12, cell * 0.4)}px system-ui, sans-serif`;
+    pen.font = `${Math.min(12, cell * 0.36)}px system-ui, sans-serif`;
     [pen.textAlign, pen.textBaseline] = ["center", "middle"];
     for (let r = r0; r < r1; r++) {
       for (let c = c0; c < c1; c++) {
         const value = this.weight(r, c);
-        if (this.gaps[0][r] || this.gaps[1][c] || !(Math.abs(value) >= 0.005)) continue;
+        if (this.gaps[0][r] || this.gaps[1][c] || !(Math.abs(value) >= Math.max(0.005, this.strongest * FAINT))) continue;
         const fraction = value / this.strongest;
         const level = 4 * Math.round(255 * Math.min(1, Math.max(0, fraction)));
         pen.fillStyle = readableOn(colours ? [...colours.slice(level, level + 3)] : divergingColour(fraction));
@@ -86,9 +88,11 @@ const hatching = (pen, style) => {
   return pen.createPattern(tile, "repeat");
 };
 
+// The name of an aligned position: "tired / wide" where its labels differ.
+export const pairName = ([a, b]) => (a?.toLowerCase() === b?.toLowerCase() ? a : `${a ?? GAP} / ${b ?? GAP}`);
 const labelsOf = (pairs, side) => pairs.map(([a, b]) => {
   if (side < DIFFERENCE) return [a, b][side] ?? GAP;
-  return a === b ? a : a === null || b === null ? a ?? b : `${a} / ${b}`;
+  return a === null || b === null ? a ?? b : pairName([a, b]);
 });
 const gapsOf = (pairs, side) => pairs.map((pair) => (side < DIFFERENCE ? pair[side] === null : pair.includes(null)));
 
@@ -128,11 +132,11 @@ export const showPairs = ({ shown, axes, places, selected, pinned, select, scale
   };
   const matrices = [A, B, DIFFERENCE].map((side) => {
     const [rows, columns] = [labelsOf(axes.queries, side), labelsOf(axes.keys, side)];
-    const room = (places[side].clientWidth || 300) - 160;
+    const fit = ((places[side].clientWidth || 300) - 200) / columns.length; // beside the labels
     return new PairMatrix({
       side, scale, rows, columns, selected, pinned, sqrt: false, select: move(side),
       gaps: [gapsOf(axes.queries, side), gapsOf(axes.keys, side)],
-      cell: room / columns.length < SMALLEST ? SMALLEST : 0,
+      cell: fit < SMALLEST ? SMALLEST : fit > WIDE ? Math.floor(Math.min(fit, LARGEST)) : 0,
       fetch: async (...part) => valuesOf(await fetchBoth(...part), side),
       complete: () => side === DIFFERENCE && drawn(),
     });

@@ -58,6 +58,7 @@ export class Sides {
         const [form, checkpoints] = await Promise.all([ask(`${path}/form`), request(`${path}/checkpoints`)]);
         if (name !== this.modelOf(i)) return; // another one was chosen while this was loaded
         this.forms[i] = form;
+        showError(null, `error-${side}`);
         this.showCheckpoints(side, checkpoints);
         await this.showInputs(i, form);
       } catch (error) {
@@ -109,8 +110,11 @@ export class Sides {
     });
   }
 
+  // Whether both models are open and can be compared; else the page says why not.
   get complete() {
-    return Boolean(this.forms[0] && this.forms[1]) && this.check();
+    const side = "ab"[this.forms.indexOf(null)];
+    if (side && !at(`error-${side}`).textContent) showError(this.modelOf(this.forms.indexOf(null)) ? "The model is still being opened; try again in a moment." : "Choose a model.", `error-${side}`);
+    return !side && this.check();
   }
 
   async swap() {
@@ -138,7 +142,10 @@ export class Sides {
   async restore(parameters) {
     let opened = listModels(at("model-a"), this.models, parameters.model);
     if (parameters.model2) opened = listModels(at("model-b"), this.models, parameters.model2) && opened;
-    else listModels(at("model-b"), this.models);
+    else {
+      listModels(at("model-b"), this.models);
+      if (this.models.length > 1) at("model-b").value = this.models.find((name) => name !== at("model-a").value);
+    }
     this.mode = MODES.includes(parameters.mode) ? parameters.mode : "inputs";
     await this.describe(0);
     await this.setMode(this.mode);
@@ -153,7 +160,8 @@ export class Sides {
     }
     const inputs = ["a", "b"].map((side) => Object.fromEntries(Object.entries(parameters).filter(([name]) => name.startsWith(`${side}.`)).map(([name, value]) => [name.slice(2), value])));
     await writeInputs(at("inputs-a"), inputs[0]);
-    if (at("inputs-b").fields) await writeInputs(at("inputs-b"), inputs[1]);
+    const other = Object.keys(inputs[1]).length ? inputs[1] : inputs[0]; // an input to change
+    if (at("inputs-b").fields) await writeInputs(at("inputs-b"), other);
     if (!opened) return false;
     return this.check() && Object.keys(inputs[0]).length > 0 && (this.mode !== "inputs" || Object.keys(inputs[1]).length > 0);
   }
@@ -163,5 +171,19 @@ export const sideName = (mode, { model, checkpoint, inputs }) => {
   if (mode === "inputs") return Object.values(inputs).map((value) => (value.startsWith?.("data:") ? "file" : value)).join(" | ");
   const weights = /^\d+$/.test(checkpoint) ? `step ${Number(checkpoint).toLocaleString("en")}` : NAMES[checkpoint] ?? "";
   return mode === "checkpoints" ? weights : [model, weights === "best" ? "" : weights].filter(Boolean).join(" \u00b7 ");
+};
+// Two texts as what differs between them, with a word before it: "\u2026 too tired." and "\u2026 too wide."
+export const distinctNames = (texts) => {
+  const [a, b] = texts.map((text) => text.split(" "));
+  const shortest = Math.min(a.length, b.length);
+  let [start, end] = [0, 0];
+  while (start < shortest && a[start] === b[start]) start += 1;
+  while (end < shortest - start && a.at(-1 - end) === b.at(-1 - end)) end += 1;
+  if (start === shortest && a.length === b.length) return texts;
+  return [a, b].map((words) => {
+    const from = Math.max(0, start - 1);
+    const to = Math.min(words.length, words.length - end + 1);
+    return [...(from ? ["\u2026"] : []), ...words.slice(from, to), ...(to < words.length ? ["\u2026"] : [])].join(" ");
+  });
 };
 export const describePrediction = (name, { output, generated }, outputText) => [make("span", { className: "soft" }, make("bdi", {}, name)), make("bdi", {}, outputText(output, generated))];
