@@ -161,7 +161,7 @@ class Continuation:
     def _row(self, step: int) -> Line:
         """Return the newest row of the map that is shown."""
         weights = self.maps.get(self.map)
-        if weights is None:
+        if weights is None or self.head >= weights.shape[0]:
             return {}
         packed = self._pack(weights, self.first + step, self.first + step + 1, self.head)
         return {"row": base64.b64encode(packed).decode(), "map": self.map, "head": self.head}

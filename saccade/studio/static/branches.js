@@ -43,7 +43,7 @@ const tokenButton = (step, i, pick) => {
 
 // actions: pick(entry, step), proceed(entry), remove(entry).
 export const card = (entry, actions) => {
-  const flow = make("p", { className: "flow", dir: "auto" });
+  const flow = make("div", { className: "flow", dir: "auto" });
   const prompt = make("span", { className: "soft prompt" });
   flow.append(prompt);
   flow.setAttribute("role", "group");
@@ -55,7 +55,7 @@ export const card = (entry, actions) => {
   const remove = make("button", { type: "button", className: "quiet remove", title: `Remove continuation ${entry.key}` }, "\u00d7");
   remove.setAttribute("aria-label", remove.title);
   const title = make("h2", {}, entry.key, make("small", {}, entry.from ? `  from ${entry.from}` : ""));
-  const node = make("section", { className: "card continuation" },
+  const node = make("section", { className: "card continuation", tabIndex: -1 },
     make("div", { className: "head" }, title, state, remove), flow, settings, make("div", { className: "row" }, proceed, look));
   node.setAttribute("aria-label", `Continuation ${entry.key}`);
   node.onclick = (event) => event.target.closest("button, a") || actions.pick(entry, -1);
