@@ -3,7 +3,8 @@
 Printed for each length: milliseconds from the end of the forward pass to the first figure; the medians of switching
 heads and of scrolling until every visible cell is drawn, over words or over tokens, whichever is slower; and by how
 many megabytes the server has grown since a text of 64 tokens, a fresh one for each length. Generation: seconds with and
-without the rows of attention, and with all that the Generate page shows. The model is random, of GPT-2's shape but narrow; times do not depend on its weights.
+without the rows of attention, and with all that the Generate page shows. The model is random, of GPT-2's shape but
+narrow; times do not depend on its weights.
 
     python bench/studio.py [--lengths 512,1024,2048,4096] [--rounds 5]
 """
@@ -111,7 +112,7 @@ SCROLL = """async (fraction) => {
 
 
 def generation(folder, rounds, tokens=128):
-    """Report how long generation takes with a row of attention, with all that the page shows, with rows of all layers."""
+    """Report how long generation takes with a row of attention, all that the page shows, and rows of all layers."""
     import saccade
     from saccade.studio.continuations import Continuation
     from saccade.studio.work import Slots
