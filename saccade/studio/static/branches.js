@@ -71,7 +71,8 @@ export const card = (entry, actions) => {
     buttons.forEach((button, i) => button.classList.toggle("on", selected && i === step));
     rove(flow, ".flow-token");
     if (entry.running && selected) flow.scrollTop = flow.scrollHeight;
-    state.textContent = entry.running ? `generating, ${entry.steps.length} tokens` : `${entry.steps.length} tokens: ${entry.error ?? REASONS[entry.end] ?? "ended"}`;
+    const count = `${entry.steps.length} ${entry.steps.length === 1 ? "token" : "tokens"}`;
+    state.textContent = entry.running ? `generating, ${count}` : `${count}: ${entry.error ?? REASONS[entry.end] ?? "ended"}`;
     state.classList.toggle("live", entry.running);
     const total = logProbability(entry.steps);
     const changes = stretches(entry.steps).map(({ from, settings: values }, i) => (i ? `from token ${from + 1}: ${settingsText(values)}` : settingsText(values))).filter(Boolean);
