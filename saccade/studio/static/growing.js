@@ -60,6 +60,7 @@ export class GrowingMatrix {
       const values = this.rows[row];
       if (!values || this.scanned[row] === values) continue;
       this.scanned[row] = values;
+      if (this.hidden && row < 2) continue; // one key remains, with all of the weight
       for (let column = 0; column < values.length; column++) this.largest = Math.max(this.largest, this.drawn(row, column));
     }
   }
