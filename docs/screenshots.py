@@ -27,6 +27,7 @@ PAGES = {  # name: address, selector to wait for, light or dark
     "look-dark": ("/look?model={run}&source={text}&view=lines&words=0", ".lines path", "dark"),
     "look-minilm": ("/look?model=minilm&first={sentence}&map=bert.encoder.2.self&head=3", "body[data-shown]", "light"),
     "steps": ("/steps?model={run}&source={text}&map=decoder.0.cross&head=0&query=0", "#steps table", "light"),
+    "generate": ("/generate?model={run}&source={text}&run=1", "body[data-generated]", "light"),
     "try": ("/try?model={run}&source={text}", "#predictions .card", "light"),
     "lessons": ("/lessons", "#norms svg", "light"),
 }

@@ -35,7 +35,6 @@ const tokenButton = (step, i, pick) => {
   button.style.setProperty("--rare", candidate ? TINT * (1 - candidate[3]) : 0);
   button.classList.toggle("given", Boolean(step.given));
   button.classList.toggle("end", Boolean(step.end));
-  button.classList.toggle("space", label === SPACE);
   button.title = candidate ? `token ${i + 1}: model ${probability(candidate[3])}, sampled from ${probability(candidate[2])}${step.given ? "; chosen by you" : ""}` : `token ${i + 1}`;
   button.onclick = () => pick(i);
   return [ahead, button, ...(label.includes("\u21b5") ? [make("br")] : [])];
