@@ -3,7 +3,8 @@
 Printed for each length: milliseconds from the end of the forward pass to the first figure; the medians of switching
 heads and of scrolling until every visible cell is drawn, over words or over tokens, whichever is slower; and by how
 many megabytes the server has grown since a text of 64 tokens, a fresh one for each length. Generation: seconds with and
-without the rows of attention. The model is random, of GPT-2's shape but narrow; times do not depend on its weights.
+without the rows of attention, and with all that the Generate page shows. The model is random, of GPT-2's shape but
+narrow; times do not depend on its weights.
 
     python bench/studio.py [--lengths 512,1024,2048,4096] [--rounds 5]
 """
@@ -111,8 +112,10 @@ SCROLL = """async (fraction) => {
 
 
 def generation(folder, rounds, tokens=128):
-    """Report how long generation takes with the row that the page shows, and with the last row of every attention."""
+    """Report how long generation takes with a row of attention, all that the page shows, and rows of all layers."""
     import saccade
+    from saccade.studio.continuations import Continuation
+    from saccade.studio.work import Slots
 
     model = saccade.load(str(folder), device="cpu")
     options = {"max_new_tokens": tokens, "temperature": 0}
@@ -125,7 +128,12 @@ def generation(folder, rounds, tokens=128):
             for weights in list(token.attention.values())[first:]:
                 weights.rows(weights.shape[1] - 1, weights.shape[1]).mean(0).tolist()
 
-    works = {"plain": plain, "generate_with_attention": lambda: recorded(-1)}
+    def watched():
+        continuation = Continuation("", model, {"prompt": "the quick brown fox"}, options)
+        continuation.show("decoder.5.self", -1)
+        return sum(len(json.dumps(line)) for line in continuation.lines(Slots()))
+
+    works = {"plain": plain, "generate_with_attention": lambda: recorded(-1), "generate_under_watch": watched}
     works["generate_with_all_attention"] = lambda: recorded(0)
     times = {name: [] for name in works}
     for work in works.values():
@@ -144,6 +152,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--lengths", default="512,1024,2048,4096")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--model", help="a model to generate with, in place of the random one")
     options = parser.parse_args()
     from playwright.sync_api import sync_playwright
 
@@ -152,11 +161,11 @@ def main():
         folder = Path(temporary) / "model"
         folder.mkdir()
         write_model(folder)
-        generation(folder, options.rounds)
+        generation(options.model or folder, options.rounds)
         command = [sys.executable, "-m", "saccade", "studio", str(folder), "--no-browser", "--runs", temporary]
         with sync_playwright() as driver:
             opened = driver.chromium.launch(executable_path=browser, args=ARGUMENTS)
-            for length in map(int, options.lengths.split(",")):
+            for length in map(int, filter(None, options.lengths.split(","))):
                 with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=dict(os.environ)) as process:
                     tab = opened.new_page(viewport={"width": 1280, "height": 900})
                     tab.goto(re.search(r"http://\S+", process.stderr.readline())[0])

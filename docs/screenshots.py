@@ -33,6 +33,7 @@ PAGES = {  # name: address, selector to wait for, light or dark
         "#stage .numbers canvas",
         "light",
     ),
+    "generate": ("/generate?model={run}&source={text}&run=1", "body[data-generated]", "light"),
     "try": ("/try?model={run}&source={text}", "#predictions .card", "light"),
     "lessons": ("/lessons", "#norms svg", "light"),
 }

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from saccade.core import GeneratedToken, StreamControl, Weights
@@ -25,6 +26,7 @@ LOGITS = 128 << 20  # bytes of the distributions of one continuation; the oldest
 CELLS = 1 << 22  # most weights of one response
 LIVE = ("temperature", "top_k", "top_p")  # options that are printed with every token
 Line = dict[str, Any]
+readable = lru_cache(1 << 14)(visible)  # of the same few tokens at every step
 
 
 @dataclass
@@ -114,7 +116,7 @@ class Continuation:
             return [line]
         if number == len(self.given):
             self.first = max((weights.shape[1] for weights in self.maps.values()), default=1) - 1 - number
-        line = {"step": number, "id": token.id, "token": visible(token.token), "text": token.text}
+        line = {"step": number, "id": token.id, "token": readable(token.token), "text": token.text}
         line |= {"settings": self._settings(token.options), "end": token.finish == "stop"}
         line |= self._probabilities(token, token.options)
         self.steps.append(Step(token, line))
@@ -129,7 +131,7 @@ class Continuation:
         if token.distribution is None:
             return {"candidates": []}
         top = token.distribution.next_tokens(options, TOP, token.id)
-        candidates = [[c.id, visible(c.token), c.probability, c.model_probability] for c in top.candidates]
+        candidates = [[c.id, readable(c.token), c.probability, c.model_probability] for c in top.candidates]
         return {"candidates": candidates, "kept": top.kept, "vocabulary": top.vocabulary}
 
     def _forget(self) -> None:
@@ -161,7 +163,7 @@ class Continuation:
     def _row(self, step: int) -> Line:
         """Return the newest row of the map that is shown."""
         weights = self.maps.get(self.map)
-        if weights is None:
+        if weights is None or self.head >= weights.shape[0]:
             return {}
         packed = self._pack(weights, self.first + step, self.first + step + 1, self.head)
         return {"row": base64.b64encode(packed).decode(), "map": self.map, "head": self.head}

@@ -39,12 +39,10 @@ class TokenDistribution:
         of_model, probs = logits[0].softmax(-1), self._shaped(logits, options)[0]
         chosen = of_model.topk(min(count, len(of_model))).indices.tolist()
         chosen += [include] if include >= 0 and include not in chosen else []
-        labels = self.tokenizer.pieces(chosen)
-        candidates = tuple(
-            Candidate(token, label, float(probs[token]), float(of_model[token]))
-            for token, label in zip(chosen, labels, strict=True)
-        )
-        return NextTokens(candidates, int((probs > 0).sum()), len(probs))
+        index = torch.tensor(chosen)
+        columns = (chosen, self.tokenizer.pieces(chosen), probs[index].tolist(), of_model[index].tolist())
+        candidates = tuple(Candidate(*entry) for entry in zip(*columns, strict=True))
+        return NextTokens(candidates, int(probs.count_nonzero()), len(probs))
 
     def _shaped(self, logits: Tensor, options: Any) -> Tensor:
         """Return the probabilities (1, V) that are sampled from; without sampling those of the model."""

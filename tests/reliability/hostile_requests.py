@@ -67,12 +67,14 @@ class Known:
     key: str
     models: dict[str, Any]
     looks: dict[str, Any]
+    generations: dict[str, str]
+    """ids of continuations, by model"""
 
     @classmethod
     def of(cls, studio: Studio) -> "Known":
         names = studio.request("/look.json").json()["models"]
         forms = {name: studio.form(name) for name in names}
-        looks = {}
+        looks, generations = {}, {}
         for name, form in forms.items():
             body = {"model": name, "inputs": form["examples"][0], "options": {}}
             if any(option["name"] == "max_new_tokens" for option in form["options"]):
@@ -80,14 +82,17 @@ class Known:
             answer = studio.request("/api/look", body)
             assert answer.status == 200, answer.body
             looks[name] = answer.json()
-        return cls(studio.key, forms, looks)
+            if form["generates"]:
+                lines = studio.request("/api/generate", body).body.splitlines()
+                generations[name] = json.loads(lines[0])["id"]
+        return cls(studio.key, forms, looks, generations)
 
 
 def valid(rng: random.Random, known: Known) -> Request:
     """Return a request that a page might send, to any of the addresses."""
     name = rng.choice(list(known.models))
     makers = [_page, _entrance, _run, _form, _predict, _predict, _generate, _inspect, _inspect, _cells, _cells, _effect]
-    makers += [_progress, _compare]
+    makers += [_progress, _compare, _steer]
     return rng.choice(makers)(rng, known, name)
 
 
@@ -98,7 +103,7 @@ def _entrance(rng: random.Random, known: Known, name: str) -> Request:
 
 
 def _page(rng: random.Random, known: Known, name: str) -> Request:
-    pages = ["/", "/runs", "/look", "/compare", "/try", "/samples", "/steps", "/flow", "/lessons"]
+    pages = ["/", "/runs", "/look", "/compare", "/generate", "/try", "/samples", "/steps", "/flow", "/lessons"]
     page = rng.choice([*pages, f"/watch/{quote(name)}", "/static/look.js"])
     twin = ".json" if rng.random() < 0.5 and not page.startswith(("/static", "/?")) and page != "/" else ""
     return Request("GET", page + twin, [("model", quote(name))] if rng.random() < 0.5 else [])
@@ -144,6 +149,21 @@ def _progress(rng: random.Random, known: Known, name: str) -> Request:
 def _generate(rng: random.Random, known: Known, name: str) -> Request:
     request = _predict(rng, known, name)
     return replace(request, path="/api/generate", body={**request.body, "map": known.looks[name]["maps"][0]["name"]})
+
+
+def _steer(rng: random.Random, known: Known, name: str) -> Request:
+    id = known.generations.get(name, "none")
+    attention, numbers = known.looks[name]["maps"][0]["name"], [rng.randrange(6) for _ in range(4)]
+    bodies = {
+        "": {"options": {"temperature": numbers[0]}, "map": attention, "head": numbers[1], "stop": True},
+        "/rows": {"map": attention, "head": numbers[1] - 1, "first": numbers[2], "last": numbers[3]},
+        "/distribution": {"step": numbers[0], "options": {"top_k": numbers[1]}},
+    }
+    part = rng.choice(list(bodies))
+    if rng.random() < 0.3:
+        request = _generate(rng, known, name)
+        return replace(request, body={**request.body, "parent": id, "keep": numbers[0], "token": numbers[1]})
+    return Request("POST", f"/api/generations/{id}{part}", body=bodies[part])
 
 
 def _inspect(rng: random.Random, known: Known, name: str) -> Request:

@@ -139,21 +139,6 @@ def test_the_rollout_of_a_text_is_saved_also_after_another_head(visit):
     assert b"square-root colours" in saved.value.path().read_bytes()
 
 
-def test_tokens_come_one_by_one_with_their_rows(visit, shoot):
-    tab = visit("/look?model=prose")
-    until(tab, "document.body.dataset.ready")
-    tab.fill("#inputs textarea", "the cat ")
-    tab.click("summary")
-    tab.fill("[name=max_new_tokens]", "12")
-    tab.click("#generate")
-    until(tab, "document.querySelectorAll('#generated .token').length >= 8 + 12")
-    opacity = "all => all.map(t => +t.style.getPropertyValue('--opacity'))"
-    opacities = tab.eval_on_selector_all("#generated .token", opacity)
-    assert max(opacities) > 0
-    until(tab, "document.querySelector('#inputs textarea').value.length > 8")
-    shoot(tab, "generation")
-
-
 def test_every_number_of_a_head_can_be_followed_and_changed(visit, shoot):
     tab = visit(f"/steps?model=prose&prompt={quote('the cat')}&map=decoder.1.self&head=1&query=3")
     tab.wait_for_selector("#steps table")

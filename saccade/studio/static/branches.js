@@ -35,7 +35,6 @@ const tokenButton = (step, i, pick) => {
   button.style.setProperty("--rare", candidate ? TINT * (1 - candidate[3]) : 0);
   button.classList.toggle("given", Boolean(step.given));
   button.classList.toggle("end", Boolean(step.end));
-  button.classList.toggle("space", label === SPACE);
   button.title = candidate ? `token ${i + 1}: model ${probability(candidate[3])}, sampled from ${probability(candidate[2])}${step.given ? "; chosen by you" : ""}` : `token ${i + 1}`;
   button.onclick = () => pick(i);
   return [ahead, button, ...(label.includes("\u21b5") ? [make("br")] : [])];
@@ -43,7 +42,7 @@ const tokenButton = (step, i, pick) => {
 
 // actions: pick(entry, step), proceed(entry), remove(entry).
 export const card = (entry, actions) => {
-  const flow = make("p", { className: "flow", dir: "auto" });
+  const flow = make("div", { className: "flow", dir: "auto" });
   const prompt = make("span", { className: "soft prompt" });
   flow.append(prompt);
   flow.setAttribute("role", "group");
@@ -55,7 +54,7 @@ export const card = (entry, actions) => {
   const remove = make("button", { type: "button", className: "quiet remove", title: `Remove continuation ${entry.key}` }, "\u00d7");
   remove.setAttribute("aria-label", remove.title);
   const title = make("h2", {}, entry.key, make("small", {}, entry.from ? `  from ${entry.from}` : ""));
-  const node = make("section", { className: "card continuation" },
+  const node = make("section", { className: "card continuation", tabIndex: -1 },
     make("div", { className: "head" }, title, state, remove), flow, settings, make("div", { className: "row" }, proceed, look));
   node.setAttribute("aria-label", `Continuation ${entry.key}`);
   node.onclick = (event) => event.target.closest("button, a") || actions.pick(entry, -1);
@@ -71,7 +70,8 @@ export const card = (entry, actions) => {
     buttons.forEach((button, i) => button.classList.toggle("on", selected && i === step));
     rove(flow, ".flow-token");
     if (entry.running && selected) flow.scrollTop = flow.scrollHeight;
-    state.textContent = entry.running ? `generating, ${entry.steps.length} tokens` : `${entry.steps.length} tokens: ${entry.error ?? REASONS[entry.end] ?? "ended"}`;
+    const count = `${entry.steps.length} ${entry.steps.length === 1 ? "token" : "tokens"}`;
+    state.textContent = entry.running ? `generating, ${count}` : `${count}: ${entry.error ?? REASONS[entry.end] ?? "ended"}`;
     state.classList.toggle("live", entry.running);
     const total = logProbability(entry.steps);
     const changes = stretches(entry.steps).map(({ from, settings: values }, i) => (i ? `from token ${from + 1}: ${settingsText(values)}` : settingsText(values))).filter(Boolean);

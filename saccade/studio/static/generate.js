@@ -139,7 +139,7 @@ const lookAt = (entry) => {
 };
 // Begin a continuation of the prompt, or of some tokens of another one; `place`: the one that it replaces.
 const begin = ({ inputs, seed, key = KEYS[named++ % KEYS.length], from = "", keep = 0, branch = {}, place = -1, select = true }) => {
-  const fixed = { ...(has("seed") ? { seed } : {}), ...(has(LENGTH) ? { [LENGTH]: keep + Number(at("length").value) } : {}) };
+  const fixed = { ...(has("seed") ? { seed } : {}), ...(has(LENGTH) ? { [LENGTH]: keep + Math.max(1, Number(at("length").value) || 1) } : {}) };
   const [first] = form.inputs.map(({ name }) => name);
   const entry = {
     key, from, seed: has("seed") ? seed : undefined, model: at("model").value, inputs, options: { ...readOptions(at("options")), ...settings(), ...fixed },
@@ -169,8 +169,11 @@ const sameModel = (entry) => {
   showError(`This continuation is of ${entry.model}: choose that model to go on with it.`, "step-message");
   return false;
 };
-const take = (entry, step, id, label) => free() && sameModel(entry)
-  && begin({ inputs: entry.inputs, seed: entry.seed, from: `${entry.key}, token ${step + 1}: ${label}`, keep: step + 1, branch: { parent: entry.id, keep: step, token: id } });
+const take = (entry, step, id, label) => {
+  if (!free() || !sameModel(entry)) return;
+  begin({ inputs: entry.inputs, seed: entry.seed, from: `${entry.key}, token ${step + 1}: ${label}`, keep: step + 1, branch: { parent: entry.id, keep: step, token: id } });
+  state.entry.card.node.focus({ preventScroll: true }); // the bar that was chosen is gone
+};
 const resample = () => {
   const { entry, step } = state;
   if (!entry || !free() || !sameModel(entry)) return;

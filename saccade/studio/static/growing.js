@@ -3,6 +3,7 @@ import { dark, make, ramp } from "./studio.js";
 
 const FONT = 12;
 const [LEAST, MOST] = [3, 24]; // pixels of a cell
+const MANY = 600; // columns, of which each is a pixel: the canvas of 4,096 tokens must fit into memory
 const FEW = 14; // columns for which there is room at the beginning
 
 export class GrowingMatrix {
@@ -59,6 +60,7 @@ export class GrowingMatrix {
       const values = this.rows[row];
       if (!values || this.scanned[row] === values) continue;
       this.scanned[row] = values;
+      if (this.hidden && row < 2) continue; // one key remains, with all of the weight
       for (let column = 0; column < values.length; column++) this.largest = Math.max(this.largest, this.drawn(row, column));
     }
   }
@@ -98,9 +100,9 @@ export class GrowingMatrix {
     const widest = (labels) => Math.min(110, Math.max(20, ...labels.slice(-400).map((label) => pen.measureText(label).width)));
     [this.left, this.top] = [Math.ceil(widest(this.queries)) + 12, Math.ceil(widest(this.keys) * 0.87) + 16];
     const [rows, columns] = [this.queries.length - this.start, this.keys.length];
-    this.cell = Math.max(LEAST, Math.min(MOST, Math.floor((this.fitted - this.left - 48) / Math.max(FEW, columns))));
+    this.cell = Math.max(columns > MANY ? 1 : LEAST, Math.min(MOST, Math.floor((this.fitted - this.left - 48) / Math.max(FEW, columns))));
     const [width, height] = [this.left + columns * this.cell + 46, this.top + rows * this.cell + 4];
-    const ratio = devicePixelRatio || 1;
+    const ratio = columns > MANY ? 1 : devicePixelRatio || 1;
     [this.canvas.width, this.canvas.height] = [Math.round(width * ratio), Math.round(height * ratio)];
     Object.assign(this.canvas.style, { width: `${width}px`, height: `${height}px` });
     pen.setTransform(ratio, 0, 0, ratio, 0, 0);

@@ -17,7 +17,10 @@ export const watching = ({ state, settings, actions, all, changed }) => {
 
   // The bars.
   const showBars = (step, line, note) => {
+    const rows = () => [...at("bars").querySelectorAll(".bar-row")];
+    const focused = rows().indexOf(document.activeElement);
     at("bars").replaceChildren(...(line.candidates.length ? [bars(line.candidates, step.id, step.given, (id, label) => actions.take(state.entry, state.step, id, label))] : []));
+    if (focused >= 0) rows()[Math.min(focused, rows().length - 1)]?.focus();
     at("bars").dataset.step = String(state.step);
     at("kept").textContent = line.candidates.length
       ? `${line.kept.toLocaleString("en")} of ${line.vocabulary.toLocaleString("en")} tokens can be chosen${note}. Full bar: the probability it is chosen with; outline: the model's own.`
