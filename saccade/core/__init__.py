@@ -5,6 +5,7 @@ from saccade.core.axes import Axis, GridAxis, NodeAxis, Role, StepAxis, TimeAxis
 from saccade.core.callback import Callback, Callbacks, Progress, StopTraining, ignore_progress
 from saccade.core.evaluation import Evaluation, Metric, Table
 from saccade.core.fields import Audio, Field, Graph, Image, Text, Vector, World, bind
+from saccade.core.metric_names import describe_metric
 from saccade.core.options import PredictOptions
 from saccade.core.outputs import (
     ActionsOutput,
@@ -69,5 +70,6 @@ __all__ = [
     "Weights",
     "World",
     "bind",
+    "describe_metric",
     "ignore_progress",
 ]
