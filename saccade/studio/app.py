@@ -22,13 +22,14 @@ from saccade.studio.export import export
 from saccade.studio.forms import checked_form, read_form, read_json
 from saccade.studio.generation import Generation
 from saccade.studio.pages import STATIC, JsonResponse, Page, escape_text
+from saccade.studio.run_actions import act
 from saccade.studio.security import Guard
 from saccade.studio.sessions import Inspection, RecentlyUsed, Sessions
+from saccade.studio.starting import StartingForm, starting_routes
 from saccade.studio.work import Slots
 
 T = TypeVar("T")
 REQUESTS = 64  # whose progress is known
-RUN_ACTIONS: dict[str, Callable[[Path, str], None]] = {"stop": live.stop, "resume": live.resume}
 
 
 def make_app(sessions: Sessions, key: str, port: int) -> Guard:
@@ -45,12 +46,14 @@ def make_app(sessions: Sessions, key: str, port: int) -> Guard:
         *_page_routes("/replay", studio.replay_page),
         *_page_routes("/steps", studio.steps),
         *_page_routes("/lessons", studio.lessons),
+        *_page_routes("/train", studio.train),
         Route("/api/runs/{name}", studio.curves),
         Route("/api/runs/{name}/attention/{step}", studio.snapshot),
         Route("/api/runs/{name}/{action}", studio.act, methods=["POST"]),
         Route("/api/models/{name:path}/form", studio.form),
         Route("/api/uploads/{name}", studio.upload),
         Route("/api/replay", studio.replay),
+        *starting_routes(studio.starting, studio.computations, studio.fractions),
         Route("/api/look", studio.predict, methods=["POST"]),
         Route("/api/progress/{ticket}", studio.progress),
         Route("/api/generate", studio.generate, methods=["POST"]),
@@ -115,6 +118,7 @@ class Studio:
         self.live = live.LiveRuns(self.root)
         self.computations, self.generations = Slots(), Slots()
         self.fractions = RecentlyUsed[float](REQUESTS)  # of the running requests, by their tickets
+        self.starting = StartingForm(self.root, Path.cwd())
 
     async def runs(self, request: Request) -> Page:
         return Page("runs", "Runs", {"runs": await run_in_threadpool(self.live.summaries)})
@@ -146,6 +150,9 @@ class Studio:
     async def steps(self, request: Request) -> Page:
         return Page("steps", "Step by step", await self._models(request))
 
+    async def train(self, request: Request) -> Page:
+        return Page("train", "New training", await run_in_threadpool(self.starting.choices))
+
     async def lessons(self, request: Request) -> Page:
         return Page("lessons", "Lessons")
 
@@ -164,10 +171,10 @@ class Studio:
         return JsonResponse({**kept, "examples": examples})
 
     async def act(self, request: Request) -> Response:
-        action = RUN_ACTIONS.get(request.path_params["action"])
-        if action is None:
-            raise UsageError("a run can be stopped and resumed, nothing else")
-        await run_in_threadpool(action, self.root, request.path_params["name"])
+        name, action, body = request.path_params["name"], request.path_params["action"], await read_json(request)
+        await run_in_threadpool(act, self.root, name, action, body)
+        if action == "delete":
+            self.sessions.forget(name)
         return JsonResponse({})
 
     async def form(self, request: Request) -> Response:
