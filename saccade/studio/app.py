@@ -19,6 +19,7 @@ from saccade.errors import SaccadeError, UsageError
 from saccade.look.overlay import OverlayStyle
 from saccade.studio import inspection, live
 from saccade.studio.export import export
+from saccade.studio.filming import film_of_run
 from saccade.studio.forms import checked_form, read_form, read_json
 from saccade.studio.generation import Generation
 from saccade.studio.pages import STATIC, JsonResponse, Page, escape_text
@@ -48,6 +49,7 @@ def make_app(sessions: Sessions, key: str, port: int) -> Guard:
         *_page_routes("/lessons", studio.lessons),
         *_page_routes("/train", studio.train),
         Route("/api/runs/{name}", studio.curves),
+        Route("/api/runs/{name}/attention.gif", studio.training_film),
         Route("/api/runs/{name}/attention/{step}", studio.snapshot),
         Route("/api/runs/{name}/{action}", studio.act, methods=["POST"]),
         Route("/api/models/{name:path}/form", studio.form),
@@ -169,6 +171,19 @@ class Studio:
         kept = await run_in_threadpool(live.snapshot, self.root, name, step)
         examples = [{**example, "maps": inspection.with_titles(example["maps"])} for example in kept["examples"]]
         return JsonResponse({**kept, "examples": examples})
+
+    async def training_film(self, request: Request) -> Response:
+        """Return the attention of an example at every snapshot of a run as a GIF."""
+        params, name = request.query_params, request.path_params["name"]
+        example, layer, head, style = (
+            _number(params, "example", 0),
+            params.get("map", ""),
+            _head(params),
+            _style(params),
+        )
+        data = await self.computations.run(lambda: film_of_run(self.root, name, (example, layer, head), style))
+        headers = {"content-disposition": 'attachment; filename="attention-during-training.gif"'}
+        return Response(data, media_type="image/gif", headers=headers)
 
     async def act(self, request: Request) -> Response:
         name, action, body = request.path_params["name"], request.path_params["action"], await read_json(request)

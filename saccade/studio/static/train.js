@@ -8,6 +8,7 @@ const CONTROLS = { data: "path" }; // where the control is not named as its fiel
 let upload = ""; // reference of the uploaded file; empty: the path counts
 let inspected = 0; // number of the last inspection
 let ready = false;
+let last = ""; // settings of the last inspection
 
 const clearErrors = () => {
   showError();
@@ -61,6 +62,9 @@ const showFound = ({ notes, parameters, task, name }) => {
 
 // Read the data as `saccade train` does. Of several inspections the last counts.
 const inspect = async () => {
+  const asked = JSON.stringify(settings());
+  if (asked === last) return; // leaving a field that was typed into tells the same again
+  last = asked;
   clearErrors();
   setReady(false);
   inspected += 1;
@@ -126,6 +130,7 @@ offerPresets([]);
 
 at("path").oninput = () => {
   forgetUpload();
+  last = "";
   setReady(false);
   if (data.files.includes(at("path").value)) inspect();
 };
@@ -153,7 +158,10 @@ at("drop").ondrop = (event) => {
 };
 at("form").onsubmit = async (event) => {
   event.preventDefault();
-  if (!ready) return inspect();
+  if (!ready) {
+    last = "";
+    return inspect();
+  }
   clearErrors();
   setReady(false);
   at("busy").textContent = "Starting\u2026";
