@@ -30,6 +30,8 @@ from saccade.studio.work import Slots
 
 MINUTES, MOST_MINUTES = 5.0, 7 * 24 * 60.0
 PATIENCE = 60.0  # seconds until the process has created its run
+COLUMNS = ("text_column", "second_column", "label_column", "source", "target")  # that a table may need to be told
+LONGEST_COLUMN = 200  # characters
 LOG = "studio.log"  # of a process that the studio has started, in the folder of its run
 
 
@@ -50,6 +52,8 @@ class Settings:
     preset: str
     minutes: float
     name: str
+    columns: Mapping[str, str]
+    """names of columns of a table by the setting they are for"""
 
 
 class StartingForm:
@@ -105,7 +109,8 @@ class StartingForm:
         name = _text(body, "name")
         if name:
             _check_new(self.root, name)
-        return Settings(self._data(body), task, preset, float(minutes), name)
+        columns = {column: value for column in COLUMNS if (value := _column(body, column))}
+        return Settings(self._data(body), task, preset, float(minutes), name, columns)
 
     def _data(self, body: Mapping[str, Any]) -> Path:
         try:
@@ -123,6 +128,7 @@ class StartingForm:
                 settings.data,
                 task=settings.task,
                 preset=settings.preset,
+                overrides=api.to_overrides(settings.columns),
                 root=self.root,
                 progress=lambda stage, fraction: report(fraction),
             )
@@ -136,6 +142,7 @@ class StartingForm:
         settings = self.check(body)
         name = settings.name or api.free_name(self.root, settings.data.name.split(".")[0])
         given = {"task": settings.task, "preset": settings.preset, "name": name, "runs": self.root.resolve()}
+        given |= {column.replace("_", "-"): value for column, value in settings.columns.items()}
         options = [f"--{option}={value}" for option, value in given.items() if value]
         command = [sys.executable, "-m", "saccade", "train", str(settings.data), f"--minutes={settings.minutes:g}"]
         try:
@@ -181,10 +188,18 @@ def _check_new(root: Path, name: str) -> None:
         raise FieldError("name", f"a run '{name}' exists; choose another name")
 
 
+def _column(body: Mapping[str, Any], name: str) -> str:
+    """Return the name of a column; one that could be a path is refused: `target` may name a second file."""
+    value = _text(body, name).strip()
+    if len(value) > LONGEST_COLUMN or value.startswith(".") or any(sign in value for sign in "/\\\0\n"):
+        raise FieldError("data", f"{name} must be the name of a column, but is '{value[:100]}'")
+    return value
+
+
 def _text(body: Mapping[str, Any], name: str) -> str:
     value = body.get(name, "")
     if not isinstance(value, str):
-        raise FieldError("data" if name in ("path", "upload") else name, f"{name} must be a text")
+        raise FieldError("data" if name in ("path", "upload", *COLUMNS) else name, f"{name} must be a text")
     return value
 
 

@@ -19,7 +19,7 @@ LINES = [
     for animal in ("cat", "dog", "cow", "hen")
     for place in ["mat", "hat", "box", "log"]
 ]
-TABLE = "".join(f"{line}\t{line.upper()}\n" for line in LINES * 10)
+TABLE = "source\ttarget\n" + "".join(f"{line}\t{line.upper()}\n" for line in LINES * 10)
 
 
 @pytest.fixture(scope="module")
@@ -183,9 +183,15 @@ def test_a_file_is_uploaded_and_read(client, place):
         ({"name": "../x"}, "name", "at most 100 letters"),
         ({"name": ".x"}, "name", "at most 100 letters"),
         ({"path": "broken.tsv", "task": "translation"}, "data", "broken.tsv:3"),
+        ({"path": "unnamed.tsv"}, "data", "2 columns without names"),
+        ({"target": "/etc/passwd"}, "data", "target must be the name of a column"),
+        ({"source": "..\\x"}, "data", "source must be the name of a column"),
+        ({"text_column": 1}, "data", "text_column must be a text"),
+        ({"text_column": "nope", "task": "language_model"}, "data", "nope"),
     ],
 )
 def test_a_mistake_is_told_for_its_control(client, place, body, field, message):
+    (place / "unnamed.tsv").write_text(TABLE.partition("\n")[2])
     (place / "broken.tsv").write_text("a\tb\n" * 2 + "only one\n" + "a\tb\n" * 20)
     for action in ("inspect", "start"):
         answer = post(client, f"/api/train/{action}", {"path": "pairs.tsv", **body})
@@ -193,6 +199,12 @@ def test_a_mistake_is_told_for_its_control(client, place, body, field, message):
         assert answer.json()["field"] == field and message in answer.json()["error"]
     assert names(client) == {"one", "two"}
     assert not list((place / "runs").glob(".*.log"))
+
+
+def test_columns_without_names_are_chosen_in_the_form(client, place):
+    (place / "unnamed.tsv").write_text(TABLE.partition("\n")[2])
+    body = {"path": "unnamed.tsv", "source": "1", "target": "2"}
+    assert post(client, "/api/train/inspect", body).json()["task"] == "translation"
 
 
 def test_the_module_of_an_unknown_task_is_never_imported(client):

@@ -12,7 +12,7 @@ from tests.studio.conftest import serving
 from tests.studio.test_pages import EVIL, until
 
 pytestmark = pytest.mark.slow
-TABLE = "".join(f"the {one} sat on a {two}\tTHE {one} SAT ON A {two}\n" for one in "cat dog cow hen".split() for two in "mat hat box ox".split()) * 10  # fmt: skip  # noqa: SIM905, E501
+TABLE = "source\ttarget\n" + "".join(f"the {one} sat on a {two}\tTHE {one} SAT ON A {two}\n" for one in "cat dog cow hen".split() for two in "mat hat box ox".split()) * 10  # fmt: skip  # noqa: SIM905, E501
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ import { followProgress } from "./progress.js";
 
 const FILE_BYTES = 8 << 20;
 const FIELDS = ["data", "task", "preset", "minutes", "name"];
+const COLUMNS = ["text_column", "second_column", "label_column", "source", "target"];
 const CONTROLS = { data: "path" }; // where the control is not named as its field
 let upload = ""; // reference of the uploaded file; empty: the path counts
 let inspected = 0; // number of the last inspection
@@ -20,6 +21,7 @@ const clearErrors = () => {
 const showFieldError = ({ field, message }) => {
   if (!FIELDS.includes(field)) return showError(message);
   const control = at(CONTROLS[field] ?? field);
+  if (field === "data" && /column|--source/.test(message)) at("columns").open = true;
   control.setAttribute("aria-invalid", "true");
   control.setAttribute("aria-errormessage", `error-${field}`);
   return showError(message, `error-${field}`);
@@ -40,6 +42,7 @@ const send = async (path, body) => {
 const settings = () => ({
   ...(upload ? { upload } : { path: at("path").value.trim() }),
   task: at("task").value, preset: at("preset").value, minutes: Number(at("minutes").value), name: at("name").value.trim(),
+  ...Object.fromEntries(COLUMNS.map((column) => [column, at(column).value.trim()])),
 });
 const chosen = () => Boolean(upload || at("path").value.trim());
 const setReady = (value) => {
@@ -146,6 +149,7 @@ at("preset").onchange = () => {
   if (!at("task").value) at("task").value = at("task").dataset.guessed;
   return inspect();
 };
+for (const column of COLUMNS) at(column).onchange = () => inspect();
 at("name").onchange = at("minutes").onchange = () => chosen() && inspect();
 const over = (on) => (event) => {
   event.preventDefault();
