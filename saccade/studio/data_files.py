@@ -44,7 +44,7 @@ def _walk(folder: Path, runs: Path, depth: int) -> Iterator[tuple[Path, bool]]:
 def find_data(folder: Path, name: str) -> Path:
     """Return the path of a data file or folder by its name relative to a folder; never one outside it."""
     parts = PurePosixPath(name).parts
-    if not name or "\0" in name or "\\" in name or PurePosixPath(name).is_absolute():
+    if not name or not name.isprintable() or "\\" in name or PurePosixPath(name).is_absolute():
         raise UsageError(f"the data must be a file or folder within {folder}, but are '{name[:200]}'")
     if any(part.startswith(".") for part in parts):
         raise UsageError(f"the data must be a path without '..' and hidden files, but are '{name[:200]}'")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import subprocess
 import sys
 import time
@@ -29,7 +28,7 @@ from saccade.studio.sessions import RecentlyUsed
 from saccade.studio.work import Slots
 
 MINUTES, MOST_MINUTES = 5.0, 7 * 24 * 60.0
-PATIENCE = 60.0  # seconds until the process has created its run
+PATIENCE = 120.0  # seconds until the process has created its run
 COLUMNS = ("text_column", "second_column", "label_column", "source", "target")  # that a table may need to be told
 LONGEST_COLUMN = 200  # characters
 LOG = "studio.log"  # of a process that the studio has started, in the folder of its run
@@ -83,7 +82,7 @@ class StartingForm:
             raise FieldError("data", "an upload must have the name of a file and its content")
         try:
             content = base64.b64decode(url.partition(",")[2], validate=True)
-        except binascii.Error as error:
+        except ValueError as error:
             raise FieldError(
                 "data", f"the upload of '{name[:100]}' is damaged ({error}); choose the file again"
             ) from error
@@ -176,6 +175,8 @@ def _wait(process: subprocess.Popen[bytes], run: runs.Run, path: Path, log: IO[b
         if (run.folder / "data.json").exists():
             return
         time.sleep(0.1)
+    if not (run.folder / "run.json").exists():
+        raise ResourceError(f"the training has not begun after {PATIENCE:.0f} seconds; its log is {path}")
 
 
 def _check_new(root: Path, name: str) -> None:
@@ -191,7 +192,8 @@ def _check_new(root: Path, name: str) -> None:
 def _column(body: Mapping[str, Any], name: str) -> str:
     """Return the name of a column; one that could be a path is refused: `target` may name a second file."""
     value = _text(body, name).strip()
-    if len(value) > LONGEST_COLUMN or value.startswith(".") or any(sign in value for sign in "/\\\0\n"):
+    is_path = value.startswith(".") or "/" in value or "\\" in value
+    if len(value) > LONGEST_COLUMN or is_path or not value.isprintable():
         raise FieldError("data", f"{name} must be the name of a column, but is '{value[:100]}'")
     return value
 

@@ -14,12 +14,9 @@ from saccade.studio.app import make_app
 from saccade.studio.sessions import Sessions
 from tests.studio.conftest import HOME, LOOP, MINE, PAIRS
 
-LINES = [
-    f"the {animal} sat on a {place}"
-    for animal in ("cat", "dog", "cow", "hen")
-    for place in ["mat", "hat", "box", "log"]
-]
-TABLE = "source\ttarget\n" + "".join(f"{line}\t{line.upper()}\n" for line in LINES * 10)
+ANIMALS, PLACES = ("cat", "dog", "cow", "hen"), ("mat", "hat", "box", "ox")
+LINES = [f"the {one} sat on the {two} {n} times" for one in ANIMALS for two in PLACES for n in range(10)]
+TABLE = "source\ttarget\n" + "".join(f"{line}\t{line.upper()}\n" for line in LINES)
 
 
 @pytest.fixture(scope="module")
@@ -140,7 +137,19 @@ def test_the_files_of_the_folder_are_offered_and_what_is_in_them_is_told(client,
 
 @pytest.mark.parametrize(
     "path",
-    ["/etc/passwd", "../outside.tsv", "a/../../outside.tsv", ".hidden.csv", "link.tsv", "", "none.tsv", "a\\b", "\0"],
+    [
+        "/etc/passwd",
+        "../outside.tsv",
+        "a/../../outside.tsv",
+        ".hidden.csv",
+        "link.tsv",
+        "",
+        "none.tsv",
+        "a\\b",
+        "\0",
+        "\ud800",
+        "x" * 5000,
+    ],
 )
 def test_a_path_is_never_outside_the_folder(client, place, path):
     (place.parent / "outside.tsv").write_text(TABLE)
@@ -165,8 +174,9 @@ def test_a_file_is_uploaded_and_read(client, place):
     assert (place / "runs" / ".uploads" / upload).read_text() == TABLE
     assert post(client, "/api/train/inspect", {"upload": upload}).json()["name"] == "my-pairs-1"
     assert names(client) == {"one", "two"}, "uploads are no runs"
-    damaged = post(client, "/api/train/upload", {"name": "a.tsv", "url": "data:;base64,!!"})
-    assert damaged.status_code == 400 and damaged.json()["field"] == "data"
+    for url in ("data:;base64,!!", "data:;base64,\u00e9", "data:;base64,", "data:", "x", 3):
+        damaged = post(client, "/api/train/upload", {"name": "a.tsv", "url": url})
+        assert damaged.status_code == 400 and damaged.json()["field"] == "data", url
 
 
 @pytest.mark.parametrize(
@@ -187,6 +197,7 @@ def test_a_file_is_uploaded_and_read(client, place):
         ({"target": "/etc/passwd"}, "data", "target must be the name of a column"),
         ({"source": "..\\x"}, "data", "source must be the name of a column"),
         ({"text_column": 1}, "data", "text_column must be a text"),
+        ({"label_column": "\ud800"}, "data", "label_column must be the name of a column"),
         ({"text_column": "nope", "task": "language_model"}, "data", "nope"),
     ],
 )

@@ -10,9 +10,9 @@ import pytest
 from saccade.runs import folder as runs
 from tests.studio.conftest import serving
 from tests.studio.test_pages import EVIL, until
+from tests.studio.test_run_actions import TABLE
 
 pytestmark = pytest.mark.slow
-TABLE = "source\ttarget\n" + "".join(f"the {one} sat on a {two}\tTHE {one} SAT ON A {two}\n" for one in "cat dog cow hen".split() for two in "mat hat box ox".split()) * 10  # fmt: skip  # noqa: SIM905, E501
 
 
 @pytest.fixture
@@ -83,9 +83,10 @@ def test_a_legend_has_only_the_runs_with_the_metric(visit):
     tab = visit("/runs")
     tab.check("[aria-label='Show the curves of pairs']")
     tab.check("[aria-label='Show the curves of prose']")
-    until(tab, "[...document.querySelectorAll('#charts h3')].some(h => h.textContent.startsWith('BLEU'))")
-    figure = tab.locator("#charts figure", has=tab.locator("h3", has_text=re.compile("^BLEU \u2191")))
-    assert figure.first.locator(".key").all_text_contents() == ["pairs"]
+    until(tab, "[...document.querySelectorAll('#charts h3')].some(h => h.textContent.startsWith('Exact match'))")
+    for title, name in (("Exact match (%) \u2191", "pairs"), ("Perplexity \u2193", "prose")):
+        figure = tab.locator("#charts figure", has=tab.locator("h3", has_text=title))
+        assert figure.locator(".key").all_text_contents() == [name]
 
 
 def test_curves_are_smoothed_with_the_raw_one_faint_and_axes_are_logarithmic(visit, shoot):

@@ -4,6 +4,7 @@ import { metricName } from "./curves.js";
 
 const time = (seconds) => {
   if (!seconds) return "";
+  if (seconds < 10) return `${seconds.toFixed(1)} s`;
   const [hours, minutes] = [Math.floor(seconds / 3600), Math.floor(seconds / 60) % 60];
   return hours ? `${hours} h ${minutes} min` : minutes ? `${minutes} min ${Math.floor(seconds % 60)} s` : `${Math.floor(seconds)} s`;
 };
