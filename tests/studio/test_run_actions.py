@@ -1,6 +1,7 @@
 """What pages may do to runs: delete with the name confirmed, notes that no hash covers, a training that is started."""
 
 import base64
+import json
 import shutil
 import time
 
@@ -49,7 +50,8 @@ def client(place):
 
 
 def post(client, path, body):
-    return client.post(path, json=body, headers=MINE)
+    headers = {**MINE, "content-type": "application/json"}
+    return client.post(path, content=json.dumps(body), headers=headers)
 
 
 def names(client):
