@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -155,6 +156,7 @@ class StartingForm:
                     stderr=log,
                     start_new_session=True,
                 )
+                threading.Thread(target=process.wait, daemon=True).start()  # no zombie is left when it ends
                 _wait(process, runs.Run(self.root / name), path, log)
         except OSError as error:
             raise ResourceError(f"cannot start a training in {self.root}: {error.strerror}") from error

@@ -26,7 +26,7 @@ def trained(tmp_path_factory):
     folder = tmp_path_factory.mktemp("actions")
     (folder / "pairs.tsv").write_text(TABLE)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SACCADE_CACHE", str(folder / "cache"))
+        patch.setenv("SACCADE_CACHE", str(tmp_path_factory.mktemp("cache")))
         overrides = [*PAIRS, "batch_tokens=400", *LOOP]
         for name in ("one", "two"):
             api.train(folder / "pairs.tsv", name=name, root=folder / "runs", overrides=overrides, progress=False)
@@ -37,7 +37,8 @@ def trained(tmp_path_factory):
 def place(trained, tmp_path, monkeypatch):
     """A copy of the folder, in which the studio is started."""
     shutil.copytree(trained, tmp_path / "place")
-    monkeypatch.setenv("SACCADE_CACHE", str(tmp_path / "place" / "cache"))
+    (tmp_path / "place" / "cache").mkdir()
+    monkeypatch.setenv("SACCADE_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path / "place")
     return tmp_path / "place"
 
@@ -64,7 +65,7 @@ def test_a_run_is_listed_with_its_metric_unit_direction_and_time(client):
     assert one["seconds"] > 0 and one["notes"] == ""
     names = client.get("/api/runs/one").json()["names"]
     assert names["loss"] | {} == {"name": "loss", "label": "Loss", "unit": "nats", "higher_is_better": False}
-    assert names["chrf"]["label"] == "chrF"
+    assert names["exact"]["label"] == "Exact match" and names["exact"]["higher_is_better"]
 
 
 def test_a_run_is_deleted_alone_and_only_when_its_name_is_confirmed(client, place):
@@ -204,7 +205,7 @@ def test_a_file_is_uploaded_and_read(client, place):
     ],
 )
 def test_a_mistake_is_told_for_its_control(client, place, body, field, message):
-    (place / "unnamed.tsv").write_text(TABLE.partition("\n")[2])
+    (place / "unnamed.tsv").write_text("".join(f"{one}\t{one.upper()}\n" for one in ANIMALS) * 40)
     (place / "broken.tsv").write_text("a\tb\n" * 2 + "only one\n" + "a\tb\n" * 20)
     for action in ("inspect", "start"):
         answer = post(client, f"/api/train/{action}", {"path": "pairs.tsv", **body})
@@ -215,7 +216,7 @@ def test_a_mistake_is_told_for_its_control(client, place, body, field, message):
 
 
 def test_columns_without_names_are_chosen_in_the_form(client, place):
-    (place / "unnamed.tsv").write_text(TABLE.partition("\n")[2])
+    (place / "unnamed.tsv").write_text("".join(f"{one}\t{one.upper()}\n" for one in ANIMALS) * 40)
     body = {"path": "unnamed.tsv", "source": "1", "target": "2"}
     assert post(client, "/api/train/inspect", body).json()["task"] == "translation"
 

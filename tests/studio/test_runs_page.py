@@ -81,11 +81,13 @@ def test_values_are_read_off_the_curves_of_all_runs(visit, shoot):
 
 def test_a_legend_has_only_the_runs_with_the_metric(visit):
     tab = visit("/runs")
+    tab.uncheck("[aria-label='Show the curves of questions']")
     tab.check("[aria-label='Show the curves of pairs']")
     tab.check("[aria-label='Show the curves of prose']")
     until(tab, "[...document.querySelectorAll('#charts h3')].some(h => h.textContent.startsWith('Exact match'))")
     for title, name in (("Exact match (%) \u2191", "pairs"), ("Perplexity \u2193", "prose")):
         figure = tab.locator("#charts figure", has=tab.locator("h3", has_text=title))
+        until(tab, "document.querySelectorAll('#charts figure:first-child .key').length === 2")
         assert figure.locator(".key").all_text_contents() == [name]
 
 
@@ -162,7 +164,7 @@ def test_a_training_is_started_from_the_page_and_watched(visit, folder, shoot):
     until(tab, "!document.getElementById('start').disabled")
     shoot(tab, "train")
     tab.click("#start")
-    until(tab, "location.pathname === '/watch/mine'", timeout=90_000)
+    tab.wait_for_url("**/watch/mine", timeout=120_000)
     until(tab, "document.querySelector('#charts svg path')", timeout=60_000)
     until(tab, "document.getElementById('state')?.textContent === 'training'")
     tab.goto(tab.url.replace("/watch/mine", "/runs"))
@@ -176,8 +178,8 @@ def test_mistakes_are_shown_beside_their_controls(visit, shoot):
     until(tab, "document.body.dataset.ready")
     tab.fill("#path", "broken.tsv")
     tab.select_option("#task", "translation")
-    until(tab, "document.querySelector('#error-data .error')")
-    assert "broken.tsv:6" in tab.text_content("#error-data") and tab.get_attribute("#path", "aria-invalid") == "true"
+    until(tab, "document.querySelector('#error-data').textContent.includes('broken.tsv:6')")
+    assert tab.get_attribute("#path", "aria-invalid") == "true"
     assert tab.is_disabled("#start")
     shoot(tab, "train-broken")
     tab.fill("#path", "pairs.tsv")
@@ -235,6 +237,11 @@ def test_weights_are_read_with_labels_and_a_scale_with_numbers(visit, shoot):
     snapshot = json.loads(tab.evaluate("fetch('/api/runs/rows/attention/30').then(r => r.text())"))["examples"][0]
     labels = snapshot["maps"][-1]["queries"]["labels"]
     assert reading.startswith(f"step 30: {labels[1]} \u2190 {labels[1]}") and "head 1" in reading
+    tab.focus("#steps")
+    tab.keyboard.press("Home")
+    until(tab, "document.getElementById('reading').textContent.startsWith('step 0: ')")
+    tab.keyboard.press("End")
+    until(tab, "document.getElementById('reading').textContent.startsWith('step 30: ')")
     assert tab.text_content("#legend").startswith("01the same at all steps")
     tab.select_option("#scale", "largest")
     until(tab, "document.getElementById('legend').textContent.includes('largest weight of this layer')")

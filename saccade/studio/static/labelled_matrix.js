@@ -1,10 +1,10 @@
 // A small matrix with labelled axes: queries as rows, keys as columns; its values are read with pointer or arrow keys.
 import { digits, drawPixels, make } from "./studio.js";
 
-const FONT = 12;
+const FONTS = [12, 14]; // of a matrix beside others, and of one alone
 const LONGEST = 110; // pixels of a label
 const [SMALL, LARGE] = [190, 620]; // pixels of a matrix beside others, and of one alone
-const CELL = 34; // pixels of the largest cell
+const CELL = 44; // pixels of the largest cell
 const pen = make("canvas", {}).getContext("2d");
 
 const shorten = (text) => {
@@ -13,9 +13,11 @@ const shorten = (text) => {
   return short === text ? text : `${short}\u2026`;
 };
 
-// weights: rows of 0 to `largest`; colour(value): 0 to 1. read(text) is called with the value under the pointer.
-export const labelledMatrix = ({ queries, keys, weights, colour, alone, name, read }) => {
-  pen.font = `${FONT}px system-ui, sans-serif`;
+// weights: row by row, 0 to 1; colour(weight): 0 to 1; selected: row and column, or null.
+// read(text, row, column) is called with the weight that is selected, also at first.
+export const labelledMatrix = ({ queries, keys, weights, colour, alone, name, selected, read }) => {
+  const font = FONTS[Number(alone)];
+  pen.font = `${font}px system-ui, sans-serif`;
   const [rows, columns] = [queries.map(shorten), keys.map(shorten)];
   const widest = (labels) => Math.max(...labels.map((text) => pen.measureText(text).width));
   const room = alone ? Math.min(LARGE, Math.max(240, document.getElementById("heads").clientWidth - widest(rows) - 90)) : SMALL;
@@ -43,9 +45,9 @@ export const labelledMatrix = ({ queries, keys, weights, colour, alone, name, re
     context.strokeStyle = style.getPropertyValue("--border");
     context.strokeRect(left - 0.5, top - 0.5, across + 1, down + 1);
     context.fillStyle = style.getPropertyValue("--text");
-    context.font = `${FONT}px system-ui, sans-serif`;
+    context.font = `${font}px system-ui, sans-serif`;
     context.textBaseline = "middle";
-    const every = Math.max(1, Math.ceil((FONT + 1) / cell)); // labels that would overlap are skipped
+    const every = Math.max(1, Math.ceil((font + 1) / cell)); // labels that would overlap are skipped
     context.textAlign = "end";
     for (let row = 0; row < rows.length; row += every) context.fillText(rows[row], left - 5, top + (row + 0.5) * cell);
     context.textAlign = "start";
@@ -76,7 +78,7 @@ export const labelledMatrix = ({ queries, keys, weights, colour, alone, name, re
     if (row < 0 || column < 0 || row >= rows.length || column >= columns.length) return;
     at = [row, column];
     draw();
-    read(`${queries[row]} \u2190 ${keys[column]}  ${digits(weights[row * keys.length + column])}  \u00b7 ${name}`);
+    read(`${queries[row]} \u2190 ${keys[column]}  ${digits(weights[row * keys.length + column])}  \u00b7 ${name}`, row, column);
   };
   node.onpointermove = node.onpointerdown = (event) => {
     const box = node.getBoundingClientRect();
@@ -90,5 +92,6 @@ export const labelledMatrix = ({ queries, keys, weights, colour, alone, name, re
     else move(0, 0);
   };
   draw();
+  if (selected) move(...selected);
   return node;
 };

@@ -13,6 +13,7 @@ export const watchAttention = (name) => {
   let newest = true; // the slider stays at the newest step until it is moved
   let patch = -1; // cell of the image whose attention is shown
   let timer = 0;
+  let selected = null; // { head, cell }: whose weight is read, at every step
 
   const snapshot = (step) => {
     if (!cache.has(step)) {
@@ -79,20 +80,26 @@ export const watchAttention = (name) => {
     at("heads").replaceChildren(...heads.map((head) => {
       const weights = all.subarray(head * size, (head + 1) * size);
       const title = map.heads > 1 ? `${map.title} \u00b7 head ${head}` : map.title;
-      const picture = overImage ? heatMap(map, weights) : matrix(map, weights, largest, heads.length === 1, title);
+      const picture = overImage ? heatMap(map, weights) : matrix({ map, weights, largest, head, title, alone: heads.length === 1 });
       return make("figure", {}, picture, make("figcaption", { className: "soft" }, title));
     }));
     at("heads").children[focused]?.querySelector("[tabindex]")?.focus();
     legend(overImage, largest);
+    at("reading").hidden = overImage;
+    if (!heads.includes(selected?.head)) at("reading").textContent = "Point at a cell, or move with the arrow keys, to read its weight.";
   };
   const colourOf = (largest) => {
     const scale = at("scale").value;
     if (scale === "sqrt") return Math.sqrt;
     return scale === "largest" ? (weight) => weight / (largest || 1) : (weight) => weight;
   };
-  const matrix = (map, weights, largest, alone, title) => labelledMatrix({
+  const matrix = ({ map, weights, largest, head, title, alone }) => labelledMatrix({
     queries: map.queries.labels, keys: map.keys.labels, weights, colour: colourOf(largest), alone, name: title,
-    read: (text) => { at("reading").textContent = `step ${at("step").textContent}: ${text}`; },
+    selected: selected?.head === head ? selected.cell : null,
+    read: (text, row, column) => {
+      selected = { head, cell: [row, column] };
+      at("reading").textContent = `step ${at("step").textContent}: ${text}`;
+    },
   });
   // The colour scale with its numbers; over an image each picture has colours up to its own largest weight.
   const legend = (overImage, largest) => {
