@@ -15,7 +15,7 @@ from typing import Any
 from saccade.atomic_io import sync_folder, sync_tree, write_sealed
 from saccade.config import from_json, override, settings, to_json
 from saccade.core import Callback, Split, Task
-from saccade.errors import ModelFileError, UsageError, printable, suggest
+from saccade.errors import UsageError, suggest
 from saccade.loading import find_task_class, open_base, open_ref, open_run
 from saccade.model import Model
 from saccade.pretrained import catalogue, opening, pickles
@@ -24,9 +24,10 @@ from saccade.progress import reporting
 from saccade.run import Run
 from saccade.runs import folder as runs
 from saccade.runs import provenance
-from saccade.runs.journal import JournalSummary, summarize_journal
 from saccade.runs.selection import Which
 from saccade.starting import divided, open_or_create
+from saccade.summaries import describe_metrics as describe_metrics
+from saccade.summaries import summarize_run as summarize_run
 from saccade.tasks import guess_task, load_task, task_names
 from saccade.training import distributed
 from saccade.training.distributed import Processes
@@ -364,26 +365,3 @@ def _finish(run: runs.Run, trainer: Trainer) -> Run:
     evaluation = trainer.processes.share(evaluation)
     assert evaluation is not None
     return Run(run.folder, evaluation)
-
-
-def summarize_run(run: runs.Run, summarize: Callable[[Path], JournalSummary] = summarize_journal) -> dict[str, Any]:
-    """Return what a list shows of a run; of a damaged one its name and the reason, so that the others are listed.
-
-    Who lists runs again and again gives a `JournalReader`, which reads only what was appended to their journals.
-    """
-    name = printable(run.name)
-    if name != run.name:
-        return {"name": name, "error": f"the name of a run must be printable UTF-8, but is '{name}'; rename its folder"}
-    try:
-        described, journal, running = run.describe(), summarize(run.folder / "metrics.jsonl"), run.running()
-    except ModelFileError as error:
-        return {"name": name, "error": printable(str(error))}
-    return {
-        "name": name,
-        "task": printable(described["task"]),
-        "created": printable(described["created"]),
-        "step": journal.step,
-        "best": journal.best,
-        "running": running,
-        "finished": run.finished(),
-    }

@@ -32,9 +32,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "model": {"config", "core", "errors", "look", "pretrained"},
     "run": {"core", "runs"},
     "starting": {"config", "errors", "runs", "training"},
+    "summaries": {"core", "errors", "runs", "tasks"},
     "api": {
         *("atomic_io", "config", "core", "errors", "loading", "model", "pretrained", "progress", "run", "runs"),
-        *("starting", "tasks", "training"),
+        *("starting", "summaries", "tasks", "training"),
     },
     "comparison": {
         *("api", "atomic_io", "config", "core", "data", "errors", "look", "metrics", "models", "nn", "progress"),
@@ -55,7 +56,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         *("look", "metrics", "model", "models", "nn", "planning", "tasks", "worlds"),
     },
     "__init__": {"api", "checks", "comparison", "core", "errors", "model", "planning", "run"},
-    "studio": {"api", "core", "errors", "look", "model", "runs"},
+    "studio": {"api", "core", "errors", "look", "model", "planning", "runs"},
     "serve": {"api", "core", "errors", "look", "model"},
     "cli": {
         *("api", "checks", "comparison", "core", "demo", "errors", "fewshot", "interactive", "lectures", "look"),

@@ -6,6 +6,7 @@ from saccade.core.callback import Callback, Callbacks, Progress, StopTraining, i
 from saccade.core.evaluation import Evaluation, Metric, Table
 from saccade.core.fields import Audio, Field, Graph, Image, Text, Vector, World, bind
 from saccade.core.generation import Candidate, Distribution, NextTokens, StreamControl
+from saccade.core.metric_names import describe_metric
 from saccade.core.options import PredictOptions
 from saccade.core.outputs import (
     ActionsOutput,
@@ -75,5 +76,6 @@ __all__ = [
     "Weights",
     "World",
     "bind",
+    "describe_metric",
     "ignore_progress",
 ]

@@ -14,6 +14,8 @@ class Metric:
     higher_is_better: bool | None
     """None: neither, such as a number of rows"""
     unit: str = ""
+    label: str = ""
+    """its name as people write it, such as BLEU; see `describe_metric`"""
 
     def better(self, value: float, than: float) -> bool:
         """Return whether a value is better than another one."""

@@ -53,6 +53,8 @@ class Task(abc.ABC):
     """what the data are, in a few words"""
     unit: ClassVar[str] = "tokens"
     """what `Batch.units` counts"""
+    loss_unit: ClassVar[str] = ""
+    """unit of the loss: nats, where it is a cross-entropy"""
     environment_setting: ClassVar[str] = ""
     """the setting that names the environment in which `replay` plays episodes; empty: this task has none"""
     continues: bool = False

@@ -87,13 +87,13 @@ def _matrix(attention: AttentionMap, title: str, *, sqrt: bool) -> Image.Image:
     for number, column in enumerate(columns):
         image.paste(INK, (left + number * step * size + size // 2 - SIZE // 4, above - column.height - 2), column)
     if weights.numel():
-        image.paste(_coloured(ramps.levels(weights, sqrt=sqrt), (across, down)), (left, above))
+        image.paste(coloured(ramps.levels(weights, sqrt=sqrt), (across, down)), (left, above))
     image.paste(scale, (left, above + down + EDGE // 2))
     ImageDraw.Draw(image).rectangle((left - 1, above - 1, left + across, above + down), outline=FRAME)
     return image
 
 
-def _coloured(levels: Tensor, size: tuple[int, int]) -> Image.Image:
+def coloured(levels: Tensor, size: tuple[int, int]) -> Image.Image:
     """Return levels (Q, K) as colours, one pixel per cell enlarged to the size: fast for any number of cells."""
     from PIL import Image
 
@@ -107,7 +107,7 @@ def _scale(largest: float, *, sqrt: bool) -> Image.Image:
     from PIL import Image
 
     ends = [text_mask("0"), text_mask(scale_text(largest, sqrt=sqrt))]
-    bar = _coloured(torch.tensor([ramps.scale(sqrt=sqrt, steps=SCALE)]), (SCALE, SIZE))
+    bar = coloured(torch.tensor([ramps.scale(sqrt=sqrt, steps=SCALE)]), (SCALE, SIZE))
     high = max(SIZE, *(end.height for end in ends))
     image = Image.new("RGB", (ends[0].width + SCALE + ends[1].width + 16, high), PAPER)
     image.paste(INK, (0, (high - ends[0].height) // 2), ends[0])

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from saccade.runs.notes import NOTES
+
 CLOCK = ("seconds", "elapsed")  # of a record of metrics.jsonl
 # What may differ between two equal runs, by file; a dotted name is that of an entry. Everything else is compared.
 MAY_DIFFER: dict[str, tuple[str, ...]] = {
@@ -14,7 +16,7 @@ MAY_DIFFER: dict[str, tuple[str, ...]] = {
     "state.json": ("elapsed", "data", "journals.metrics.jsonl"),  # the clock; hashes over it
     "manifest.json": ("files.state.json", "seal"),  # hashes over the clock
 }
-NOT_COMPARED = ("run.lock", "memory.json")  # the number of the process, and the memory it took
+NOT_COMPARED = ("run.lock", "memory.json", NOTES)  # the process, the memory it took, and what people wrote of it
 
 
 def contents(run: Path, skip: str = "") -> dict[str, Any]:

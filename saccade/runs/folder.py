@@ -160,8 +160,7 @@ def create(root: Path, name: str, task: str, settings: dict[str, Any], data: Pat
 
 def create_folder(root: Path, name: str, file: str, described: dict[str, Any]) -> Run:
     """Create a folder of that name that holds one JSON file: all of it or nothing."""
-    if not re.fullmatch(r"[\w.-]{1,100}", name) or name.startswith("."):
-        raise UsageError(f"a run name must be at most 100 letters, digits, '-', '_' or '.', but is '{name}'")
+    check_name(name)
     run, temporary = Run(root / name), root / f".{name}-{os.getpid()}"
     try:
         if run.folder.exists():
@@ -183,6 +182,33 @@ def create_folder(root: Path, name: str, file: str, described: dict[str, Any]) -
             f"run '{name}' exists in {root}; continue it with `saccade resume {run.folder}` or choose another --name"
         ) from error
     return run
+
+
+def check_name(name: str) -> None:
+    """Refuse a name that no run may have: it would be a path, or hidden."""
+    if not re.fullmatch(r"[\w.-]{1,100}", name) or name.startswith("."):
+        raise UsageError(f"a run name must be at most 100 letters, digits, '-', '_' or '.', but is '{name}'")
+
+
+def delete(run: Run) -> None:
+    """Delete the folder of a run and nothing else; one that is being trained is refused.
+
+    It is renamed first, so that a kill leaves no run that looks complete.
+    """
+    if run.folder.is_symlink() or not run.folder.is_dir():
+        raise UsageError(f"{run.folder} must be a folder, but is a link or a file; remove it yourself")
+    if run.running():
+        raise UsageError(f"run '{run.name}' is being trained; stop it first")
+    with run.lock():  # none begins to train it now
+        hidden = run.folder.with_name(f".deleted-{run.name}-{os.getpid()}")
+        try:
+            run.folder.rename(hidden)
+            shutil.rmtree(hidden)
+        except OSError as error:
+            raise ResourceError(
+                f"cannot delete {run.folder}: {error.strerror}; what is left of it is in {hidden}"
+            ) from error
+    sync_folder(run.folder.parent)
 
 
 def free_name(root: Path, stem: str) -> str:

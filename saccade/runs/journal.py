@@ -20,6 +20,7 @@ from saccade.errors import ModelFileError, ResourceError
 
 JOURNALS = ("metrics.jsonl", "samples.jsonl")
 BLOCK = 1 << 20  # bytes hashed at once
+NOT_METRICS = ("step", "elapsed", "best")  # of the record of an evaluation
 GONE = "put it back and continue with `saccade resume`, or train a new run"
 
 
@@ -29,10 +30,19 @@ class JournalSummary:
 
     step: int = 0
     best: float | None = None
+    seconds: float = 0.0
+    """of training"""
+    metrics: tuple[str, ...] = ()
+    """the values of the evaluations that were the best score whenever it improved: most often one"""
 
     def add(self, record: dict[str, Any]) -> JournalSummary:
         """Return the summary with one more record."""
-        return JournalSummary(max(self.step, record["step"]), record.get("best", self.best))
+        step, seconds = max(self.step, record["step"]), record.get("seconds", self.seconds)
+        best, metrics = record.get("best", self.best), self.metrics
+        if best != self.best:
+            equal = tuple(name for name, value in record.items() if value == best and name not in NOT_METRICS)
+            metrics = tuple(name for name in metrics if name in equal) or equal
+        return JournalSummary(step, best, seconds, metrics)
 
 
 @dataclass(frozen=True)

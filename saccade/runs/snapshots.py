@@ -1,4 +1,7 @@
-"""Attention snapshots: the maps of a few fixed examples at each evaluation, kept with the run to watch them form."""
+"""Attention snapshots: the maps of a few fixed examples, kept with the run to watch them form.
+
+They are taken before the first step, after steps 1, 2, 4, 8, ... and at each evaluation: most changes early.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,11 @@ from saccade.errors import ModelFileError
 FOLDER = "attention"
 POSITIONS = 48  # of an axis, the first ones
 WEIGHTS = 1 << 20  # of an example; of a deeper model every n-th map is kept
+
+
+def is_log_spaced(step: int) -> bool:
+    """Whether a step is 0 or a power of two: a function of the step alone, so that a resumed run keeps the same."""
+    return step & (step - 1) == 0
 
 
 def write_snapshot(folder: Path, step: int, examples: Sequence[dict[str, Any]]) -> None:

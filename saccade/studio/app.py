@@ -20,20 +20,22 @@ from saccade.look.overlay import OverlayStyle
 from saccade.studio import comparison, inspection, live, numbers
 from saccade.studio.checkpoints import list_checkpoints
 from saccade.studio.export import export
+from saccade.studio.filming import film_of_run
 from saccade.studio.forms import TICKET, checked_form, read_form, read_json
 from saccade.studio.generation import Generations
 from saccade.studio.pages import STATIC, JsonResponse, Page, escape_text
 from saccade.studio.params import head_number as _head
 from saccade.studio.params import number as _number
+from saccade.studio.run_actions import act
 from saccade.studio.security import Guard
 from saccade.studio.sessions import Inspection, RecentlyUsed, Sessions
+from saccade.studio.starting import StartingForm, starting_routes
 from saccade.studio.tours import tour_models
 from saccade.studio.work import Slots
 
 T = TypeVar("T")
 BYTES = "application/octet-stream"
 REQUESTS = 64  # whose progress is known
-RUN_ACTIONS: dict[str, Callable[[Path, str], None]] = {"stop": live.stop, "resume": live.resume}
 
 
 def make_app(sessions: Sessions, key: str, port: int) -> Guard:
@@ -53,7 +55,9 @@ def make_app(sessions: Sessions, key: str, port: int) -> Guard:
         *_page_routes("/steps", studio.steps),
         *_page_routes("/flow", studio.flow),
         *_page_routes("/lessons", studio.lessons),
+        *_page_routes("/train", studio.train),
         Route("/api/runs/{name}", studio.curves),
+        Route("/api/runs/{name}/attention.gif", studio.training_film),
         Route("/api/runs/{name}/attention/{step}", studio.snapshot),
         Route("/api/runs/{name}/{action}", studio.act, methods=["POST"]),
         Route("/api/models/{name:path}/form", studio.form),
@@ -61,6 +65,7 @@ def make_app(sessions: Sessions, key: str, port: int) -> Guard:
         Route("/api/compare/{first}/{second}/{part}", studio.comparison),
         Route("/api/uploads/{name}", studio.upload),
         Route("/api/replay", studio.replay),
+        *starting_routes(studio.starting, studio.computations, studio.fractions),
         Route("/api/look", studio.predict, methods=["POST"]),
         Route("/api/progress/{ticket}", studio.progress),
         *studio.generations.routes(),
@@ -127,6 +132,7 @@ class Studio:
         self.computations = Slots()
         self.generations = Generations(sessions, self.computations)
         self.fractions = RecentlyUsed[float](REQUESTS)  # of the running requests, by their tickets
+        self.starting = StartingForm(self.root, Path.cwd())
 
     async def runs(self, request: Request) -> Page:
         return Page("runs", "Runs", {"runs": await run_in_threadpool(self.live.summaries)})
@@ -168,6 +174,9 @@ class Studio:
     async def flow(self, request: Request) -> Page:
         return Page("flow", "Flow", await self._models(request))
 
+    async def train(self, request: Request) -> Page:
+        return Page("train", "New training", await run_in_threadpool(self.starting.choices))
+
     async def lessons(self, request: Request) -> Page:
         models = await run_in_threadpool(tour_models, self.sessions)
         return Page("lessons", "Lessons", {"tours": models})
@@ -186,11 +195,24 @@ class Studio:
         examples = [{**example, "maps": inspection.with_titles(example["maps"])} for example in kept["examples"]]
         return JsonResponse({**kept, "examples": examples})
 
+    async def training_film(self, request: Request) -> Response:
+        """Return the attention of an example at every snapshot of a run as a GIF."""
+        params, name = request.query_params, request.path_params["name"]
+        example, layer, head, style = (
+            _number(params, "example", 0),
+            params.get("map", ""),
+            _head(params),
+            _style(params),
+        )
+        data = await self.computations.run(lambda: film_of_run(self.root, name, (example, layer, head), style))
+        headers = {"content-disposition": 'attachment; filename="attention-during-training.gif"'}
+        return Response(data, media_type="image/gif", headers=headers)
+
     async def act(self, request: Request) -> Response:
-        action = RUN_ACTIONS.get(request.path_params["action"])
-        if action is None:
-            raise UsageError("a run can be stopped and resumed, nothing else")
-        await run_in_threadpool(action, self.root, request.path_params["name"])
+        name, action, body = request.path_params["name"], request.path_params["action"], await read_json(request)
+        await run_in_threadpool(act, self.root, name, action, body)
+        if action == "delete":
+            self.sessions.forget(name)
         return JsonResponse({})
 
     async def form(self, request: Request) -> Response:

@@ -17,6 +17,7 @@ from saccade.errors import ModelFileError, ResourceError, UsageError
 from saccade.runs import folder as runs
 from saccade.runs.journal import JournalSummary
 from saccade.runs.journal_reader import JournalReader, Record
+from saccade.runs.notes import read_notes
 from saccade.runs.snapshots import read_snapshot, snapshot_steps
 
 POINTS = 600  # of a curve
@@ -53,6 +54,8 @@ class LiveRuns:
             thinned.append(steps[-1])
         described = run.describe()
         evaluations = [record for record in records if "best" in record]
+        losses = sorted({key for record in steps for key in record if key.startswith("loss")})
+        metrics = list(dict.fromkeys(key for record in evaluations for key in record if key not in NOT_PLOTTED))
         return {
             "name": name,
             "task": described["task"],
@@ -62,8 +65,10 @@ class LiveRuns:
             "unit": steps[-1]["unit"] if steps else "",
             "steps": thinned,
             "throughput": _throughput(steps),
-            "losses": sorted({key for record in steps for key in record if key.startswith("loss")}),
-            "metrics": list(dict.fromkeys(key for record in evaluations for key in record if key not in NOT_PLOTTED)),
+            "losses": losses,
+            "metrics": metrics,
+            "names": api.describe_metrics(described["task"], [*losses, *metrics]),
+            "notes": read_notes(run.folder),
             "evaluations": evaluations,
             "samples": self._journals(run.folder / "samples.jsonl")[-20:],
             "snapshots": snapshot_steps(run.folder),

@@ -59,7 +59,7 @@ class Page:
 
     @property
     def _tab(self) -> str:
-        return {"watch": "runs", "steps": "look", "flow": "look"}.get(self.name, self.name)
+        return {"watch": "runs", "train": "runs", "steps": "look", "flow": "look"}.get(self.name, self.name)
 
 
 class JsonResponse(Response):

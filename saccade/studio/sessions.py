@@ -54,6 +54,12 @@ class RecentlyUsed(Generic[T]):
         with self._lock:
             return self._use(name, entry)
 
+    def drop(self, name: str) -> None:
+        """Forget an entry, if it is there."""
+        with self._lock:
+            self._entries.pop(name, None)
+            self._sizes.pop(name, None)
+
     def _use(self, name: str, entry: T) -> T:
         self._entries[name], self._sizes[name] = entry, self._size(entry)
         self._entries.move_to_end(name)
@@ -181,6 +187,10 @@ class Sessions:
             if model is None:
                 model = self._models.put(key, api.load(name, root=self.root, task=self.task, checkpoint=which))
             return model
+
+    def forget(self, name: str) -> None:
+        """Close a model: another run may get its name."""
+        self._models.drop(name)
 
     def predict(
         self,

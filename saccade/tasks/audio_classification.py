@@ -111,6 +111,7 @@ class Task(AudioTask):
     """An encoder of sound, and a learned query that attends to it."""
 
     Config: ClassVar[type[Any]] = SoundConfig
+    loss_unit: ClassVar[str] = "nats"
     summary: ClassVar[str] = "sort recordings into classes: words, speakers, sounds"
     needs: ClassVar[str] = "a folder of recordings for each class, or a table of paths and labels"
     roles: ClassVar[tuple[str, ...]] = ("label",)

@@ -113,6 +113,7 @@ class Task(FrozenImageTask, ImageToTextTask):
 
     Config: ClassVar[type[Any]] = CaptionConfig
     Options: ClassVar[type[Any]] = CaptionOptions
+    loss_unit: ClassVar[str] = "nats"
     summary: ClassVar[str] = "describe an image in a sentence"
     needs: ClassVar[str] = "images with captions"
     roles: ClassVar[tuple[str, ...]] = ("caption",)

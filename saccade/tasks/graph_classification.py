@@ -48,6 +48,7 @@ class Task(LabelledGraphTask):
     """A network over graphs with one output for each label."""
 
     Config: ClassVar[type[Any]] = GraphClassificationConfig
+    loss_unit: ClassVar[str] = "nats"
     summary: ClassVar[str] = "assign a label to a graph or a molecule"
     needs: ClassVar[str] = "graphs or molecules with labels"
     metric = Metric("accuracy", True, "%")

@@ -108,6 +108,7 @@ class Task(ImageTask):
         name: {"model": {"architecture": "vit", "vit": shape}, "size": shape["image_size"]}
         for name, shape in presets.VIT.items()
     }
+    loss_unit: ClassVar[str] = "nats"
     summary: ClassVar[str] = "assign a label to an image"
     needs: ClassVar[str] = "images with labels"
     roles: ClassVar[tuple[str, ...]] = ("label",)

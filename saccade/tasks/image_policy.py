@@ -103,6 +103,7 @@ class Task(ImageTask):
     """A query that attends to the grid of an image encoder, and an output for each action."""
 
     Config: ClassVar[type[Any]] = PolicyConfig
+    loss_unit: ClassVar[str] = "nats"
     summary: ClassVar[str] = "choose an action at the sight of an image"
     needs: ClassVar[str] = "images with actions and episodes"
     roles: ClassVar[tuple[str, ...]] = ("action", "episode")

@@ -112,6 +112,7 @@ class Task(core.Task):
     """A policy that reads an instruction, and acts by what it has read and what it sees."""
 
     Config: ClassVar[type[Any]] = FollowingConfig
+    loss_unit: ClassVar[str] = "nats"
     summary: ClassVar[str] = "follow instructions in a grid world"
     needs: ClassVar[str] = "maps with instructions and actions (JSON lines)"
     unit: ClassVar[str] = "actions"

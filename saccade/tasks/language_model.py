@@ -130,6 +130,7 @@ class Task(CoreTask):
     Config = TextConfig
     Options = TextOptions
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {name: {"model": shape} for name, shape in presets.GPT.items()}
+    loss_unit: ClassVar[str] = "nats"
     summary: ClassVar[str] = "predict the next token, from any text"
     continues: bool = True
     inputs: tuple[Field, ...] = (Text("prompt", help="text to continue", may_be_empty=True),)

@@ -148,6 +148,7 @@ class Task(EncoderTask):
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         name: {"model": shape} for name, shape in presets.BERT.items()
     }
+    loss_unit: ClassVar[str] = "nats"
     summary: ClassVar[str] = "predict masked tokens of any text, and whether one text follows another (BERT)"
     needs: ClassVar[str] = "plain text"
     inputs = (

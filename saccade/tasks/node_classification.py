@@ -108,6 +108,7 @@ class Task(GraphTask):
     """A network over a graph with one output for each label and node."""
 
     Config: ClassVar[type[Any]] = NodeConfig
+    loss_unit: ClassVar[str] = "nats"
     summary: ClassVar[str] = "assign a label to each node of a graph"
     needs: ClassVar[str] = "a graph whose nodes have labels"
     unit: ClassVar[str] = "nodes"

@@ -119,6 +119,7 @@ class Task(EncoderTask):
 
     Config: ClassVar[type[Any]] = QuestionAnsweringConfig
     Options: ClassVar[type[Any]] = QuestionAnsweringOptions
+    loss_unit: ClassVar[str] = "nats"
     summary: ClassVar[str] = "find the span of a context that answers a question"
     needs: ClassVar[str] = "a SQuAD file"
     inputs = (Text("question"), Text("context"))

@@ -171,6 +171,7 @@ class Task(ImageToTextTask):
 
     Config: ClassVar[type[Any]] = ReadingConfig
     Options: ClassVar[type[Any]] = ReadingOptions
+    loss_unit: ClassVar[str] = "nats"
     summary: ClassVar[str] = "read the text in an image of a word or a line"
     needs: ClassVar[str] = "images of words or lines with their text"
     roles: ClassVar[tuple[str, ...]] = ("text",)

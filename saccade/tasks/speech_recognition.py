@@ -121,6 +121,7 @@ class Task(AudioTask, ToTextTask):
 
     Config: ClassVar[type[Any]] = SpeechConfig
     Options: ClassVar[type[Any]] = SpeechOptions
+    loss_unit: ClassVar[str] = "nats"
     summary: ClassVar[str] = "write down what is said in a recording"
     needs: ClassVar[str] = "recordings of speech with their texts"
     roles: ClassVar[tuple[str, ...]] = ("text",)

@@ -100,6 +100,7 @@ class Task(EncoderTask):
     """
 
     Config: ClassVar[type[Any]] = TaggingConfig
+    loss_unit: ClassVar[str] = "nats"
     summary: ClassVar[str] = "assign a tag to each word of a sentence, such as named entities"
     needs: ClassVar[str] = "a CoNLL file"
     inputs = (Text("text"),)

@@ -54,6 +54,7 @@ class Task(LabelledTask):
     """An encoder with one output for each label."""
 
     Config: ClassVar[type[Any]] = ClassificationConfig
+    loss_unit: ClassVar[str] = "nats"
     summary: ClassVar[str] = "assign a label, or several, to a text or a pair of texts"
     needs: ClassVar[str] = "texts with labels"
     metric = Metric("accuracy", True, "%")

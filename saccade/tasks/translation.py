@@ -59,6 +59,7 @@ class Task(CoreTask):
     Config: ClassVar[type[Any]] = TranslationConfig
     Options: ClassVar[type[Any]] = TranslationOptions
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = presets.TRANSLATION
+    loss_unit: ClassVar[str] = "nats"
     summary: ClassVar[str] = "translate, from pairs of texts"
     inputs: tuple[Field, ...] = (Text("source", help="text to translate"),)
     metric = METRICS["bleu"]

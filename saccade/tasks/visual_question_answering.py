@@ -106,6 +106,7 @@ class Task(FrozenImageTask):
     """A question encoder that attends to the grid of an image encoder, and an output for each answer."""
 
     Config: ClassVar[type[Any]] = AnsweringTaskConfig
+    loss_unit: ClassVar[str] = "nats"
     summary: ClassVar[str] = "answer a question on an image"
     needs: ClassVar[str] = "images with questions and answers"
     roles: ClassVar[tuple[str, ...]] = ("question", "answer")

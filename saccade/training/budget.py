@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from saccade.atomic_io import read_sealed, write_sealed
+from saccade.core import Source
 from saccade.errors import ModelFileError
 from saccade.training.optim import OptimConfig
+from saccade.training.settings import TrainConfig
 
 EVALUATIONS = 10  # of a run
 EVALUATION_FRACTION = 0.2  # of a time budget at most is spent on evaluations
@@ -58,6 +60,14 @@ class Budget:
         if file.exists():
             budget._read()
         return budget
+
+    @classmethod
+    def of_run(
+        cls, file: Path, config: TrainConfig, source: Source, optim: Iterable[OptimConfig], elapsed: float
+    ) -> Budget:
+        """Return the budget of a run, of steps or of time: five minutes by default."""
+        steps = config.steps or (max(1, round(config.epochs * source.per_epoch)) if config.epochs else 0)
+        return cls.of(file, steps, 60 * (config.minutes or 5.0), optim, elapsed=elapsed)
 
     def decisions(self) -> dict[str, Any]:
         """Return what the clock has decided so far, as JSON."""

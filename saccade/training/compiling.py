@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from saccade.core import Task
+from saccade.core.callback import Log
 from saccade.training.precision import fastest
 
 Context = Callable[[], contextlib.AbstractContextManager[Any]]
@@ -64,6 +65,19 @@ def try_losses(
     with unchanged(task, networks), training_mode(networks), context():
         for loss in loss_of(task, batch, compiled).values():
             loss.backward()
+
+
+def compile_or_report(
+    task: Task, batch: Any, networks: Mapping[str, nn.Module], backend: str, context: Context, log: Log
+) -> dict[str, nn.Module]:
+    """Return compiled networks that were tried on a batch; none, and the reason in the log, where that fails."""
+    try:
+        compiled = compile_networks(networks, backend)
+        try_losses(task, batch, networks, compiled, context)
+    except Exception as error:  # noqa: BLE001 - the compiler may fail in any way; the plain form always works
+        log(f"torch.compile does not work here ({type(error).__name__}); training without it")
+        return {}
+    return compiled
 
 
 def seconds_of_step(task: Task, batch: Any, networks: Mapping[str, nn.Module], context: Context) -> float:

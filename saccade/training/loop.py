@@ -20,14 +20,14 @@ from saccade.runs.checkpoint import Checkpoint
 from saccade.runs.journal import JOURNALS, Journal, NullJournal, Written
 from saccade.runs.provenance import check_identity, identity
 from saccade.runs.selection import select_weights
-from saccade.runs.snapshots import pack, write_snapshot
+from saccade.runs.snapshots import is_log_spaced, pack, write_snapshot
 from saccade.runs.state import State
 from saccade.runs.weights import Stateful, optimizer_tensors, restore, state_tensors, weights
 from saccade.training import device as devices
 from saccade.training import precision as precisions
 from saccade.training.averaging import WeightAverage
 from saccade.training.budget import Budget
-from saccade.training.compiling import compile_networks, seconds_of_step, training_mode, try_losses
+from saccade.training.compiling import compile_or_report, seconds_of_step, training_mode
 from saccade.training.distributed import Processes
 from saccade.training.finite import not_finite
 from saccade.training.memory import FILE, PeakMemory
@@ -72,7 +72,9 @@ class Trainer:
         self.scheduled: list[int] = []  # checkpoints that are due by the settings, the newest ones
         self.provenance = identity(folder)
         state = self._resume()
-        self.budget = self._budget()
+        self.budget = Budget.of_run(
+            folder / "budget.json", config, self.source, self.optim.values(), elapsed=self.elapsed
+        )
         if state.budget:
             self.budget.check_saved(state.budget)
         self.journals = {name: state.journals.get(name, Written()) for name in JOURNALS}
@@ -116,6 +118,8 @@ class Trainer:
     def _run(self, stop: devices.Stop) -> None:
         """Train, evaluate and save until the run is over or a signal comes."""
         memory = PeakMemory(self.device, self.folder / FILE if self.processes.main else None)
+        if not self.step:
+            self._snapshot()
         started, saved_at = time.perf_counter() - self.elapsed, time.perf_counter()
         while not self._over():
             before = time.perf_counter()
@@ -131,6 +135,8 @@ class Trainer:
             if due:
                 memory.record(self.step)
                 self._evaluate()
+            elif is_log_spaced(self.step):
+                started += self._snapshot()
             scheduled = due or (self.config.save_every > 0 and self.step % self.config.save_every == 0)
             if scheduled or late or number:
                 self.save(scheduled=scheduled)
@@ -171,7 +177,7 @@ class Trainer:
         if self._compile_next:
             self._compile(batches[0])
         # The randomness of a step (dropout) depends on nothing but the seed and the step.
-        self._seed()
+        devices.seed_generators(self.device, devices.combine_seeds(self.config.seed, self.step))
         scale = lr_scale(self.config.optim, self.step, self.budget.total_at(self.step))
         record: dict[str, Any] = {"step": self.step + 1, "lr_scale": scale}
         with training_mode(self.parallel.trained):
@@ -213,10 +219,6 @@ class Trainer:
                 raise not_finite(f"loss is {value}", self.step + 1, self.parallel.trained[name], batches)
             yield name, value
 
-    def _seed(self, *numbers: int) -> None:
-        """Seed the generators of this step, or of a part of it."""
-        devices.seed_generators(self.device, devices.combine_seeds(self.config.seed, self.step, *numbers))
-
     def _trainable(self, name: str) -> list[Tensor]:
         return [parameter for parameter in self.networks[name].parameters() if parameter.requires_grad]
 
@@ -254,7 +256,6 @@ class Trainer:
             problem = f"{metric.name} on the validation data is {value}"
             raise not_finite(problem, self.step, next(iter(self.networks.values())))
         sample = self.task.sample()
-        snapshot = pack(self.task.attention_snapshot())
         improved = not self.best or metric.better(value, self.best["score"])
         self.unimproved = 0 if improved else self.unimproved + 1
         if improved or value == self.best["score"]:  # of equal ones the last: it was trained longer
@@ -268,12 +269,21 @@ class Trainer:
             self.samples.write({"step": self.step, "text": sample})
         self.metrics.flush()
         self.samples.flush()
-        write_snapshot(self.folder, self.step, snapshot)
+        write_snapshot(self.folder, self.step, pack(self.task.attention_snapshot()))
         with self._stoppable():
             self.callback.on_evaluation(record, sample)
         if self.config.patience and self.unimproved >= self.config.patience:
             evaluations = f"{self.unimproved} evaluations"
             self.callback.log(f"{metric.name} has not improved in {evaluations}: stopping at step {self.step}")
+
+    def _snapshot(self) -> float:
+        """Keep the attention of this step; return how long that took, which a budget of time does not count."""
+        began = time.perf_counter()
+        check_finite(self.parallel.trained, self.step, self.batches.last, self.processes)
+        with self.parallel.evaluated(self.average), self._autocast():
+            if self.processes.main:
+                write_snapshot(self.folder, self.step, pack(self.task.attention_snapshot()))
+        return time.perf_counter() - began
 
     def _evaluation_due(self) -> bool:
         """Whether to evaluate after this step: a function of the step and of decisions that are on disk."""
@@ -373,22 +383,10 @@ class Trainer:
             self.callback.log(f"the last digits may differ from an unbroken run: {changes}")
         return state
 
-    def _budget(self) -> Budget:
-        """Return the budget of steps or of time: five minutes by default."""
-        config = self.config
-        steps = config.steps or (max(1, round(config.epochs * self.source.per_epoch)) if config.epochs else 0)
-        seconds = 60 * (config.minutes or 5.0)
-        return Budget.of(self.folder / "budget.json", steps, seconds, self.optim.values(), elapsed=self.elapsed)
-
     def _compile(self, batch: Batch) -> None:
         """Compile the networks, if that works on this machine."""
-        self._compile_next = False
-        try:
-            compiled = compile_networks(self.networks, self.config.compile_backend)
-            try_losses(self.task, batch, self.networks, compiled, self._autocast)
-        except Exception as error:  # noqa: BLE001 - the compiler may fail in any way; the plain form always works
-            self.callback.log(f"torch.compile does not work here ({type(error).__name__}); training without it")
-        else:
+        self._compile_next, backend = False, self.config.compile_backend
+        if compiled := compile_or_report(self.task, batch, self.networks, backend, self._autocast, self.callback.log):
             self.parallel.compute_with(compiled)
 
     def _autocast(self) -> contextlib.AbstractContextManager[Any]:

@@ -44,7 +44,7 @@ def test_runs_are_listed_with_their_curves(visit, shoot):
 def test_attention_of_fixed_examples_is_seen_at_every_evaluation(visit, shoot):
     tab = visit("/watch/pairs")
     tab.wait_for_selector("#heads canvas")
-    assert tab.input_value("#steps") == "2" and tab.text_content("#step") == "30"
+    assert tab.input_value("#steps") == "8" and tab.text_content("#step") == "30"
     tab.focus("#steps")
     tab.keyboard.press("ArrowLeft")
     until(tab, "document.getElementById('step').textContent === '20'")

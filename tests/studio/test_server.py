@@ -265,7 +265,11 @@ def test_the_steps_of_a_head_end_in_its_weights(client):
 
 def test_runs_can_be_followed_stopped_and_resumed_by_name_only(client, place):
     result = client.get("/api/runs/pairs").json()
-    assert result["steps"][-1]["step"] == 30 and result["snapshots"] == [10, 20, 30] and not result["running"]
+    assert (
+        result["steps"][-1]["step"] == 30
+        and result["snapshots"] == [0, 1, 2, 4, 8, 10, 16, 20, 30]
+        and not result["running"]
+    )
     seen = client.get("/api/runs/pairs/attention/20").json()
     assert seen["step"] == 20 and seen["examples"][0]["maps"]
     assert "has no attention snapshot of step 21" in client.get("/api/runs/pairs/attention/21").json()["error"]

@@ -1,64 +1,88 @@
-// Line charts over steps or time.
+// Line charts over steps or time, whose values are read with the pointer or the arrow keys.
 import { COLOURS, make, shape } from "./studio.js";
+import { hover } from "./chart_hover.js";
+import { scaleOf, smooth } from "./chart_scale.js";
 
-const [WIDTH, HEIGHT, LEFT, BELOW, ABOVE] = [420, 200, 46, 26, 10];
+const [WIDTH, HEIGHT, LEFT, RIGHT, BELOW, ABOVE] = [420, 200, 46, 12, 26, 10];
+const DASHES = ["", "7 3", "2 3", "9 3 2 3"]; // of more lines than there are colours
 
-const ticks = (low, high, count) => {
-  const span = high - low || 1;
-  const raw = span / count;
-  const power = 10 ** Math.floor(Math.log10(raw));
-  const step = [1, 2, 5, 10].map((factor) => factor * power).find((value) => value >= raw);
-  const values = [];
-  // Multiples, not sums of steps: 0.02 - 2 * 0.01 would be 3e-18 instead of 0.
-  for (let number = Math.ceil(low / step); number * step <= high + step * 1e-9; number++) values.push(number * step);
-  return values;
+const label = (value) => {
+  if (Math.abs(value) >= 1e6) return `${Number((value / 1e6).toPrecision(4))}M`;
+  if (Math.abs(value) >= 10000) return `${Number((value / 1000).toPrecision(4))}k`;
+  return String(Number(value.toPrecision(6)));
 };
-const label = (value) => (Math.abs(value) >= 10000 ? `${value / 1000}k` : String(Number(value.toPrecision(6))));
 
 // Draw a vertical line in a chart, at a fraction of its width.
 export const mark = (figure, fraction) => {
-  const x = LEFT + fraction * (WIDTH - LEFT - 12);
+  const x = LEFT + fraction * (WIDTH - LEFT - RIGHT);
   figure.querySelector(".now")?.remove();
   figure.querySelector("svg").append(shape("line", { class: "now", x1: x, x2: x, y1: ABOVE, y2: HEIGHT - BELOW }));
 };
 
-// series: [{name, points: [[x, y], ...]}]
-export const chart = (series, { title, x = "step" }) => {
-  const points = series.flatMap((entry) => entry.points).filter(([, value]) => Number.isFinite(value));
-  const picture = shape("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, class: "chart", role: "img", "aria-label": title });
-  if (!points.length) return make("p", { className: "soft" }, "No data yet.");
-  const bounds = (values) => values.reduce(([low, high], value) => [Math.min(low, value), Math.max(high, value)], [Infinity, -Infinity]);
-  const [left, right] = bounds(points.map((point) => point[0]));
-  const [low, high] = bounds(points.map((point) => point[1]));
-  const project = ([px, py]) => [
-    LEFT + ((px - left) / (right - left || 1)) * (WIDTH - LEFT - 12),
-    ABOVE + (1 - (py - low) / (high - low || 1)) * (HEIGHT - ABOVE - BELOW),
-  ];
-  for (const value of ticks(low, high, 5)) {
-    const [, y] = project([left, value]);
-    picture.append(shape("line", { class: "axis", x1: LEFT, x2: WIDTH - 12, y1: y, y2: y }));
+const axes = (picture, across, up, name) => {
+  for (const value of up.ticks(5)) {
+    const y = up.at(value);
+    picture.append(shape("line", { class: "axis", x1: LEFT, x2: WIDTH - RIGHT, y1: y, y2: y }));
     picture.append(shape("text", { x: LEFT - 8, y: y + 4, "text-anchor": "end" }, label(value)));
   }
-  for (const value of ticks(left, right, 5)) {
-    const [px] = project([value, low]);
-    if (px > WIDTH - 24 - 7 * x.length) continue; // the label of the axis is there
-    picture.append(shape("text", { x: px, y: HEIGHT - 8, "text-anchor": "middle" }, label(value)));
+  for (const value of across.ticks(5)) {
+    const x = across.at(value);
+    if (x > WIDTH - 24 - 7 * name.length) continue; // the label of the axis is there
+    picture.append(shape("text", { x, y: HEIGHT - 8, "text-anchor": "middle" }, label(value)));
   }
-  picture.append(shape("text", { x: WIDTH - 12, y: HEIGHT - 8, "text-anchor": "end" }, x));
-  series.forEach((entry, i) => {
-    const line = entry.points.filter(([, value]) => Number.isFinite(value)).map(project);
-    if (!line.length) return;
-    const path = line.map(([px, py], j) => `${j ? "L" : "M"}${px.toFixed(1)} ${py.toFixed(1)}`).join("");
-    const colour = COLOURS[i % COLOURS.length];
-    const dots = line.length < 30 ? line.map(([px, py]) => shape("circle", { cx: px, cy: py, r: 3, fill: colour })) : [];
-    picture.append(shape("path", { d: path, stroke: colour, opacity: entry.muted ? 0.35 : 1 }), ...dots);
-  });
-  const keys = series.length > 1
-    ? series.map(({ name }, i) => {
-      const key = make("span", { className: "key" }, make("i"), name);
-      key.firstChild.style.color = COLOURS[i % COLOURS.length];
-      return key;
-    })
-    : [];
-  return make("figure", { className: "grow" }, make("h3", {}, title), picture, ...keys);
+  picture.append(shape("text", { x: WIDTH - RIGHT, y: HEIGHT - 8, "text-anchor": "end" }, name));
+};
+const lineOf = (points, project) => points.map((point, i) => `${i ? "L" : "M"}${project(point).map((value) => value.toFixed(1)).join(" ")}`).join("");
+const keyOf = ({ name, colour, dash }) => {
+  const line = shape("svg", { viewBox: "0 0 22 8", width: 22, height: 8, "aria-hidden": "true" },
+    shape("line", { x1: 0, x2: 22, y1: 4, y2: 4, stroke: colour, "stroke-width": 3, "stroke-dasharray": dash }));
+  return make("span", { className: "key" }, line, name);
+};
+
+// series: [{name, points: [[x, y], ...], muted}]. The n-th always has the n-th colour, whichever have points.
+// logX, logY: logarithmic axes, which leave out what is not above 0. smoothing: 0 to 1, with the line as it is faint.
+export const chart = (series, { title, x = "step", logX = false, logY = false, smoothing = 0 }) => {
+  const finite = series.map(({ points }) => points.filter(([, y]) => Number.isFinite(y)));
+  const drawn = series.map((entry, i) => {
+    const raw = finite[i].filter(([px, py]) => (!logX || px > 0) && (!logY || py > 0));
+    const dash = DASHES[Math.floor(i / COLOURS.length) % DASHES.length];
+    return { ...entry, raw, points: smoothing ? smooth(raw, smoothing) : raw, colour: COLOURS[i % COLOURS.length], dash };
+  }).filter(({ raw }) => raw.length);
+  const figure = make("figure", { className: "grow chart-figure" }, make("h3", {}, title));
+  figure.dataset.title = title;
+  const left = finite.flat().length - drawn.flatMap(({ raw }) => raw).length;
+  const note = left ? [make("p", { className: "soft" }, `${left.toLocaleString("en")} of the values are not above 0: a logarithmic axis has no place for them.`)] : [];
+  if (!drawn.length) {
+    figure.append(...(note.length ? note : [make("p", { className: "soft" }, "No data yet.")]));
+    return figure;
+  }
+  const all = drawn.flatMap(({ raw }) => raw);
+  const across = scaleOf(all.map(([px]) => px), LEFT, WIDTH - RIGHT, logX);
+  const up = scaleOf(all.map(([, py]) => py), HEIGHT - BELOW, ABOVE, logY);
+  const project = ([px, py]) => [across.at(px), up.at(py)];
+  const picture = shape("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, class: "chart" });
+  axes(picture, across, up, x);
+  for (const { raw, points, colour, dash, muted } of drawn) {
+    if (smoothing) picture.append(shape("path", { d: lineOf(raw, project), stroke: colour, class: "raw" }));
+    const dots = raw.length < 30 && !smoothing ? raw.map((point) => {
+      const [cx, cy] = project(point);
+      return shape("circle", { cx, cy, r: 3, fill: colour });
+    }) : [];
+    picture.append(shape("path", { d: lineOf(points, project), stroke: colour, "stroke-dasharray": dash, opacity: muted ? 0.35 : 1 }), ...dots);
+  }
+  figure.append(picture, ...(series.length > 1 ? drawn.map(keyOf) : []), ...note);
+  hover(figure, picture, drawn, { title, name: x, across, up, size: [WIDTH, HEIGHT], inner: [ABOVE, HEIGHT - BELOW] });
+  return figure;
+};
+
+// Replace the charts of a page by new ones; what is read off one of them, and the focus, stay.
+export const replaceCharts = (container, figures) => {
+  const before = new Map([...container.children].map((figure) => [figure.dataset.title, figure]));
+  const focused = [...before.values()].find((figure) => figure.contains(document.activeElement));
+  container.replaceChildren(...figures);
+  for (const figure of figures) {
+    const old = before.get(figure.dataset.title);
+    if (old?.reading !== undefined) figure.readAt?.(old.reading);
+    if (old && old === focused) figure.querySelector("svg.chart")?.focus();
+  }
 };
