@@ -4,7 +4,7 @@ from saccade.core.attention import AttentionMap, AttentionMaps, Weights
 from saccade.core.axes import Axis, GridAxis, NodeAxis, Role, StepAxis, TimeAxis, TokenAxis
 from saccade.core.callback import Callback, Callbacks, Progress, StopTraining, ignore_progress
 from saccade.core.evaluation import Evaluation, Metric, Table
-from saccade.core.fields import Audio, Field, Graph, Image, Text, Vector, World, bind
+from saccade.core.fields import Audio, Field, Graph, Image, Text, Vector, World, bind, bind_line
 from saccade.core.options import PredictOptions
 from saccade.core.outputs import (
     ActionsOutput,
@@ -69,5 +69,6 @@ __all__ = [
     "Weights",
     "World",
     "bind",
+    "bind_line",
     "ignore_progress",
 ]

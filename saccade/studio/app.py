@@ -21,6 +21,7 @@ from saccade.studio import inspection, live
 from saccade.studio.export import export
 from saccade.studio.forms import checked_form, read_form, read_json
 from saccade.studio.generation import Generation
+from saccade.studio.head_pages import HeadPages
 from saccade.studio.pages import STATIC, JsonResponse, Page, escape_text
 from saccade.studio.security import Guard
 from saccade.studio.sessions import Inspection, RecentlyUsed, Sessions
@@ -45,6 +46,7 @@ def make_app(sessions: Sessions, key: str, port: int) -> Guard:
         *_page_routes("/replay", studio.replay_page),
         *_page_routes("/steps", studio.steps),
         *_page_routes("/lessons", studio.lessons),
+        *HeadPages(sessions).routes(_page_routes),
         Route("/api/runs/{name}", studio.curves),
         Route("/api/runs/{name}/attention/{step}", studio.snapshot),
         Route("/api/runs/{name}/{action}", studio.act, methods=["POST"]),

@@ -57,7 +57,7 @@ class Page:
 
     @property
     def _tab(self) -> str:
-        return {"watch": "runs", "steps": "look"}.get(self.name, self.name)
+        return {"watch": "runs", "steps": "look", "heads": "look"}.get(self.name, self.name)
 
 
 class JsonResponse(Response):
