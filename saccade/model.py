@@ -181,7 +181,7 @@ class Model:
         elif isinstance(data, str | Path):
             examples = self.read_lines(Path(data).read_text(encoding="utf-8").splitlines(), str(data))
         else:
-            examples = [row if isinstance(row, Mapping) else {self.inputs[0].name: row} for row in data]
+            examples = [dict(row) if isinstance(row, Mapping) else {self.inputs[0].name: row} for row in data]
         bound = [bind(self.inputs, (), example) for example in examples]
         return cached_survey(self.task, bound, settings, progress)
 

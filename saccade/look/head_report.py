@@ -125,7 +125,7 @@ class HeadReport:
 
 
 def _summary(value: Mapping[str, Any]) -> HeadSummary:
-    spreads = {name: None if value[name] is None else Spread(**value[name]) for name in ("distance", "cost")}
-    fields = {name: value[name] for name in ("map", "head", "patterns", "scores", "picture", "columns")}
+    distance, cost = (None if value[name] is None else Spread(**value[name]) for name in ("distance", "cost"))
+    fields: dict[str, Any] = {name: value[name] for name in ("map", "head", "patterns", "scores", "picture", "columns")}
     examples = tuple(HeadExample(**entry) for entry in value["examples"])
-    return HeadSummary(**fields, entropy=Spread(**value["entropy"]), examples=examples, **spreads)
+    return HeadSummary(entropy=Spread(**value["entropy"]), distance=distance, cost=cost, examples=examples, **fields)

@@ -11,6 +11,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -76,15 +77,19 @@ def survey_heads(
     survey = _Survey(task, settings, ablated if settings.ablations else set())
     for row, prediction in enumerate(_predict(task, chosen)):
         check_cancelled()
-        survey.add(row, prediction, lambda part, row=row: progress((row + part) / len(chosen)))
+        survey.add(row, prediction, partial(_report_part, progress, row, len(chosen)))
         progress((row + 1) / len(chosen))
     return survey.report(chosen, time.perf_counter() - start)
+
+
+def _report_part(progress: Progress, row: int, rows: int, part: float) -> None:
+    progress((row + part) / rows)
 
 
 def _predict(task: Task, inputs: Sequence[Mapping[str, Any]]) -> Iterator[Prediction]:
     """Yield predictions with attention, in batches; a model that continues a prompt only reads it."""
     names = {setting.name for setting in settings(task.Options)}
-    options = {"attention": True} if "attention" in names else {}
+    options: dict[str, Any] = {"attention": True} if "attention" in names else {}
     options |= {"max_new_tokens": 0} if "max_new_tokens" in names else {}
     for first in range(0, len(inputs), BATCH):
         yield from task.predict(inputs[first : first + BATCH], from_json(task.Options, options))
