@@ -46,7 +46,8 @@ class _Drawing:
     def file(self, root: ElementTree.Element) -> bytes:
         width, height = float(root.get("width", "0")), float(root.get("height", "0"))
         self.lines.append(f"{POINT} 0 0 -{POINT} 0 {number(POINT * height)} cm")
-        self._children(root, {"font-size": "13"})
+        font = re.match(r"[\d.]+", self.rules.get("svg", {}).get("font", ""))
+        self._children(root, {"font-size": font[0] if font else "13"})
         title = root.findtext(f"{XML}title") or ""
         return self.target.finish("\n".join(self.lines), (POINT * width, POINT * height), self.texts.finish(), title)
 

@@ -53,7 +53,8 @@ class PdfFile:
         self.add(f"<< /Type /Pages /Kids [{page} 0 R] /Count 1 >>".encode())
         preferences = "/ViewerPreferences << /DisplayDocTitle true >>"
         root = self.add(f"<< /Type /Catalog /Pages {pages} 0 R {preferences} >>".encode())
-        about = self.add(f"<< /Title <{('\ufeff' + title).encode('utf-16-be').hex()}> /Producer (Saccade) >>".encode())
+        name = ("\ufeff" + title).encode("utf-16-be").hex()
+        about = self.add(f"<< /Title <{name}> /Producer (Saccade) >>".encode())
         parts, offsets, at = [b"%PDF-1.5\n%\xe2\xe3\xcf\xd3\n"], [], 15
         for count, content_of in enumerate(self._objects, 1):
             part = f"{count} 0 obj\n".encode() + content_of + b"\nendobj\n"
