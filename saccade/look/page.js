@@ -170,9 +170,8 @@
     node.onpointerenter = () => state.pinned || onSelect();
     node.onfocus = onSelect;
     node.onclick = () => {
-      const before = `${state.row} ${state.column}`;
       onSelect();
-      pin(!state.pinned || before !== `${state.row} ${state.column}`);
+      pin(!isPinned());
     };
   };
   // Over an image: a heat map on a canvas, transparent buttons over its cells, and the path of the gaze.
@@ -397,7 +396,7 @@
         const value = values[id] ? values[id](i) : 0;
         node.style.setProperty("--opacity", (0.6 * value) / strongest);
         if (node.classList.contains("token")) {
-          const colour = values[id] ? table[level(value, strongest)] : null;
+          const colour = values[id] ? table[level(value, view.largest)] : null;
           node.style.background = colour ? `rgb(${colour.join(" ")})` : "";
           node.style.color = colour ? inkOn(colour) : "";
         }
@@ -412,8 +411,12 @@
     if (grids.columns?.axis.rows > 1 && !grids.rows) drawPath(grids.columns, row);
     at("status").replaceChildren(description(row, column, weight), state.pinned ? make("small", {}, "  pinned") : "");
   };
+  let pinnedAt = "";
+  const here = () => `${state.row} ${state.column}`;
+  const isPinned = () => state.pinned && pinnedAt === here();
   const pin = (on) => {
     state.pinned = on;
+    pinnedAt = here();
     select(state.row, state.column);
   };
   const description = (row, column, weight) => {
@@ -439,12 +442,9 @@
     if (x < 0 || y < 0) return;
     const column = Math.min(Math.floor(x / view.cell), view.columns.length - 1);
     const row = Math.min(Math.floor(y / view.cell), view.rows.length - 1);
-    const other = row !== state.row || column !== state.column;
-    if (event.type === "pointerdown") {
-      select(row, column);
-      return pin(other || !state.pinned);
-    }
-    return other && !state.pinned && select(row, column);
+    if (event.type !== "pointerdown") return state.pinned || select(row, column);
+    select(row, column);
+    return pin(!isPinned());
   };
   const keys = (event) => {
     if (event.key === "Enter" || event.key === " ") {
