@@ -179,7 +179,10 @@ class Model:
         if data is None:
             examples = self.validation_inputs(settings.rows)
         elif isinstance(data, str | Path):
-            examples = self.read_lines(Path(data).read_text(encoding="utf-8").splitlines(), str(data))
+            try:
+                examples = self.read_lines(Path(data).read_text(encoding="utf-8").splitlines(), str(data))
+            except (OSError, UnicodeDecodeError) as error:
+                raise UsageError(f"data must be a readable file of UTF-8, but {data} is not ({error})") from error
         else:
             examples = [dict(row) if isinstance(row, Mapping) else {self.inputs[0].name: row} for row in data]
         bound = [bind(self.inputs, (), example) for example in examples]

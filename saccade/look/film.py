@@ -54,7 +54,9 @@ def film(attention: AttentionMap, style: OverlayStyle = OverlayStyle(), title: s
     from PIL import Image
 
     file = io.BytesIO()
-    first, *others = (frame.image.quantize(method=Image.Quantize.FASTOCTREE) for frame in shown)  # 256 colours
+    few = isinstance(attention.keys, TokenAxis) and not episode_frames(attention)  # colours: they stay as they are
+    method = Image.Quantize.MEDIANCUT if few else Image.Quantize.FASTOCTREE
+    first, *others = (frame.image.quantize(method=method) for frame in shown)  # 256 colours
     durations = [frame.milliseconds for frame in shown]
     comment = "\n".join(frame.label for frame in shown).encode()
     first.save(file, "GIF", save_all=True, append_images=others, duration=durations, loop=0, comment=comment)
