@@ -1,6 +1,7 @@
 "use strict";
 // The page of one prediction: choose a layer and a head, then select a token by mouse, touch or keyboard.
 (() => {
+  const MOST_LINES = 120; // tokens of an axis in the line view
   const SVG_CELLS = 10000; // beyond this many cells the matrix is painted on a canvas
   const HEAT = [[204, 24, 48], [255, 214, 64]]; // over an image: colours of a small weight and of the largest
   const SMALL = 96; // pixels: an image that is smaller is enlarged without smoothing
@@ -14,7 +15,8 @@
   }
 
   // What is shown: a map, a head ("mean" or its number), words or tokens, and the selected query and key (-1: none).
-  const state = { map: 0, head: "mean", words: true, row: 0, column: -1, pinned: false, sqrt: false, opacity: 0.7, smooth: true };
+  const state = { view: "matrix", map: 0, head: "mean", words: true, row: 0, column: -1, pinned: false, sqrt: false, opacity: 0.7, smooth: true };
+  let lines = null; // the line view, while it is shown
   let view; // {rows, columns, weights, largest, cell} of the state; rows and columns are labels
   const nodes = { rows: [], columns: [] }; // the element of each position
   const grids = { rows: null, columns: null }; // the picture of an axis over an image
@@ -97,6 +99,10 @@
       state.words = event.target.checked;
       [state.row, state.column, state.pinned] = [0, -1, false];
       render();
+    };
+    at("view").onchange = (event) => {
+      state.view = event.target.value;
+      render({ pickers: false });
     };
     at("sqrt").onchange = (event) => {
       state.sqrt = event.target.checked;
@@ -386,6 +392,7 @@
     for (const [id, chosen] of [["left", row], ["top", column]]) {
       for (const text of at(id).children) text.classList.toggle("on", Number(text.dataset.i) === chosen);
     }
+    lines?.update(row, column);
     // A selected query shades the keys by its weights; a selected key alone shades the queries.
     const values = { rows: row < 0 ? (i) => weight(i, column) : null, columns: row >= 0 ? (i) => weight(row, i) : null };
     for (const [id, chosen] of [["rows", row], ["columns", column]]) {
@@ -482,6 +489,13 @@
     if (again) headPicker(part);
     strip("rows", view.rows, part.queries, (i) => select(i, -1));
     strip("columns", view.columns, part.keys, (i) => select(-1, i));
+    const few = Math.max(view.rows.length, view.columns.length) <= MOST_LINES;
+    at("view").parentElement.hidden = !few;
+    const lined = few && state.view === "lines";
+    at("lines").hidden = !lined;
+    at("matrix").hidden = at("ramp").hidden = at("sqrt").parentElement.hidden = lined;
+    lines = lined ? drawLines({ shape, ...view, shorten: (label) => shorten(label, 165, 14)[0], listen, select }) : null;
+    at("lines").replaceChildren(...(lined ? [lines.picture] : []));
     matrix();
     select(Math.min(state.row, view.rows.length - 1), Math.min(state.column, view.columns.length - 1));
   };

@@ -39,7 +39,7 @@ def page(prediction: Prediction, attention: Iterable[AttentionMap], *, title: st
         raise UsageError(
             f"a page must hold at most {MOST:,} weights, but these maps have {count:,}; choose fewer layers"
         )
-    style, script = _part("page.css"), _part("page.js")
+    style, script = _part("page.css"), _part("page_lines.js") + _part("page.js")
     pictured = any(_is_pictured(weights.keys) for weights in maps)
     inputs = {name: value for name, value in prediction.inputs.items() if isinstance(value, str) or not pictured}
     return Template(_part("page.html")).substitute(
