@@ -13,7 +13,7 @@ def run(*arguments):
 
 def test_heads_are_printed_and_given_as_json(bert_folder, tmp_path):
     file = tmp_path / "rows.txt"
-    file.write_text("the cat sat\nthe dog ran\n\nred cat\n")
+    file.write_text("the [MASK] sat\nthe dog [MASK]\n\nred [MASK]\n")
     shown = run(bert_folder, "--data", file, "--ablations", 2)
     assert shown.exit_code == 0, shown.output
     assert shown.stdout.count("entropy ") == 4 and " cost " in shown.stdout and "3 rows, " in shown.stderr

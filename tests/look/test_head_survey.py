@@ -158,7 +158,7 @@ def test_a_damaged_entry_is_computed_again_and_said(tmp_path, monkeypatch):
 
 def test_costs_are_those_of_the_explanations(bert_folder):
     model = saccade.load(str(bert_folder))
-    rows = ["the cat sat", "a dog ran on the mat", "the red cat", "dogs"]
+    rows = ["the [MASK] sat", "a dog [MASK] on the mat", "the red [MASK]", "[MASK]"]
     report = model.survey_heads(rows, SurveySettings(ablations=2))
     (name, *_) = {head.map: None for head in report.heads}
     field = model.inputs[0].name
@@ -175,7 +175,7 @@ def test_costs_are_those_of_the_explanations(bert_folder):
 
 def test_files_have_a_row_on_each_line(bert_folder, tmp_path):
     model = saccade.load(str(bert_folder))
-    (tmp_path / "rows.txt").write_text("the cat\n\na dog\n")
+    (tmp_path / "rows.txt").write_text("the [MASK]\n\na [MASK]\n")
     assert model.survey_heads(str(tmp_path / "rows.txt"), SurveySettings(ablations=0)).rows == 2
     with pytest.raises(UsageError, match="data must be given for a model that is not a run"):
         model.survey_heads()
