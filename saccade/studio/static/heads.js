@@ -5,8 +5,9 @@ import { shorten } from "./search.js";
 
 const EVERY = 300; // milliseconds between two questions about the progress
 const cost = (head) => head.cost?.mean ?? -Infinity;
+const isNamed = ({ pattern, scores }) => pattern in scores; // mixed, broad and peaked heads have none
 const SORTS = {
-  pattern: ["pattern", (a, b) => a.pattern.localeCompare(b.pattern) || b.share - a.share],
+  pattern: ["pattern", (a, b) => isNamed(b) - isNamed(a) || a.pattern.localeCompare(b.pattern) || b.share - a.share],
   layer: ["layer and head", () => 0],
   entropy: ["entropy, sharpest first", (a, b) => a.entropy.mean - b.entropy.mean],
   distance: ["distance, farthest first", (a, b) => (b.distance?.mean ?? -1) - (a.distance?.mean ?? -1)],
@@ -119,7 +120,10 @@ const card = (head) => {
     make("small", {}, `entropy ${digits(head.entropy.mean)}${distance}`, ...(lost ? [make("br"), lost] : [])), distribution(head));
   Object.assign(button.dataset, { map: head.map, head: head.head });
   button.setAttribute("aria-current", String(head === chosen));
-  button.onclick = () => detail(head);
+  button.onclick = () => {
+    detail(head);
+    if (matchMedia("(max-width:60rem)").matches) at("detail").scrollIntoView();
+  };
   return button;
 };
 const draw = () => {
@@ -160,7 +164,7 @@ const detail = (head) => {
     make("dl", { className: "values" }, ...values.map(([name, text]) => make("div", {}, make("dt", {}, name), make("dd", {}, text)))),
     make("h3", {}, "Pattern, in rows"), ...Object.entries(head.patterns).map(([name, count]) => line(name, count / total, `${thousands(count)}, ${percent(count / total)}`)),
     ...(scores.length ? [make("h3", {}, "Mean weight of each kind of key")] : []), ...scores.map(([name, weight]) => line(name, Math.min(1, weight), digits(weight))),
-    make("h3", {}, "Strongest examples"), make("ol", { className: "examples" }, ...head.examples.map((entry) => example(head, entry))),
+    make("h3", {}, "Strongest between two words"), make("ol", { className: "examples" }, ...head.examples.map((entry) => example(head, entry))),
     make("div", { className: "row" }, ...(asked.map ? [every] : [whole])));
   return undefined;
 };
