@@ -15,7 +15,7 @@ from typing import Any, TypeVar, overload
 from saccade.config import Setting, from_json, override, settings
 from saccade.core.callback import Progress, ignore_progress
 from saccade.core.evaluation import Evaluation
-from saccade.core.fields import Field, Graph, Vector, bind, name_of
+from saccade.core.fields import Field, Graph, Vector, bind, bind_line, name_of
 from saccade.core.generation import StreamControl, TextEngine
 from saccade.core.prediction import GeneratedToken, Prediction
 from saccade.core.source import Split
@@ -23,6 +23,9 @@ from saccade.core.task import InputLength, Task
 from saccade.errors import ModelFileError, UsageError, suggest
 from saccade.look.explain import Explanation
 from saccade.look.figure import AttentionFigure
+from saccade.look.head_cache import cached_survey
+from saccade.look.head_report import HeadReport
+from saccade.look.head_survey import SurveySettings
 from saccade.look.overlay import OverlayStyle
 from saccade.look.serialize import alignment_to_json
 from saccade.pretrained.exports import choose_writer
@@ -171,6 +174,48 @@ class Model:
     def explain(self, prediction: Prediction) -> Explanation:
         """Return what can be asked about a prediction: ablations, importance of heads, attributions, logit lens."""
         return Explanation(self.task, prediction)
+
+    def survey_heads(
+        self,
+        data: str | Path | Sequence[Any] | None = None,
+        settings: SurveySettings = SurveySettings(),
+        *,
+        progress: Progress = ignore_progress,
+    ) -> HeadReport:
+        """Return what each head attends to over many rows, and what the answers lose without it; kept on disk.
+
+        `data`: examples, or a text file with an example on each line; by default the validation rows of the run.
+        """
+        if data is None:
+            examples = self.validation_inputs(settings.rows)
+        elif isinstance(data, str | Path):
+            try:
+                examples = self.read_lines(Path(data).read_text(encoding="utf-8").splitlines(), str(data))
+            except (OSError, UnicodeDecodeError) as error:
+                raise UsageError(f"data must be a readable file of UTF-8, but {data} is not ({error})") from error
+        else:
+            examples = [dict(row) if isinstance(row, Mapping) else {self.inputs[0].name: row} for row in data]
+        bound = [bind(self.inputs, (), example) for example in examples]
+        return cached_survey(self.task, bound, settings, progress)
+
+    def read_lines(self, lines: Sequence[str], name: str = "texts") -> list[dict[str, Any]]:
+        """Return the examples of some lines, without the empty ones; several inputs are separated by tabs, or JSON."""
+        examples = []
+        for number, line in enumerate(lines, 1):
+            try:
+                examples += [bind_line(self.inputs, line)] if line.strip() else []
+            except UsageError as error:
+                raise UsageError(f"{name}:{number}: {error}") from error
+        return examples
+
+    def validation_inputs(self, limit: int) -> list[dict[str, Any]]:
+        """Return the inputs of the validation rows of a run, of more than `limit` an even sample."""
+        if self.data is None:
+            raise UsageError("data must be given for a model that is not a run; give texts, or a file of them")
+        with self._evaluating:
+            self.task.load_data(self.data)
+            self.task.check_fingerprint(self.fingerprint, self.data, self.name)
+            return self.task.validation_inputs(limit)
 
     def replay(self, seed: int = 0) -> Mapping[str, Any]:
         """Return one episode of a policy in its environment, which starts from a seed, as JSON."""

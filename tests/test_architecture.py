@@ -27,7 +27,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "runs": {"atomic_io", "config", "core", "errors", "tensor_files"},
     "training": {"atomic_io", "config", "core", "errors", "runs"},
     "loading": {"atomic_io", "config", "core", "errors", "pretrained", "runs", "tasks", "training"},
-    "look": {"atomic_io", "config", "core", "errors", "metrics", "models", "nn", "pretrained", "tasks"},
+    "look": {"atomic_io", "config", "core", "data", "errors", "metrics", "models", "nn", "pretrained", "tasks"},
     "progress": {"core", "errors"},
     "model": {"config", "core", "errors", "look", "pretrained"},
     "run": {"core", "runs"},

@@ -20,7 +20,20 @@ Exit codes: 0 ok, 1 failure, 2 usage, 3 bad data, 4 bad or untrusted model file,
 (disk, memory, a run in use), 129, 130 or 143 after SIGHUP, SIGINT or SIGTERM with the checkpoint saved.
 """
 ORDER = (
-    *("train", "resume", "evaluate", "predict", "look", "chat", "story", "fewshot", "features", "compare", "check"),
+    *(
+        "train",
+        "resume",
+        "evaluate",
+        "predict",
+        "look",
+        "heads",
+        "chat",
+        "story",
+        "fewshot",
+        "features",
+        "compare",
+        "check",
+    ),
     *("plan", "studio", "serve", "runs", "tasks", "models", "export", "demo", "lectures", "completion"),
 )
 OUT_OF_MEMORY = "out of memory; lower the batch size or the size of the model, or raise micro_batches"

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
 from saccade.cli.group import read_lines
-from saccade.core import Field, bind
+from saccade.core import Field, bind, bind_line
 from saccade.errors import DataError, UsageError
 
 
@@ -46,10 +45,6 @@ def read_examples(fields: Sequence[Field], file: Any) -> list[dict[str, Any]]:
 
 def _example(fields: Sequence[Field], line: str, position: str) -> dict[str, Any]:
     try:
-        if len(fields) == 1:
-            return bind(fields, [line])
-        if line.startswith("{"):
-            return bind(fields, (), json.loads(line))
-        return bind(fields, line.split("\t"))
-    except (UsageError, json.JSONDecodeError) as error:
+        return bind_line(fields, line)
+    except UsageError as error:
         raise DataError(f"{position}: {error}") from error

@@ -123,8 +123,9 @@ def predict(
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
-    help="Also write a .html, .svg, .png or .json file, or a .gif: a film over the image, one gaze per word, or the "
-    "replay of an episode; of speech also the times of words and letters: .TextGrid or .srt.",
+    help="Also write a .html, .svg, .pdf, .png or .json file, or a .gif: a film over the image, one gaze per word, the "
+    "keys of one word after the other, or the replay of an episode; of speech also the times of words and letters: "
+    ".TextGrid or .srt.",
 )
 @click.option(
     "--layer",

@@ -4,7 +4,7 @@ from saccade.core.attention import AttentionMap, AttentionMaps, Weights
 from saccade.core.axes import Axis, GridAxis, NodeAxis, Role, StepAxis, TimeAxis, TokenAxis
 from saccade.core.callback import Callback, Callbacks, Progress, StopTraining, ignore_progress
 from saccade.core.evaluation import Evaluation, Metric, Table
-from saccade.core.fields import Audio, Field, Graph, Image, Text, Vector, World, bind
+from saccade.core.fields import Audio, Field, Graph, Image, Text, Vector, World, bind, bind_line
 from saccade.core.generation import Candidate, Distribution, NextTokens, StreamControl
 from saccade.core.metric_names import describe_metric
 from saccade.core.options import PredictOptions
@@ -76,6 +76,7 @@ __all__ = [
     "Weights",
     "World",
     "bind",
+    "bind_line",
     "describe_metric",
     "ignore_progress",
 ]

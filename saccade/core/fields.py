@@ -204,6 +204,18 @@ def bind(fields: Sequence[Field], values: Sequence[Any] = (), named: Mapping[str
     return {field.name: field.read(inputs[field.name]) for field in fields if inputs.get(field.name) is not None}
 
 
+def bind_line(fields: Sequence[Field], line: str) -> dict[str, Any]:
+    """Return the example of a line: of one field the line itself; of several separated by tabs, or a JSON object."""
+    if len(fields) == 1:
+        return bind(fields, [line])
+    if not line.startswith("{"):
+        return bind(fields, line.split("\t"))
+    try:
+        return bind(fields, (), json.loads(line))
+    except json.JSONDecodeError as error:
+        raise UsageError(str(error)) from error
+
+
 class FileBytes(bytes):
     """The content of a file, which messages call by its name."""
 

@@ -36,6 +36,12 @@ class InputLength:
     """maximum number of tokens; None: any number"""
 
 
+def even_sample(total: int, limit: int) -> list[int]:
+    """Return at most `limit` of the numbers from 0 to `total`, evenly spaced."""
+    count = min(total, limit)
+    return [number * total // count for number in range(count)]
+
+
 class Task(abc.ABC):
     """A kind of problem: how data become batches, losses, metrics and predictions.
 
@@ -186,6 +192,10 @@ class Task(abc.ABC):
     def analyse(self) -> dict[str, Any]:
         """Return an analysis of the trained model on its validation data, as JSON that is stored with the run."""
         return {}
+
+    def validation_inputs(self, limit: int) -> list[dict[str, Any]]:
+        """Return the inputs of the loaded validation rows, of more than `limit` an even sample."""
+        raise UsageError("the validation rows of this task cannot be listed as texts; give texts or a file of them")
 
     def attention_snapshot(self) -> list[Prediction]:
         """Return a few fixed validation examples with their attention, to show how it develops during training."""

@@ -94,8 +94,9 @@ def svg(attention: AttentionMap, title: str = "", style: OverlayStyle = OverlayS
     left, high = extent(rows, 1.0) + 12, extent(columns, math.sin(SLANT)) + 16
     across, down = CELL * len(columns), CELL * len(rows)
     head = FONT * 2 if title else 0
-    width, height = left + across + extent(columns, math.cos(SLANT)) + 16, head + high + down + 44
-    width = max(width, 8 * min(cells(title), TITLE) + 24)
+    width, height = left + across + extent(columns, math.cos(SLANT)) + 16, head + high + down + 64
+    caption = f"Attention weights of {len(rows)} queries (rows) and {len(columns)} keys (columns)"
+    width = max(width, 8 * min(cells(title), TITLE) + 24, left + 7.3 * len(caption))
     largest, levels = float(weights.max()) if weights.numel() else 0.0, ramps.levels(weights, sqrt=style.sqrt)
     name = escape(visible(title or f"Attention {attention.name}"))
     about = f"{len(rows)} queries (rows) and {len(columns)} keys (columns); the largest weight is {largest:.2f}"
@@ -121,6 +122,7 @@ def svg(attention: AttentionMap, title: str = "", style: OverlayStyle = OverlayS
             for number, (weight, level) in enumerate(zip(*cells_of_row, strict=True))
         ]
     parts.append(_scale(down + 16, largest, sqrt=style.sqrt))
+    parts.append(f'<text y="{down + 49}">{caption}</text>')
     return "".join([*parts, "</g></svg>"])
 
 

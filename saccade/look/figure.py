@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
@@ -14,8 +15,10 @@ from saccade.errors import ResourceError, UsageError, suggest
 from saccade.look import draw
 from saccade.look.film import film
 from saccade.look.labels import cells, truncate, visible
+from saccade.look.names import SEPARATOR, map_titles
 from saccade.look.overlay import OverlayStyle
 from saccade.look.page import page
+from saccade.look.pdf import pdf
 from saccade.look.picture import png
 from saccade.look.rollout import NAME as ROLLOUT
 from saccade.look.rollout import rollout, rollout_layers
@@ -24,7 +27,9 @@ from saccade.look.times import srt, text_grid
 from saccade.metrics.alignment import align, format_alignment, mean_heads, merge_words, one_head
 
 TIMES = {"textgrid": text_grid, "srt": srt}
-ENDINGS = ".html, .svg, .png, .gif, .json, .TextGrid or .srt"
+ENDINGS = ".html, .svg, .pdf, .png, .gif, .json, .TextGrid or .srt"
+ALIGNMENT = "word alignment"
+NOTEBOOK = 3_000_000  # weights in a cell of a notebook: 8 MB, of which it keeps every output
 
 
 @dataclass(frozen=True)
@@ -68,7 +73,7 @@ class AttentionFigure:
         elif layer or style.at or prediction.alignment is None:
             chosen = mean_heads(attention)
         else:
-            chosen, words, selection = prediction.alignment, _words_over_image(prediction), "word alignment"
+            chosen, words, selection = prediction.alignment, _words_over_image(prediction), ALIGNMENT
         if pieces:
             return cls(prediction, chosen, style, words, selection)
         return cls(prediction, merge_words(chosen), style, words and merge_words(words), selection)
@@ -94,28 +99,41 @@ class AttentionFigure:
 
     def page(self) -> str:
         """Return all maps as one HTML file that needs nothing else; rollout is the last where there is one."""
-        maps, layers = list(self.prediction.attention.values()), rollout_layers(self.prediction)
-        return page(self.prediction, [*maps, *([rollout(layers)] if layers else [])], title=self._title)
+        return page(self.prediction, self._maps, title=self._title)
 
     def _repr_html_(self) -> str:
-        """Return the page for a notebook, in a sandboxed frame."""
-        frame = 'sandbox="allow-scripts" style="width:100%;height:40rem;border:0"'
+        """Return the page for a notebook, in a sandboxed frame; of more than `NOTEBOOK` weights where to see them."""
+        count = sum(math.prod(attention.shape) for attention in self._maps)
+        if count > NOTEBOOK:
+            message = f"A notebook shows at most {NOTEBOOK:,} weights of attention, but these maps have {count:,}: "
+            return f"<p>{message}write them to a file with <code>model.attention(...).write(Path('a.html'))</code>.</p>"
+        frame = 'sandbox="allow-scripts" style="width:100%;height:48rem;border:0"'
         return f'<iframe title="{escape(self._title)}" {frame} srcdoc="{escape(self.page())}"></iframe>'
+
+    @property
+    def _maps(self) -> list[AttentionMap]:
+        maps, layers = list(self.prediction.attention.values()), rollout_layers(self.prediction)
+        return [*maps, *([rollout(layers)] if layers else [])]
 
     @property
     def _title(self) -> str:
         """The inputs and a map; a page has all its heads."""
-        return f"{prediction_title(self.prediction)} - {self.attention.name}"
+        return f"{prediction_title(self.prediction)} - {self._map_title}"
+
+    @property
+    def _map_title(self) -> str:
+        """The title of the map on every page."""
+        return map_titles([*self.prediction.attention, ROLLOUT]).get(self.attention.name, self.attention.name)
 
     @property
     def _heading(self) -> str:
         """The inputs, shortened where the title would be too wide, and the heads that are drawn."""
-        shown = f"{self.attention.name}, {self.selection}" if self.selection else self.attention.name
+        shown = f"{self._map_title}{SEPARATOR}{self.selection}" if self.selection else self._map_title
         inputs = truncate(visible(prediction_title(self.prediction)), max(20, draw.TITLE - cells(shown) - 3))
         return f"{inputs} - {shown}"
 
     def write(self, path: Path) -> None:
-        """Write the map as .svg, .png or .gif, the prediction as .html or .json, times as .TextGrid or .srt."""
+        """Write the map as .svg, .pdf, .png or .gif, the prediction as .html or .json, times as .TextGrid or .srt."""
         content = self.render(path.suffix.lower().removeprefix("."))
         try:
             with new_file(path) as file:
@@ -124,7 +142,7 @@ class AttentionFigure:
             raise ResourceError(f"cannot write {path}: {error.strerror}; choose another file with --out") from error
 
     def render(self, kind: str) -> bytes:
-        """Return the content of a file: the map as svg, png or a film (gif), or the prediction as html or json.
+        """Return the content of a file: the map as svg, pdf, png or a film (gif), or the prediction as html or json.
 
         Over sound also the times of letters and words, as textgrid or srt.
         """
@@ -132,10 +150,12 @@ class AttentionFigure:
             return TIMES[kind](self.attention).encode()
         if kind == "svg":
             return draw.svg(self.attention, self._heading, self.style).encode()
+        if kind == "pdf":
+            return pdf(draw.svg(self.attention, self._heading, self.style))
         if kind == "png":
             return png(self.attention, self._heading, self.style)
         if kind == "gif":
-            return film(self.shown(kind), self.style)
+            return film(self.shown(kind), self.style, self._heading)
         if kind == "html":
             return self.page().encode()
         if kind == "json":

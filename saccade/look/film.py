@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from saccade.core import AttentionMap, GridAxis
+from saccade.core import AttentionMap, GridAxis, TokenAxis
 from saccade.errors import UsageError
 from saccade.look.fonts import text_mask
 from saccade.look.labels import truncate, visible
@@ -16,6 +17,7 @@ from saccade.look.overlay import OverlayStyle, fit, picture, scale
 from saccade.look.panels import gaze, grid_of
 from saccade.look.picture import check_pillow, to_image
 from saccade.look.replay import draw_step, episode_frames, key_grid
+from saccade.look.text_film import text_frames
 from saccade.metrics.alignment import head_weights
 
 if TYPE_CHECKING:
@@ -40,29 +42,33 @@ class Frame:
     milliseconds: int
 
 
-def film(attention: AttentionMap, style: OverlayStyle = OverlayStyle()) -> bytes:
+def film(attention: AttentionMap, style: OverlayStyle = OverlayStyle(), title: str = "") -> bytes:
     """Return a GIF with one frame for each query: the image dark but where it attends to, its label below.
 
-    Over words it is the replay of an episode: what was there at each step, and the words that it attended to.
+    Over words it is the replay of an episode: what was there at each step, and the words that it attended to. Of words
+    over words each frame has a query and the keys in the colours of their weights, below the title.
 
     The comment of the file has the label of each frame on a line of its own.
     """
-    shown = frames(attention, style)
+    shown = frames(attention, style, title)
     from PIL import Image
 
     file = io.BytesIO()
-    first, *others = (frame.image.quantize(method=Image.Quantize.FASTOCTREE) for frame in shown)  # 256 colours
+    few = isinstance(attention.keys, TokenAxis) and not episode_frames(attention)  # colours: they stay as they are
+    method = Image.Quantize.MEDIANCUT if few else Image.Quantize.FASTOCTREE
+    first, *others = (frame.image.quantize(method=method) for frame in shown)  # 256 colours
     durations = [frame.milliseconds for frame in shown]
     comment = "\n".join(frame.label for frame in shown).encode()
     first.save(file, "GIF", save_all=True, append_images=others, duration=durations, loop=0, comment=comment)
     return file.getvalue()
 
 
-def frames(attention: AttentionMap, style: OverlayStyle = OverlayStyle()) -> list[Frame]:
+def frames(attention: AttentionMap, style: OverlayStyle = OverlayStyle(), title: str = "") -> list[Frame]:
     """Return the frames of a film, one for each query."""
     check_pillow("a film")
-    if not isinstance(attention.keys, GridAxis) and not episode_frames(attention):
-        raise UsageError(f"a film must show an image, but '{attention.name}' attends to {attention.keys.kind}")
+    over_words = isinstance(attention.keys, TokenAxis) and not episode_frames(attention)
+    if not isinstance(attention.keys, GridAxis) and not over_words and not episode_frames(attention):
+        raise UsageError(f"a film must show an image or words, but '{attention.name}' attends to {attention.keys.kind}")
     if isinstance(attention.queries, GridAxis):
         message = f"a film must have words as queries, but those of '{attention.name}' are cells of the image"
         raise UsageError(f"{message}; write a .png, or choose another layer")
@@ -70,9 +76,12 @@ def frames(attention: AttentionMap, style: OverlayStyle = OverlayStyle()) -> lis
     if not 0 < count <= MOST:
         raise UsageError(f"a film must have 1 to {MOST} words, but '{attention.name}' has {count}")
     labels = [visible(label) for label in attention.queries.labels]
+    if over_words and len(attention.keys) > MOST:
+        raise UsageError(f"a film must have at most {MOST} keys, but '{attention.name}' has {len(attention.keys)}")
     if not isinstance(attention.keys, GridAxis):
         durations = [LAST if number + 1 == count else MILLISECONDS for number in range(count)]
-        steps = (draw_step(attention, number, AREA) for number in range(count))
+        steps: Iterable[Image.Image] = (draw_step(attention, number, AREA) for number in range(count))
+        steps = text_frames(attention, title, style) if over_words else steps
         return [Frame(*frame) for frame in zip(labels, [None] * count, steps, durations, strict=True)]
     letters = all(len(label) == 1 for label in labels)
     points, size = gaze(attention), fit(key_grid(attention, 0), AREA)

@@ -69,10 +69,16 @@ def system_fonts() -> tuple[ImageFont.FreeTypeFont, ...]:
     """Return the fonts of `FONTS` on this system, in their order."""
     from PIL import ImageFont
 
+    return tuple(ImageFont.truetype(path, SIZE) for path in font_paths())
+
+
+@cache
+def font_paths() -> tuple[Path, ...]:
+    """Return the files of the fonts of `FONTS` on this system, in their order."""
     files: dict[str, Path] = {}
     for file in _font_files():
         files.setdefault(file.name, file)
-    return tuple(ImageFont.truetype(files[name], SIZE) for name in FONTS if name in files)
+    return tuple(files[name] for name in FONTS if name in files)
 
 
 def _font_files() -> Iterator[Path]:

@@ -1,6 +1,7 @@
 "use strict";
 // The page of one prediction: choose a layer and a head, then select a token by mouse, touch or keyboard.
 (() => {
+  const MOST_LINES = 120; // tokens of an axis in the line view
   const SVG_CELLS = 10000; // beyond this many cells the matrix is painted on a canvas
   const HEAT = [[204, 24, 48], [255, 214, 64]]; // over an image: colours of a small weight and of the largest
   const SMALL = 96; // pixels: an image that is smaller is enlarged without smoothing
@@ -14,7 +15,8 @@
   }
 
   // What is shown: a map, a head ("mean" or its number), words or tokens, and the selected query and key (-1: none).
-  const state = { map: 0, head: "mean", words: true, row: 0, column: -1, opacity: 0.7, smooth: true };
+  const state = { view: "matrix", map: 0, head: "mean", words: true, row: 0, column: -1, pinned: false, sqrt: false, opacity: 0.7, smooth: true };
+  let lines = null; // the line view, while it is shown
   let view; // {rows, columns, weights, largest, cell} of the state; rows and columns are labels
   const nodes = { rows: [], columns: [] }; // the element of each position
   const grids = { rows: null, columns: null }; // the picture of an axis over an image
@@ -57,26 +59,37 @@
   };
   const maximum = (numbers) => numbers.reduce((largest, number) => (number > largest ? number : largest), 0);
 
-  // One pixel for each cell, with the weight as its opacity.
+  // The colours of the studio: one ramp from no weight to the largest, light or dark.
+  const shades = () => {
+    const stops = data.ramps[matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light"];
+    return Array.from({ length: 256 }, (_, i) => {
+      const position = (i / 255) * (stops.length - 1);
+      const low = Math.min(Math.floor(position), stops.length - 2);
+      return stops[low].map((part, c) => Math.round(part + (stops[low + 1][c] - part) * (position - low)));
+    });
+  };
+  let table = shades();
+  const level = (weight, largest) => {
+    const fraction = largest > 0 ? Math.min(1, Math.max(0, weight / largest)) : 0;
+    return Math.round(255 * (state.sqrt ? Math.sqrt(fraction) : fraction));
+  };
+  // A colour, and black or white, whichever can be read on it.
+  const inkOn = ([red, green, blue]) => {
+    const linear = (part) => (part <= 10 ? part / 3294 : ((part / 255 + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * linear(red) + 0.7152 * linear(green) + 0.0722 * linear(blue) > 0.179 ? "#000" : "#fff";
+  };
+  // One pixel for each cell.
   const paint = (canvas, weights, width, largest) => {
     canvas.width = width;
     canvas.height = weights.length / width;
     const pen = canvas.getContext("2d");
     const image = pen.createImageData(canvas.width, canvas.height);
-    const ink = getComputedStyle(document.documentElement).getPropertyValue("--ink").trim();
-    const [red, green, blue] = [1, 3, 5].map((i) => parseInt(ink.slice(i, i + 2), 16));
-    const full = largest > 0 ? 255 / largest : 0;
-    for (let i = 0, p = 0; i < weights.length; i++) {
-      image.data[p++] = red;
-      image.data[p++] = green;
-      image.data[p++] = blue;
-      image.data[p++] = weights[i] * full;
-    }
+    for (let i = 0; i < weights.length; i++) image.data.set([...table[level(weights[i], largest)], 255], 4 * i);
     pen.putImageData(image, 0, 0);
   };
 
   const pickers = () => {
-    data.maps.forEach((map, i) => at("layer").append(new Option(map.tokens.name, i)));
+    data.maps.forEach((map, i) => at("layer").append(new Option(map.title, i)));
     at("layer").onchange = (event) => {
       state.map = Number(event.target.value);
       if (state.head !== "mean" && state.head >= data.maps[state.map].tokens.heads) state.head = "mean";
@@ -84,7 +97,15 @@
     };
     at("words").onchange = (event) => {
       state.words = event.target.checked;
-      [state.row, state.column] = [0, -1];
+      [state.row, state.column, state.pinned] = [0, -1, false];
+      render();
+    };
+    at("view").onchange = (event) => {
+      state.view = event.target.value;
+      render({ pickers: false });
+    };
+    at("sqrt").onchange = (event) => {
+      state.sqrt = event.target.checked;
       render();
     };
     at("opacity").oninput = (event) => {
@@ -147,15 +168,24 @@
   const token = (label, onSelect) => {
     const button = make("button", { type: "button", className: "token", tabIndex: -1 });
     button.append(make("span", { dir: "auto" }, label), make("small", {}));
-    button.onpointerenter = button.onfocus = button.onclick = onSelect;
+    listen(button, onSelect);
     return button;
+  };
+  // Hovering selects unless something is pinned; a click pins, and a second one releases.
+  const listen = (node, onSelect) => {
+    node.onpointerenter = () => state.pinned || onSelect();
+    node.onfocus = onSelect;
+    node.onclick = () => {
+      onSelect();
+      pin(!isPinned());
+    };
   };
   // Over an image: a heat map on a canvas, transparent buttons over its cells, and the path of the gaze.
   const grid = (container, labels, axis, choose, id) => {
     const extra = labels.slice(0, axis.extra.length).map((label, i) => token(label, () => choose(i)));
     const cells = labels.slice(axis.extra.length).map((label, i) => {
       const cell = make("button", { type: "button", className: "cell", tabIndex: -1, title: label, ariaLabel: label });
-      cell.onpointerenter = cell.onfocus = cell.onclick = () => choose(axis.extra.length + i);
+      listen(cell, () => choose(axis.extra.length + i));
       return cell;
     });
     const canvas = make("canvas", { className: "heat" });
@@ -184,7 +214,7 @@
       const node = shape("g", { class: "node", tabindex: -1, role: "button", "aria-label": label });
       node.append(shape("circle", { cx, cy, r: radius }), shape("circle", { class: "weight", cx, cy, r: radius }));
       node.append(shape("text", { x: cx + radius + 3, y: cy - radius }, labels.length <= 80 ? label : ""), shape("title", {}, label), shape("desc", {}));
-      node.onpointerenter = node.onfocus = node.onclick = () => choose(i);
+      listen(node, () => choose(i));
       picture.append(node);
       return node;
     });
@@ -331,8 +361,8 @@
     const picture = shape("svg", { width: across, height: down });
     weights.forEach((weight, i) => {
       const [x, y] = [(i % columns.length) * cell + gap, Math.floor(i / columns.length) * cell + gap];
-      const opacity = largest > 0 ? (weight / largest).toFixed(3) : 0;
-      picture.append(shape("rect", { x, y, width: cell - 2 * gap, height: cell - 2 * gap, "fill-opacity": opacity }));
+      const fill = `rgb(${table[level(weight, largest)].join(" ")})`;
+      picture.append(shape("rect", { x, y, width: cell - 2 * gap, height: cell - 2 * gap, fill, "data-weight": weight.toFixed(6) }));
     });
     picture.append(shape("rect", { class: "frame", x: 0.5, y: 0.5, width: across - 1, height: down - 1 }));
     return picture;
@@ -362,6 +392,7 @@
     for (const [id, chosen] of [["left", row], ["top", column]]) {
       for (const text of at(id).children) text.classList.toggle("on", Number(text.dataset.i) === chosen);
     }
+    lines?.update(row, column);
     // A selected query shades the keys by its weights; a selected key alone shades the queries.
     const values = { rows: row < 0 ? (i) => weight(i, column) : null, columns: row >= 0 ? (i) => weight(row, i) : null };
     for (const [id, chosen] of [["rows", row], ["columns", column]]) {
@@ -371,6 +402,11 @@
         node.tabIndex = i === Math.max(chosen, 0) ? 0 : -1;
         const value = values[id] ? values[id](i) : 0;
         node.style.setProperty("--opacity", (0.6 * value) / strongest);
+        if (node.classList.contains("token")) {
+          const colour = values[id] ? table[level(value, view.largest)] : null;
+          node.style.background = colour ? `rgb(${colour.join(" ")})` : "";
+          node.style.color = colour ? inkOn(colour) : "";
+        }
         if (node.lastChild) node.lastChild.textContent = value >= 0.005 ? digits(value) : "";
       });
       if (graphs[id]) paintArcs(graphs[id], id === "columns" ? row : column, Float32Array.from(nodes[id], (_, i) => (values[id] ? values[id](i) : 0)));
@@ -380,7 +416,15 @@
       }
     }
     if (grids.columns?.axis.rows > 1 && !grids.rows) drawPath(grids.columns, row);
-    at("status").replaceChildren(description(row, column, weight));
+    at("status").replaceChildren(description(row, column, weight), state.pinned ? make("small", {}, "  pinned") : "");
+  };
+  let pinnedAt = "";
+  const here = () => `${state.row} ${state.column}`;
+  const isPinned = () => state.pinned && pinnedAt === here();
+  const pin = (on) => {
+    state.pinned = on;
+    pinnedAt = here();
+    select(state.row, state.column);
   };
   const description = (row, column, weight) => {
     const { rows, columns } = view;
@@ -405,17 +449,24 @@
     if (x < 0 || y < 0) return;
     const column = Math.min(Math.floor(x / view.cell), view.columns.length - 1);
     const row = Math.min(Math.floor(y / view.cell), view.rows.length - 1);
-    if (row !== state.row || column !== state.column) select(row, column);
+    if (event.type !== "pointerdown") return state.pinned || select(row, column);
+    select(row, column);
+    return pin(!isPinned());
   };
   const keys = (event) => {
+    if (event.key === "Enter" || event.key === " ") {
+      event.preventDefault();
+      return pin(!state.pinned);
+    }
     const step = { ArrowRight: [0, 1], ArrowLeft: [0, -1], ArrowDown: [1, 0], ArrowUp: [-1, 0] }[event.key];
     const jump = { Home: 0, End: view.columns.length - 1 }[event.key];
-    if (!step && jump === undefined) return;
+    if (!step && jump === undefined) return undefined;
     event.preventDefault();
     const within = (value, count) => Math.min(Math.max(value, 0), count - 1);
     const column = jump ?? (state.column < 0 ? 0 : within(state.column + step[1], view.columns.length));
     select(within(Math.max(state.row, 0) + (step ? step[0] : 0), view.rows.length), column);
     scrollTo(state.row, state.column);
+    return undefined;
   };
   // Scroll the matrix so that a cell is not under the sticky labels.
   const scrollTo = (row, column) => {
@@ -431,12 +482,20 @@
     if (part.heads === 1) state.head = "mean";
     const weights = weightsOf(part, part.heads, state.head);
     view = { rows: part.queries.labels, columns: part.keys.labels, weights, largest: maximum(weights), cell: 0 };
+    at("selection").textContent = `${map.title}${part.heads > 1 ? ` \u00b7 ${state.head === "mean" ? `mean of ${part.heads} heads` : `head ${state.head}`}` : ""}`;
     at("merge").hidden = !map.words;
     at("over-image").hidden = ![part.queries, part.keys].some((axis) => axis.kind === "grid");
     at("play").hidden = part.keys.kind !== "grid" || part.queries.kind === "grid";
     if (again) headPicker(part);
     strip("rows", view.rows, part.queries, (i) => select(i, -1));
     strip("columns", view.columns, part.keys, (i) => select(-1, i));
+    const few = Math.max(view.rows.length, view.columns.length) <= MOST_LINES;
+    at("view").parentElement.hidden = !few;
+    const lined = few && state.view === "lines";
+    at("lines").hidden = !lined;
+    at("matrix").hidden = at("ramp").hidden = at("sqrt").parentElement.hidden = lined;
+    lines = lined ? drawLines({ shape, ...view, shorten: (label) => shorten(label, 165, 14)[0], listen, select }) : null;
+    at("lines").replaceChildren(...(lined ? [lines.picture] : []));
     matrix();
     select(Math.min(state.row, view.rows.length - 1), Math.min(state.column, view.columns.length - 1));
   };
@@ -445,7 +504,11 @@
   pickers();
   at("body").onpointermove = at("body").onpointerdown = pointer;
   at("body").onkeydown = keys;
-  matchMedia("(prefers-color-scheme: dark)").onchange = () => render();
+  matchMedia("(prefers-color-scheme: dark)").onchange = () => {
+    table = shades();
+    render();
+  };
+  addEventListener("keydown", (event) => event.key === "Escape" && pin(false));
   let width = at("attention").clientWidth;
   addEventListener("resize", () => {
     if (at("attention").clientWidth !== width) render({ pickers: false });

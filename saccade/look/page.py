@@ -5,7 +5,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from html import escape
 from pathlib import Path
@@ -15,7 +15,10 @@ from typing import Any
 from saccade.core import AttentionMap, Axis, GridAxis, Prediction, TimeAxis, TokenAxis, TokenScores
 from saccade.core.serialize import Images, map_to_json
 from saccade.errors import UsageError
+from saccade.look import ramps
 from saccade.look.labels import visible
+from saccade.look.names import map_titles
+from saccade.look.rollout import NAME as ROLLOUT
 from saccade.look.serialize import input_text
 from saccade.metrics.alignment import merge_words
 
@@ -36,7 +39,7 @@ def page(prediction: Prediction, attention: Iterable[AttentionMap], *, title: st
         raise UsageError(
             f"a page must hold at most {MOST:,} weights, but these maps have {count:,}; choose fewer layers"
         )
-    style, script = _part("page.css"), _part("page.js")
+    style, script = _part("page.css"), _part("page_lines.js") + _part("page.js")
     pictured = any(_is_pictured(weights.keys) for weights in maps)
     inputs = {name: value for name, value in prediction.inputs.items() if isinstance(value, str) or not pictured}
     return Template(_part("page.html")).substitute(
@@ -51,7 +54,7 @@ def page(prediction: Prediction, attention: Iterable[AttentionMap], *, title: st
         alternatives=_alternatives(prediction.alternatives),
         token_scores="".join(_token_scores(scores) for scores in prediction.token_scores),
         no_maps=_no_maps(maps),
-        data=_data(maps),
+        data=_data(maps, [*prediction.attention, ROLLOUT]),
     )
 
 
@@ -76,11 +79,19 @@ def _html(text: str) -> str:
     return escape(re.sub("[\ud800-\udfff\u202d\u202e]", "\ufffd", text))
 
 
-def _data(maps: Iterable[AttentionMap]) -> str:
+def _data(maps: Iterable[AttentionMap], names: Sequence[str]) -> str:
     """Return JSON that no label can end: without '<' it cannot leave its script element."""
-    images = Images()
-    value = {"maps": [_map(attention, images) for attention in maps], "images": images.urls}
+    images, maps = Images(), list(maps)
+    titles = map_titles([*names, *(attention.name for attention in maps)])
+    described = [{"title": _title(attention.name, titles), **_map(attention, images)} for attention in maps]
+    value = {"maps": described, "images": images.urls, "ramps": {"light": ramps.LIGHT, "dark": ramps.DARK}}
     return json.dumps(value, separators=(",", ":")).replace("<", "\\u003c")
+
+
+def _title(name: str, titles: Mapping[str, str]) -> str:
+    """Return the title of a map on every page; of the alignment, whose name has it in parentheses, too."""
+    what, _, inner = name.removesuffix(")").partition(" (")
+    return f"{what} ({titles[inner]})" if inner in titles else titles[name]
 
 
 def _map(attention: AttentionMap, images: Images) -> dict[str, Any]:

@@ -78,8 +78,12 @@ def _matrix(attention: AttentionMap, title: str, *, sqrt: bool) -> Image.Image:
     down, across = (size * count for count in weights.shape)
     slant = max((column.width for column in columns), default=0)
     scale = _scale(float(weights.max()) if weights.numel() else 0.0, sqrt=sqrt)
-    wide = max(left + across + slant, left + scale.width, *(EDGE + text.width for text in head), 0) + EDGE
-    image = Image.new("RGB", (wide, above + down + EDGE // 2 + scale.height + EDGE), PAPER)
+    caption = text_mask(f"Attention weights of {len(weights)} queries (rows) and {weights.shape[1]} keys (columns)")
+    wide = (
+        max(left + across + slant, left + max(scale.width, caption.width), *(EDGE + text.width for text in head), 0)
+        + EDGE
+    )
+    image = Image.new("RGB", (wide, above + down + EDGE // 2 + scale.height + caption.height + EDGE), PAPER)
     for text in head:
         image.paste(INK, (EDGE, EDGE), text)
     for number, row in enumerate(rows):
@@ -89,6 +93,7 @@ def _matrix(attention: AttentionMap, title: str, *, sqrt: bool) -> Image.Image:
     if weights.numel():
         image.paste(coloured(ramps.levels(weights, sqrt=sqrt), (across, down)), (left, above))
     image.paste(scale, (left, above + down + EDGE // 2))
+    image.paste(INK, (left, above + down + EDGE // 2 + scale.height), caption)
     ImageDraw.Draw(image).rectangle((left - 1, above - 1, left + across, above + down), outline=FRAME)
     return image
 

@@ -23,6 +23,7 @@ from saccade.studio.export import export
 from saccade.studio.filming import film_of_run
 from saccade.studio.forms import TICKET, checked_form, read_form, read_json
 from saccade.studio.generation import Generations
+from saccade.studio.head_pages import HeadPages
 from saccade.studio.pages import STATIC, JsonResponse, Page, escape_text
 from saccade.studio.params import head_number as _head
 from saccade.studio.params import number as _number
@@ -56,6 +57,7 @@ def make_app(sessions: Sessions, key: str, port: int) -> Guard:
         *_page_routes("/flow", studio.flow),
         *_page_routes("/lessons", studio.lessons),
         *_page_routes("/train", studio.train),
+        *HeadPages(sessions).routes(_page_routes),
         Route("/api/runs/{name}", studio.curves),
         Route("/api/runs/{name}/attention.gif", studio.training_film),
         Route("/api/runs/{name}/attention/{step}", studio.snapshot),

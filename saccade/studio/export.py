@@ -12,18 +12,18 @@ from saccade.look.rollout import NAME as ROLLOUT
 from saccade.studio.sessions import ALIGNMENT
 
 MEDIA_TYPES = {
-    **{"svg": "image/svg+xml", "png": "image/png", "gif": "image/gif"},
+    **{"svg": "image/svg+xml", "pdf": "application/pdf", "png": "image/png", "gif": "image/gif"},
     **{"html": "text/html", "json": "application/json"},
     **dict.fromkeys(TIMES, "text/plain; charset=utf-8"),
 }
-MOST = {**dict.fromkeys(MEDIA_TYPES, 1 << 22), "svg": 1 << 18, "html": 1 << 25}
+MOST = {**dict.fromkeys(MEDIA_TYPES, 1 << 22), "svg": 1 << 18, "pdf": 1 << 18, "html": 1 << 25}
 """weights in a file of each kind: more take minutes to write, and nothing opens them"""
 
 
 def export(
     prediction: Prediction, kind: str, name: str, head: int | None, *, pieces: bool, style: OverlayStyle
 ) -> tuple[bytes, str]:
-    """Return a map as svg, png, gif, textgrid or srt, or all maps of the prediction as html or json; and its type."""
+    """Return a map as svg, pdf, png, gif, textgrid or srt, or all maps as html or json; and the type of the file."""
     kind = kind.lower()
     if kind not in MEDIA_TYPES:
         raise UsageError(f"a file must be {', '.join(MEDIA_TYPES)}, but is '{kind}'")

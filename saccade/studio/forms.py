@@ -59,7 +59,7 @@ async def read_form(request: Request) -> Form:
     model, inputs, options = body.get("model"), body.get("inputs", {}), body.get("options", {})
     if not isinstance(model, str) or not isinstance(inputs, dict) or not isinstance(options, dict):
         raise UsageError("a request must have a model, inputs and options")
-    _check_size(*(value for value in inputs.values() if not is_upload(value)), *options.values())
+    check_size(*(value for value in inputs.values() if not is_upload(value)), *options.values())
     name, generate, ticket = body.get("map", ""), body.get("generate", False), body.get("ticket", "")
     if not isinstance(generate, bool):
         raise UsageError("generate must be true or false")
@@ -71,7 +71,7 @@ async def read_form(request: Request) -> Form:
     return Form(model, inputs, options, name if isinstance(name, str) else "", ticket, generate, checkpoint)
 
 
-def _check_size(*values: object) -> None:
+def check_size(*values: object) -> None:
     size = sum(len(value) for value in values if isinstance(value, str))
     if size > TEXT_BYTES:
         raise HTTPException(413, f"Send at most {TEXT_BYTES:,} characters of text, not {size:,}.")
@@ -100,7 +100,7 @@ def checked_inputs(model: Model, inputs: Mapping[str, Any]) -> dict[str, Any]:
             rule = "a JSON object with nodes and edges" if kind == "graph" else "a JSON object"
             raise UsageError(f"{name} must be {rule}")
         if kind == "text":  # also one that looks like an uploaded file
-            _check_size(value)
+            check_size(value)
         elif is_upload(value) and len(value) > FILE_BYTES * 4 / 3 + 100:
             raise HTTPException(413, f"Send a file of at most {FILE_BYTES >> 20} MB.")
     return {name: value for name, value in inputs.items() if value != "" or name not in optional}

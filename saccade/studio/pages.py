@@ -59,7 +59,8 @@ class Page:
 
     @property
     def _tab(self) -> str:
-        return {"watch": "runs", "train": "runs", "steps": "look", "flow": "look"}.get(self.name, self.name)
+        tabs = {"watch": "runs", "train": "runs", "steps": "look", "flow": "look", "heads": "look"}
+        return tabs.get(self.name, self.name)
 
 
 class JsonResponse(Response):

@@ -26,6 +26,7 @@ from saccade.core.outputs import TextOutput
 from saccade.core.prediction import ForwardTrace, GeneratedToken, OutputLayer, Prediction
 from saccade.core.pretrained import Base, Pretrained
 from saccade.core.source import Split
+from saccade.core.task import even_sample
 from saccade.data.batching import WindowBatches, Windows
 from saccade.data.formats.corpus import read_corpus
 from saccade.data.settings import TextSettings
@@ -54,6 +55,7 @@ from saccade.tasks._pretrained import cannot_run
 
 CHARACTERS_BELOW = 5_000_000  # bytes; a smaller text is tokenized into characters
 NEXT_TOKENS = 10  # most likely tokens after a prompt that is only read
+WINDOW_TOKENS = 64  # of a validation row
 SNAPSHOT_TOKENS = 40  # of validation text whose attention is saved during training
 METRICS = {
     metric.name: metric
@@ -314,6 +316,13 @@ class Task(CoreTask):
             by_layer,
             OutputLayer("decoder", self.model.logits),
         )
+
+    def validation_inputs(self, limit: int) -> list[dict[str, Any]]:
+        """Return windows of the validation text as prompts."""
+        ids, width = self.shards[Split.VALID].ids, min(WINDOW_TOKENS, self.config.model.max_positions)
+        starts = even_sample(max(1, len(ids) // width), limit)
+        windows = (ids[start * width : (start + 1) * width].astype(np.int64).tolist() for start in starts)
+        return [{"prompt": self.tokenizer.decode(window)} for window in windows]
 
     def attention_snapshot(self) -> list[Prediction]:
         count = min(SNAPSHOT_TOKENS, self.config.model.max_positions)

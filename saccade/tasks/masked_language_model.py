@@ -22,6 +22,7 @@ from saccade.core.outputs import TextOutput
 from saccade.core.prediction import ForwardTrace, OutputLayer, Prediction
 from saccade.core.pretrained import Base, Pretrained
 from saccade.core.source import Source, Split
+from saccade.core.task import even_sample
 from saccade.data.batching import key
 from saccade.data.fingerprints import fingerprint
 from saccade.data.formats.corpus import read_corpus
@@ -257,6 +258,15 @@ class Task(EncoderTask):
             values["next_sentence"] = 100 * sum(batch.next_sentence for batch in sums) / count
         complete = count == min(MAX_ROWS, source.examples.per_epoch)
         return Evaluation({**values, "masked_tokens": tokens, "rows": count}, complete=complete)
+
+    def validation_inputs(self, limit: int) -> list[dict[str, Any]]:
+        """Return sentences of the validation text, the word in the middle of each masked."""
+        rows, mask = self.splits[Split.VALID].rows, self.tokenizer.token(self.masker.mask_id)
+        inputs = []
+        for row in even_sample(len(rows), limit):
+            words = self.tokenizer.decode(rows.ids[rows.starts[row] : rows.ends[row]].tolist()).split()
+            inputs.append({"text": " ".join([*words[: len(words) // 2], mask, *words[len(words) // 2 + 1 :]])})
+        return inputs
 
     def attention_snapshot(self) -> list[Prediction]:
         example = self.source(Split.VALID, 0).examples.at(0)

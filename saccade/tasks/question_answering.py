@@ -20,7 +20,7 @@ from saccade.core.outputs import SpanOutput
 from saccade.core.prediction import ForwardTrace, Prediction
 from saccade.core.pretrained import Base, Pretrained
 from saccade.core.source import Split
-from saccade.core.task import InputLength
+from saccade.core.task import InputLength, even_sample
 from saccade.data.batching import BucketedBatches
 from saccade.data.fingerprints import fingerprint
 from saccade.data.formats.squad import Question, Questions, Squad, read_squad
@@ -236,6 +236,11 @@ class Task(EncoderTask):
             SpanCandidate(span.start, span.end, span.margin - null_score, span.window)
             for span, null_score in zip(best, no_answer, strict=True)
         ]
+
+    def validation_inputs(self, limit: int) -> list[dict[str, Any]]:
+        questions = self.splits[Split.VALID].questions
+        chosen = (questions[row] for row in even_sample(len(questions), limit))
+        return [{"question": entry.question, "context": entry.context} for entry in chosen]
 
     def attention_snapshot(self) -> list[Prediction]:
         question = self.splits[Split.VALID].questions[0]

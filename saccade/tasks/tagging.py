@@ -23,6 +23,7 @@ from saccade.core.outputs import TagOutput
 from saccade.core.prediction import ForwardTrace, OutputLayer, Prediction
 from saccade.core.pretrained import Base, Pretrained
 from saccade.core.source import Split
+from saccade.core.task import even_sample
 from saccade.data.batching import BucketedBatches
 from saccade.data.fingerprints import fingerprint
 from saccade.data.formats.tagged import Tagged, read_tagged
@@ -252,6 +253,10 @@ class Task(EncoderTask):
             values = {"precision": entities.all.precision, "recall": entities.all.recall}
         values = {**{name: score.value for name, score in scores.items()}, **values, "sentences": len(sentences)}
         return Evaluation(values, {name: score.signature for name, score in scores.items()}, complete=step == 1)
+
+    def validation_inputs(self, limit: int) -> list[dict[str, Any]]:
+        sentences = self.splits[Split.VALID].sentences
+        return [{"text": " ".join(sentences[row].words)} for row in even_sample(len(sentences), limit)]
 
     def attention_snapshot(self) -> list[Prediction]:
         sentences, encoded = self.splits[Split.VALID].sentences, self.encoded(Split.VALID)

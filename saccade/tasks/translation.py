@@ -25,6 +25,7 @@ from saccade.core.outputs import TextOutput
 from saccade.core.prediction import ForwardTrace, GeneratedToken, OutputLayer, Prediction
 from saccade.core.pretrained import Base, Pretrained
 from saccade.core.source import Split
+from saccade.core.task import even_sample
 from saccade.data.batching import BucketedBatches, length_groups
 from saccade.data.fingerprints import fingerprint
 from saccade.data.formats.bitext import Bitext, PairBatch, PairReader, collate_pairs, train_tokenizers
@@ -232,6 +233,10 @@ class Task(CoreTask):
         outputs = [self.tokenizers.output.decode(best.ids) for best, *_ in hypotheses]
         sources = [shorten(pairs.texts[row][0], 120, placeholder=" ...") for row in rows]
         return "\n".join(f"{source} -> {output}" for source, output in zip(sources, outputs, strict=True))
+
+    def validation_inputs(self, limit: int) -> list[dict[str, Any]]:
+        texts, name = self.splits[Split.VALID].texts, self.inputs[0].name
+        return [{name: texts[row][0]} for row in even_sample(len(texts), limit)]
 
     def attention_snapshot(self) -> list[Prediction]:
         pairs, name = self.splits[Split.VALID], self.inputs[0].name

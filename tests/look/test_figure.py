@@ -68,21 +68,21 @@ def test_a_caption_has_a_gaze_for_each_word_and_no_alignment_of_words():
 
 
 def test_a_figure_over_an_image_is_titled_by_its_texts_and_its_output():
-    assert "<title>a dog - decoder.0.cross</title>" in AttentionFigure.of(caption()).page()
+    assert "<title>a dog - Decoder 0 · cross-attention</title>" in AttentionFigure.of(caption()).page()
     asked = replace(caption(), inputs={"image": b"", "question": "what is it?"}, output=TextOutput("dog"))
-    assert "<title>what is it? → dog - decoder.0.cross</title>" in AttentionFigure.of(asked).page()
+    assert "<title>what is it? → dog - Decoder 0 · cross-attention</title>" in AttentionFigure.of(asked).page()
 
 
 def test_a_drawing_is_titled_by_its_map_and_head():
     axis = TokenAxis(Role.TEXT, ("a", "b"))
     maps = AttentionMaps([AttentionMap("self", torch.rand(2, 2, 2).softmax(-1), axis, axis)])
     prediction = Prediction({"text": "a b"}, TextOutput("out"), {}, maps)
-    for head, title in ((1, "a b - self, head 1"), (None, "a b - self, mean of 2 heads")):
+    for head, title in ((1, "a b - self · head 1"), (None, "a b - self · mean of 2 heads")):
         svg = AttentionFigure.of(prediction, "self", head).render("svg").decode()
         assert svg.count(f">{title}<") == 2, "the title of the file, and above the map"
     long = replace(prediction, inputs={"text": "many words " * 40})
     svg = AttentionFigure.of(long, "self", 1).render("svg").decode()
-    assert re.search(r">many words [^<]*… - self, head 1</text>", svg), (
+    assert re.search(r">many words [^<]*… - self · head 1</text>", svg), (
         "a long text is cut, the map and the head are not"
     )
 
@@ -99,7 +99,7 @@ def test_a_film_is_written_by_its_suffix(tmp_path):
     pytest.importorskip("PIL.Image", reason="Pillow is not installed: pip install 'saccade[images]'")
     AttentionFigure.of(caption()).write(tmp_path / "film.gif")
     assert (tmp_path / "film.gif").read_bytes().startswith(b"GIF89a")
-    endings = r"--out must end on .html, .svg, .png, .gif, .json, .TextGrid or .srt, but ends on '.bmp'"
+    endings = r"--out must end on .html, .svg, .pdf, .png, .gif, .json, .TextGrid or .srt, but ends on '.bmp'"
     with pytest.raises(UsageError, match=endings):
         AttentionFigure.of(caption()).write(tmp_path / "film.bmp")
 
@@ -122,3 +122,12 @@ def test_a_full_disk_leaves_the_old_file_and_no_empty_one(tmp_path, monkeypatch,
         ):
             figure.write(path)
         assert [entry.read_bytes() for entry in tmp_path.iterdir()] == ([] if before is None else [before])
+
+
+def test_a_notebook_refuses_a_page_that_is_too_large_and_names_both_numbers(monkeypatch):
+    axis = TokenAxis(Role.TEXT, ("a", "b"))
+    maps = AttentionMaps([AttentionMap("self", torch.rand(2, 2, 2).softmax(-1), axis, axis)])
+    figure = AttentionFigure.of(Prediction({"text": "a b"}, TextOutput("out"), {}, maps))
+    monkeypatch.setattr("saccade.look.figure.NOTEBOOK", 7)
+    assert "at most 7 weights of attention, but these maps have 8" in figure._repr_html_()
+    assert "<iframe" not in figure._repr_html_()

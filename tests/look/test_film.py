@@ -6,7 +6,7 @@ import itertools
 import pytest
 import torch
 
-from saccade.core import AttentionMap, GridAxis, StepAxis, TokenAxis
+from saccade.core import AttentionMap, GridAxis, NodeAxis, StepAxis, TokenAxis
 from saccade.core.axes import Role
 from saccade.errors import UsageError
 from saccade.look import film as module
@@ -65,10 +65,10 @@ def test_letters_are_read_faster_and_without_spaces(monkeypatch):
     assert [frame.milliseconds for frame in shown] == [300, 300, 2000]
 
 
-def test_only_words_over_an_image_make_a_film():
-    tokens = TokenAxis(Role.TEXT, ("a", "b"))
-    with pytest.raises(UsageError, match="a film must show an image, but 'self' attends to tokens"):
-        film(AttentionMap("self", torch.eye(2)[None], tokens, tokens))
+def test_only_words_over_an_image_or_over_words_make_a_film():
+    nodes = NodeAxis(Role.GRAPH, ("a", "b"))
+    with pytest.raises(UsageError, match="a film must show an image or words, but 'self' attends to nodes"):
+        film(AttentionMap("self", torch.eye(2)[None], nodes, nodes))
     with pytest.raises(UsageError, match=r"those of 'encoder.0.self' are cells of the image; write a \.png"):
         film(self_map(torch.eye(7)))
     with pytest.raises(UsageError, match="a film must have 1 to 400 words, but 'cross' has 0"):

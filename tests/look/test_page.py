@@ -5,9 +5,11 @@ import re
 import pytest
 import torch
 
-from saccade.core import AttentionMap, GridAxis, Prediction, Role, TextOutput, TokenAxis, TokenScores
+from saccade.core import AttentionMap, AttentionMaps, GridAxis, Prediction, Role, TextOutput, TokenAxis, TokenScores
 from saccade.errors import UsageError
 from saccade.look import page as module
+from saccade.look import ramps
+from saccade.look.figure import AttentionFigure
 from saccade.look.page import page
 
 EVIL = "</script><script>window.hacked=1</script>"
@@ -81,7 +83,7 @@ def visit(browser, tmp_path):
 
 
 def strengths(tab):
-    return tab.eval_on_selector_all("#body rect[fill-opacity]", "all => all.map(r => +r.getAttribute('fill-opacity'))")
+    return tab.eval_on_selector_all("#body rect[data-weight]", "all => all.map(r => +r.dataset.weight)")
 
 
 def labels(tab, side):
@@ -106,7 +108,9 @@ def test_the_matrix_shows_the_weights_of_the_chosen_layer_and_head(visit):
         tab.select_option("#layer", str(layer))
         tab.check(f"input[name=head][value='{head}']")
         weights = maps[layer].weights.mean(0) if head == "mean" else maps[layer].weights[head]
-        assert strengths(tab) == pytest.approx((weights / weights.max()).flatten().tolist(), abs=0.001)
+        assert strengths(tab) == pytest.approx(weights.flatten().tolist(), abs=2e-5)
+        chosen = f"head {head}" if head != "mean" else "mean of 3 heads"
+        assert tab.locator("#selection").text_content() == f"Layer {layer} \u00b7 {chosen}", "as on the Look page"
         assert tab.locator("#largest").text_content() == f"{weights.max():.2f}"
 
 
@@ -160,9 +164,82 @@ def test_a_large_map_is_painted(visit):
     row = """() => {
         const canvas = document.querySelector('#body canvas'), cell = canvas.width / 120;
         const { data } = canvas.getContext('2d').getImageData(0, 70.5 * cell, canvas.width, 1);
-        return Array.from({ length: 120 }, (_, column) => data[4 * Math.floor((column + 0.5) * cell) + 3]);
+        const starts = Array.from({ length: 120 }, (_, column) => 4 * Math.floor((column + 0.5) * cell));
+        return starts.map((start) => Array.from(data.slice(start, start + 3)));
     }"""
-    assert tab.evaluate(row) == [255 if column == 70 else 0 for column in range(120)]
+    expected = [ramps.LIGHT[-1] if column == 70 else ramps.LIGHT[0] for column in range(120)]
+    assert [tuple(colour) for colour in tab.evaluate(row)] == expected, "the colours of the studio"
+
+
+def test_what_is_clicked_stays_until_it_is_released(visit):
+    tab = visit(page(prediction(), maps_of(), title="A cat"))
+    cells = tab.locator("#body rect[data-weight]")
+    cells.nth(6).click()
+    assert tab.locator("#status").text_content().startswith("chat \u2190 black") and "pinned" in tab.text_content(
+        "#status"
+    )
+    cells.nth(0).hover()
+    tab.locator("#rows .token").nth(2).hover()
+    assert tab.locator("#status").text_content().startswith("chat \u2190 black")
+    tab.check("input[name=head][value='2']")
+    assert tab.locator("#status").text_content().startswith("chat \u2190 black"), "also in another head"
+    cells.nth(0).click()
+    assert tab.locator("#status").text_content().startswith("le \u2190 the") and "pinned" in tab.text_content("#status")
+    tab.keyboard.press("Escape")
+    assert "pinned" not in tab.text_content("#status")
+    cells.nth(1).hover()
+    assert tab.locator("#status").text_content().startswith("le \u2190 black")
+
+
+def test_lines_join_queries_and_keys_as_opaque_as_their_weights(visit):
+    weights = torch.tensor([[[0.75, 0.25, 0.0], [0.1, 0.0, 0.9]]])
+    queries, keys = TokenAxis(Role.TEXT, ("le", "chat")), TokenAxis(Role.TEXT, ("the", "black", "cat"))
+    tab = visit(page(answer(), [AttentionMap("cross", weights, queries, keys)], title="A cat"))
+    tab.select_option("#view", "lines")
+    assert not tab.is_visible("#matrix") and not tab.is_visible("#ramp")
+    tab.locator("#lines g[data-side=end]").nth(1).hover()
+    opacities = "all => all.map(line => +line.getAttribute('stroke-opacity'))"
+    shown = tab.eval_on_selector_all("#lines line", opacities)
+    assert shown == pytest.approx([0.04, 0.04, 0.1, 0.9], abs=1e-4)
+    assert tab.text_content("#status") == "chat \u2190 cat 0.90, the 0.10"
+    tab.locator("#lines g[data-side=start]").nth(0).click()
+    assert tab.text_content("#status").startswith("the \u2192 le 0.75") and "pinned" in tab.text_content("#status")
+    tab.select_option("#view", "matrix")
+    assert tab.is_visible("#matrix") and "pinned" in tab.text_content("#status")
+
+
+def test_the_colours_are_those_of_the_studio_in_light_and_dark(visit):
+    weights = torch.tensor([[[1.0, 0.25, 0.0]]])
+    queries, keys = TokenAxis(Role.TEXT, ("le",)), TokenAxis(Role.TEXT, ("the", "black", "cat"))
+    text = page(answer(), [AttentionMap("cross", weights, queries, keys)], title="A cat")
+    fills = "all => all.map(r => getComputedStyle(r).fill.match(/\\d+/g).map(Number))"
+    for scheme, stops in (("light", ramps.LIGHT), ("dark", ramps.DARK)):
+        tab = visit(text, color_scheme=scheme)
+        colours = tab.eval_on_selector_all("#body rect[data-weight]", fills)
+        assert [tuple(colour) for colour in colours[::2]] == [stops[-1], stops[0]]
+        assert colours[1] == pytest.approx(stops[1], abs=2)
+        tab.check("#sqrt")
+        colours = tab.eval_on_selector_all("#body rect[data-weight]", fills)
+        assert colours[1] == pytest.approx(stops[2], abs=2), "the square root of a quarter is a half"
+
+
+VSCODE = (
+    "default-src 'none'; img-src 'self' https: data: blob:; media-src 'self' https: data:; font-src 'self' https:; "
+    "script-src 'self' 'unsafe-inline' 'unsafe-eval'; style-src 'self' 'unsafe-inline'; connect-src https: http:; "
+    "child-src https: data:; frame-src 'self'"
+)
+
+
+@pytest.mark.parametrize("policy", ["", VSCODE])
+def test_a_notebook_cell_is_alive_in_its_sandbox(visit, policy):
+    figure = AttentionFigure.of(Prediction({"text": "a"}, TextOutput("out"), {}, AttentionMaps(maps_of())))
+    meta = f'<meta http-equiv="Content-Security-Policy" content="{policy}">' if policy else ""
+    tab = visit(f"<!doctype html><html><head>{meta}</head><body>{figure._repr_html_()}</body></html>")
+    frame = tab.frame_locator("iframe")
+    frame.locator("#body rect[data-weight]").nth(6).hover()
+    assert frame.locator("#status").text_content().startswith("chat \u2190 black")
+    frame.locator("input[name=head][value='1']").check()
+    assert frame.locator("#selection").text_content() == "Layer 0 \u00b7 head 1"
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -183,7 +260,7 @@ def test_the_alignment_comes_first_and_pages_without_maps_say_so(visit):
     maps = maps_of()
     aligned = AttentionMap("decoder.1", maps[1].weights[:1], TARGET, SOURCE)
     tab = visit(page(prediction(alignment=aligned), maps, title="A cat"))
-    assert tab.locator("#layer option").all_text_contents() == ["word alignment (decoder.1)", "decoder.0", "decoder.1"]
+    assert tab.locator("#layer option").all_text_contents() == ["word alignment (Layer 1)", "Layer 0", "Layer 1"]
     assert not tab.locator("#heads").is_visible()
     tab = visit(page(answer("in", "out"), [], title="bare"))
     assert "No attention was recorded" in tab.locator("main").text_content()

@@ -224,7 +224,7 @@ def test_predictions_stay_open_until_their_memory_is_used(place):
     assert large.inspection(large.predict("rows", {"text": "the red cat"}, {}).id), "the last one in any case"
 
 
-@pytest.mark.parametrize("kind", ["svg", "png", "html", "json"])
+@pytest.mark.parametrize("kind", ["svg", "pdf", "png", "gif", "html", "json"])
 def test_the_picture_can_be_taken_along(client, kind):
     look = asked(client, "pairs", "the cat")
     answer = client.get(f"/api/look/{look['id']}/export.{kind}", params={"map": "decoder.0.cross", "head": 1})
@@ -236,7 +236,7 @@ def test_a_figure_has_the_title_and_the_colours_of_the_page(client):
     look = asked(client, "prose", "the cat")
     path, how = f"/api/look/{look['id']}/export.svg", {"map": "decoder.1.self", "head": 1, "words": 0}
     plain = client.get(path, params=how).text
-    assert "the cat - decoder.1.self, head 1</title>" in plain and "square-root colours" not in plain
+    assert "the cat - Layer 1 · self-attention · head 1</title>" in plain and "square-root colours" not in plain
     assert "square-root colours" in client.get(path, params={**how, "sqrt": 1}).text
 
 

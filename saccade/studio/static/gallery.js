@@ -1,5 +1,5 @@
 // The gallery: every head of a prediction with its pattern, in one colour scale, sorted by what is asked for.
-import { decodeBytes, digits, drawPixels, make, number } from "./studio.js";
+import { decodeBytes, digits, drawPixels, make, number, query } from "./studio.js";
 import { rove } from "./roving.js";
 import { shorten } from "./search.js";
 
@@ -34,6 +34,7 @@ const card = (head, choose) => {
 
 // importance: what the answer loses without each head, by map; null: not computed.
 export const gallery = ({ heads, importance, state, choose }) => {
+  const over = make("a", { href: `/heads?${query({ model: state.model })}` }, "The same over a data set");
   const short = shorten(heads.map((head) => head.title));
   const entries = heads.map((head, i) => ({ ...head, short: short[i], cost: importance?.[head.map]?.[head.head] }));
   const select = make("select", { id: "gallery-sort" }, ...Object.entries(SORTS)
@@ -52,5 +53,5 @@ export const gallery = ({ heads, importance, state, choose }) => {
   };
   draw();
   return [make("div", { className: "row" }, make("label", {}, "Sort by ", select),
-    make("span", { className: "soft" }, "A pattern is named where it has more than half of the weight. All heads have the same colours: square roots of weights from 0 to 1.")), list];
+    make("span", { className: "soft" }, "A pattern is named where it has more than half of the weight. All heads have the same colours: square roots of weights from 0 to 1."), over), list];
 };

@@ -22,6 +22,7 @@ const state = { model: "", inputs: {}, view: "", map: "", heads: [], words: true
 let prediction = null; // on screen
 let matrix = null;
 const LONG = 64; // columns; with more, most weights are small
+const MOST_FRAMES = 400; // queries of a film
 const FRAME = 700; // milliseconds per query while playing
 let first = 0; // token at the top of the line view
 
@@ -426,13 +427,13 @@ const play = () => {
 const showDownloads = () => {
   const head = state.heads.at(-1) ?? "mean";
   const [queries] = axes();
-  const film = isEpisode() || (overImage() && queries.kind !== "grid");
+  const film = isEpisode() || (queries.kind !== "grid" && ["grid", "tokens"].includes(axes()[1].kind) && labels().every(({ length }) => length <= MOST_FRAMES));
   const patch = state.row - (queries.extra?.length ?? 0);
   const chosen = queries.kind === "grid" && patch >= 0 ? { at: `${Math.floor(patch / queries.columns)},${patch % queries.columns}` } : {};
   const drawn = overImage() ? { opacity: style.opacity, smooth: style.smooth ? 1 : 0, ...chosen } : { sqrt: at("sqrt").checked ? 1 : 0 };
   const address = (kind) => `/api/look/${prediction.id}/export.${kind}?${query({ map: state.map, head, words: state.words ? 1 : 0, ...drawn })}`;
   const times = overTime() && queries.kind === "tokens" ? ["TextGrid", "srt"] : [];
-  at("export").replaceChildren("Download ", ...["svg", "png", ...(film ? ["gif"] : []), "html", "json", ...times].map((kind) =>
+  at("export").replaceChildren("Download ", ...["svg", "pdf", "png", ...(film ? ["gif"] : []), "html", "json", ...times].map((kind) =>
     make("a", { href: address(kind), download: `attention.${kind}` }, kind === "TextGrid" ? kind : kind.toUpperCase())));
 };
 

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from saccade.atomic_io import read_json, write_json
 from saccade.core import Base, Prediction, Progress, Split, Text
 from saccade.core.callback import ignore_progress
+from saccade.core.task import even_sample
 from saccade.data.batching import BucketedBatches
 from saccade.data.fingerprints import fingerprint
 from saccade.data.formats.labelled import Labelled, LabelSet, read_labelled
@@ -245,11 +246,15 @@ class LabelledTask(EncoderTask):
         count = len(self.splits[split])
         return list(range(0, count, max(1, -(-count // QUICK_ROWS)) if quick else 1))
 
+    def validation_inputs(self, limit: int) -> list[dict[str, Any]]:
+        rows = self.splits[Split.VALID]
+        return [self._row_inputs(rows, row) for row in even_sample(len(rows), limit)]
+
     def attention_snapshot(self) -> list[Prediction]:
         rows, texts = self.splits[Split.VALID], self.encoded(Split.VALID)[0]
         indices = dict.fromkeys((0, len(rows) // 2))
         return [self.snapshot(self._row_inputs(rows, row), texts[row]) for row in indices]
 
-    def _row_inputs(self, rows: Labelled, row: int) -> dict[str, str]:
+    def _row_inputs(self, rows: Labelled, row: int) -> dict[str, Any]:
         texts = [rows.texts[row], *([rows.seconds[row]] if len(rows.seconds) and not self.separate else [])]
         return {field.name: text for field, text in zip(self.inputs, texts, strict=False)}
