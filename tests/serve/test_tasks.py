@@ -61,7 +61,39 @@ def test_attention_that_is_too_large_is_refused(live, monkeypatch):
     monkeypatch.setattr(limits, "WEIGHTS", 10)
     answer = live.post("/v1/tasks/translation", inputs={"source": "the cat"}, attention=True)
     assert answer.status_code == 400
-    assert "attention must have at most 10 weights in a response, but has" in answer.json()["error"]["message"]
+    message = "attention must have at most 10 weights in a response, 10 for each of its predictions, but one has"
+    assert message in answer.json()["error"]["message"]
+
+
+def test_the_attention_of_all_predictions_of_a_response_is_limited(live, monkeypatch):
+    (prediction,) = live.post("/v1/tasks/translation", inputs={"source": "the cat"}, attention=True).json()[
+        "predictions"
+    ]
+    count = sum(len(row) for map in prediction["maps"] for head in map["weights"] for row in head)
+    monkeypatch.setattr(limits, "WEIGHTS", count + 1)  # each of two is just under the limit
+    statuses = [
+        live.post("/v1/tasks/translation", inputs=[{"source": "the cat"}] * size, attention=True).status_code
+        for size in (1, 2)
+    ]
+    assert statuses == [200, 400]
+
+
+def test_requests_of_different_sizes_that_wait_together_have_their_own_limits(live, monkeypatch):
+    monkeypatch.setattr(limits, "WEIGHTS", 1 << 12)
+    worker, gate = live.state.models["translation"].worker, threading.Event()
+    bodies = [{"inputs": [{"source": "the cat"}] * size, "attention": True} for size in (1, 40)]
+    with ThreadPoolExecutor(2) as pool:
+        blocked = asyncio.run_coroutine_threadsafe(
+            worker.run(lambda items: iter([gate.wait(30)]), [0], "blocked"), worker._loop
+        )
+        answers = []
+        for at, body in enumerate(bodies):
+            answers.append(pool.submit(live.post, "/v1/tasks/translation", **body))
+            wait_for(lambda at=at: worker.taken == at + 1)
+        time.sleep(0.2)  # both wait
+        gate.set()
+        blocked.result()
+        assert [answer.result().status_code for answer in answers] == [200, 400]
 
 
 @pytest.mark.parametrize("form", ["base64", "data URL", "upload"])
