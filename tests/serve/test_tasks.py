@@ -2,11 +2,13 @@
 
 import asyncio
 import base64
+import gc
 import http.client
 import io
 import json
 import threading
 import time
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -247,6 +249,44 @@ def test_requests_that_wait_are_computed_together():
 
     assert run_jobs(Worker(9), [(double, [1], "a"), (double, [2, 3], "a"), (double, [4], "b")]) == [[2], [4, 6], [8]]
     assert batches == [[1, 2, 3], [4]]
+
+
+def test_a_client_that_leaves_takes_its_inputs_with_it():
+    """While something else is computed, and when the worker is idle again."""
+
+    class Item:
+        pass
+
+    async def main():
+        worker, gate, items = Worker(9), threading.Event(), weakref.WeakSet()
+
+        def item():
+            items.add(new := Item())
+            return [new]
+
+        worker.start()
+        first = asyncio.create_task(worker.run(lambda items: iter([gate.wait(30)]), item(), "first"))
+        await asyncio.sleep(0.05)
+        waiting = [asyncio.create_task(worker.run(iter, item(), key)) for key in ("a", "a", "b")]
+        await asyncio.sleep(0.05)
+        assert len(items) == 4
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+        del waiting, task
+        await asyncio.sleep(0.05)  # the loop forgets them too
+        gc.collect()
+        left = len(items)
+        gate.set()
+        await first
+        del first
+        await asyncio.sleep(0.05)
+        gc.collect()
+        worker.stop()
+        return left, len(items)
+
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(lambda: asyncio.run(main())).result() == (1, 0)
 
 
 def test_the_mistake_of_one_request_is_not_the_error_of_another():
