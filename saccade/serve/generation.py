@@ -15,7 +15,7 @@ from saccade.core.generation import TextRequest
 from saccade.errors import SaccadeError
 from saccade.serve import limits, models, requests
 from saccade.serve.bodies import parse_object
-from saccade.serve.errors import ApiError, JsonResponse
+from saccade.serve.errors import ApiError, large_response
 from saccade.serve.formats import ChatFormat, CompletionFormat
 from saccade.serve.generator import Generator
 from saccade.serve.models import ServedModel
@@ -115,7 +115,7 @@ async def _respond(
         job.close()
         raise
     job.close()
-    return JsonResponse(job.format.response(job.choices, job.usage()))
+    return await large_response(lambda: job.format.response(job.choices, job.usage()))
 
 
 def _language_model(state: State, body: TextBody) -> tuple[ServedModel, Generator]:

@@ -18,7 +18,7 @@ from saccade.look.serialize import prediction_to_json
 from saccade.model import Model, ModelPrediction
 from saccade.serve import limits, models, requests
 from saccade.serve.bodies import FORM, Form, media_type, parse_form, parse_json, parse_object
-from saccade.serve.errors import ApiError, JsonResponse
+from saccade.serve.errors import ApiError, JsonResponse, large_response
 from saccade.serve.inputs import safe_inputs
 from saccade.serve.models import ServedModel
 from saccade.serve.requests import TaskBody
@@ -74,7 +74,7 @@ async def predict(state: State, request: Request) -> Response:
             work = partial(_predictions, served.model, options=call.options, weights=weights)
             predictions = await until_disconnect(request, served.worker.run(work, call.examples, key))
     state.metrics.count("saccade_prompt_tokens_total", call.tokens, model=served.name)
-    return JsonResponse({"model": served.name, "task": served.task, "predictions": predictions})
+    return await large_response(lambda: {"model": served.name, "task": served.task, "predictions": predictions})
 
 
 def _predictions(

@@ -18,7 +18,8 @@ from saccade import api
 from saccade.decode.engine import Engine
 from saccade.errors import DataError
 from saccade.serve import limits
-from saccade.serve.errors import ApiError
+from saccade.serve.bodies import parse_form
+from saccade.serve.errors import ApiError, JsonResponse
 from saccade.serve.worker import Worker
 from tests.serve.live import wait_for
 
@@ -238,6 +239,24 @@ def run_jobs(worker, jobs):
 
     with ThreadPoolExecutor(1) as pool:  # a browser of other tests has an event loop in this thread
         return pool.submit(lambda: asyncio.run(main())).result()
+
+
+def test_a_large_response_is_made_beside_the_event_loop(live, monkeypatch):
+    render, threads = JsonResponse.render, []
+
+    def watch(response, content):
+        threads.append(threading.current_thread())
+        return render(response, content)
+
+    monkeypatch.setattr(JsonResponse, "render", watch)
+    bodies = {
+        "/v1/tasks/translation": {"inputs": {"source": "the cat"}, "attention": True},
+        "/v1/embeddings": {"model": "sentence_vectors", "input": "the cat"},
+        "/v1/completions": {"model": "prose", "prompt": "a", "logprobs": 5},
+    }
+    for path, body in bodies.items():
+        assert live.post(path, **body).status_code == 200
+    assert len(threads) == 3 and live.thread not in threads
 
 
 def test_requests_that_wait_are_computed_together():
