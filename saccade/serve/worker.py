@@ -42,6 +42,11 @@ class Worker:
     def waiting(self) -> int:
         return max(0, self.taken - 1)
 
+    @property
+    def alive(self) -> bool:
+        """Whether the thread runs."""
+        return self._thread.is_alive()
+
     def start(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._thread.start()

@@ -191,6 +191,53 @@ def test_an_engine_that_fails_to_add_a_request_goes_on(live, caplog):
     assert live.complete(max_tokens=1).status_code == 200 and (live.generator().taken, len(engine)) == (0, 0)
 
 
+def test_a_command_that_fails_ends_its_request_and_the_engine_goes_on(live, caplog):
+    """Where also the request that was added cannot be removed."""
+    engine = live.generator().engine
+    add, numbers = engine.add, []
+
+    def fail_second(request):
+        if numbers:
+            raise MemoryError
+        numbers.append(add(request))
+        return numbers[0]
+
+    def fail(number):
+        raise KeyError(number)
+
+    engine.add, engine.remove = fail_second, fail
+    try:
+        assert live.complete(n=2).status_code == 500
+    finally:
+        del engine.add, engine.remove
+    assert live.complete(max_tokens=1).status_code == 200 and live.generator().taken == 0
+    assert live.client.get("/ready").status_code == 200
+    wait_for(lambda: len(engine) == 0)  # what could not be removed ends by itself
+
+
+def test_an_engine_whose_thread_ends_fails_its_requests_and_is_not_ready(runs, caplog):
+    with serving(runs, ("prose", "chat"), rows=2) as live:
+        generator = live.generator()
+        engine = generator.engine
+        connection, response = stream(live)
+
+        def fail(*_):
+            raise KeyError("x")
+
+        engine.remove = engine.step = fail
+        events = response.read().decode()  # ends
+        connection.close()
+        assert '"code": "internal_error"' in events and generator.taken == 0
+        wait_for(lambda: not generator.alive)
+        answer = live.complete()
+        assert (answer.status_code, answer.json()["error"]["code"]) == (503, "engine_failed")
+        ready = live.client.get("/ready")
+        assert (ready.status_code, ready.json()) == (503, {"status": "failed"})
+        assert "saccade_ready 0" in live.client.get("/metrics").text
+        assert "the thread of the engine has ended by an error" in caplog.text
+        assert live.post("/v1/completions", model="chat", prompt="a").status_code == 200  # the other model goes on
+
+
 def test_logits_that_are_not_finite_end_their_request_alone(live):
     engine = live.generator().engine
     expected = live.complete("the cat", max_tokens=40, temperature=0, ignore_eos=True).json()["choices"][0]["text"]
