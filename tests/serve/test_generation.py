@@ -113,6 +113,22 @@ def test_a_request_that_is_refused_gives_its_place_back(live):
     wait_for(lambda: live.generator().taken == 0)
 
 
+def test_many_prompts_are_encoded_beside_the_event_loop(live):
+    generator, threads = live.generator(), set()
+    encode = generator.engine.encode
+
+    def watch(text):
+        threads.add(threading.current_thread())
+        return encode(text)
+
+    generator.engine.encode = watch
+    try:
+        assert live.complete(["the cat sat " * 36] * 12, max_tokens=1).status_code == 200
+    finally:
+        del generator.engine.encode
+    assert len(threads) == 1 and live.thread not in threads  # all in one call
+
+
 def test_a_reader_that_stalls_is_given_up(live, monkeypatch):
     monkeypatch.setattr("saccade.serve.limits.STALL", 0.2)
     connection = http.client.HTTPConnection("127.0.0.1", live.port)

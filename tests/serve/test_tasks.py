@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from PIL import Image
+from starlette.requests import Request
 
 from saccade import api
 from saccade.decode.engine import Engine
@@ -154,6 +155,30 @@ def test_a_bad_form_is_refused(live, files, message):
 def test_a_damaged_form_is_refused(live, kind, content):
     answer = live.client.post("/v1/tasks/image_classification", content=content, headers={"content-type": kind})
     assert answer.status_code == 400
+
+
+def test_others_go_on_while_a_large_form_is_parsed():
+    size = 4 << 20
+    head = b'--x\r\nContent-Disposition: form-data; name="image"; filename="a.png"\r\n\r\n'
+    body = head + bytes(size) + b"\r\n--x--\r\n"
+    request = Request({"type": "http", "headers": [(b"content-type", b"multipart/form-data; boundary=x")]})
+    turns = 0
+
+    async def main():
+        async def count():
+            nonlocal turns
+            while True:
+                await asyncio.sleep(0)
+                turns += 1
+
+        counting = asyncio.create_task(count())
+        form = await parse_form(request, body)
+        counting.cancel()
+        return form
+
+    with ThreadPoolExecutor(1) as pool:
+        form = pool.submit(lambda: asyncio.run(main())).result()
+    assert form.parts == {"image": [bytes(size)]} and turns > 32
 
 
 def test_a_text_can_be_a_part_of_a_form(live):
