@@ -89,7 +89,7 @@ def test_a_short_form_finds_nothing(script: str, arguments: list[str], expected:
 
 @pytest.mark.slow
 def test_a_server_under_load_loses_and_mixes_nothing() -> None:
-    arguments = ["--clients", "100", "--minutes", "0.5", "--disconnects", "30", "--slack", "60", "--json"]
+    arguments = ["--clients", "100", "--minutes", "0.5", "--disconnects", "30", "--busy", "--json"]
     figures = json.loads(figure("serve_load.py", *arguments))
     assert figures["good"] == figures["total"] == figures["requests"]
     assert figures["failures"] == [] and figures["answered"] > 20 and figures["disconnects"]["count"] == 30
