@@ -104,4 +104,5 @@ def serving(runs: Path, refs: tuple[str, ...], **settings):
         finally:
             live.client.close()
             server.should_exit = True
-            thread.join(20)
+            thread.join(60)
+            assert not thread.is_alive(), "the server did not end"

@@ -326,8 +326,10 @@ def a_full_queue_is_retried(client):
     live.generator().reserve(places)
     with pytest.raises(openai.RateLimitError) as caught:
         text(hasty)
-    assert caught.value.response.headers["retry-after"] == "1" and caught.value.code == "queue_full"
-    live.state.models["prose"].generator._loop.call_later(0.5, live.generator().release, places)
+    seconds = int(caught.value.response.headers["retry-after"])  # from the mean duration of the texts before
+    assert seconds >= 1 and caught.value.code == "queue_full"
+    loop = live.generator()._loop
+    loop.call_soon_threadsafe(loop.call_later, 0.5, live.generator().release, places)
     assert len(text(patient).choices[0].text) == 6
 
 
