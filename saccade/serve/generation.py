@@ -214,6 +214,7 @@ def _requests(
             stop=tuple(stop),
             ignore_eos=bool(body.ignore_eos),
             logprobs=logprobs,
+            lookup=body.lookup or 0,
             slide=False,
         )
         for prompt in prompts

@@ -305,6 +305,29 @@ def test_an_error_within_a_stream_is_its_last_event(live, caplog):
     )
 
 
+def test_lookup_reads_guesses_and_keeps_the_text(live):
+    runner, guesses = live.generator().engine._engine.runner, []
+    if runner.reuse != 1:
+        pytest.skip("guesses are made for the compiled engine, which needs Numba")
+    forward = runner.forward
+
+    def watch(pieces):
+        guesses.extend(piece for piece in pieces if piece.every)
+        return forward(pieces)
+
+    body = {"max_tokens": 60, "temperature": 0, "ignore_eos": True}
+    runner.forward = watch
+    try:
+        plain, guessed = (
+            (live.complete("the cat sat. the cat sat. the cat", **body, lookup=lookup).json()["choices"], len(guesses))
+            for lookup in (0, 8)
+        )
+        assert plain[0] == guessed[0] and plain[1] == 0
+        assert guesses
+    finally:
+        del runner.forward
+
+
 def test_metrics_count_requests_tokens_and_times(runs):
     with serving(runs, ("prose",)) as live:
         live.complete(max_tokens=4, ignore_eos=True)

@@ -173,7 +173,7 @@ def penalties_change_the_text(client):
 
 @call
 def fields_of_our_own(client):
-    own = {"top_k": 1, "min_p": 0.1, "repetition_penalty": 1.0}
+    own = {"top_k": 1, "min_p": 0.1, "repetition_penalty": 1.0, "lookup": 4}
     assert text(client, temperature=1, extra_body=own).choices[0].text == text(client).choices[0].text
 
 
