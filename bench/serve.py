@@ -35,6 +35,8 @@ CLIENTS = (1, 16)
 LENGTHS = ((24, 64), (8, 32), (160, 96), (64, 16), (300, 128))  # of prompts and answers, in tokens
 LLAMA_PYTHON = os.environ.get("SACCADE_LLAMA_PYTHON", "")
 END = 95  # the end token, which is never chosen: all texts are equally long
+STREAM = {"stream": True, "logit_bias": {str(END): -100}}
+OPTIONS = {"ours": STREAM, "transformers": {}, "llama_cpp": {**STREAM, "repeat_penalty": 1.0}}  # of requests
 PEER = """
 import asyncio, json, sys, threading
 import torch, uvicorn
@@ -70,17 +72,20 @@ Server(uvicorn.Config(app, port=0, log_level="warning")).run()
 
 
 def write_model(folder):
-    """Write a random GPT-2 with a token for each printable character of ASCII, and one for the end."""
+    """Write a random GPT-2 with a token for each printable character of ASCII, one for the end, and one of two letters.
+
+    That is in no prompt: GGUF files of tokenizers without merges are not valid.
+    """
     import torch
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import GPT2Config, GPT2LMHeadModel
 
     letters = {letter: number for number, letter in enumerate(["\u0120", *map(chr, range(33, 127))])}
-    tokenizer = Tokenizer(models.BPE(vocab={**letters, "<|endoftext|>": END}, merges=[]))
+    tokenizer = Tokenizer(models.BPE(vocab={**letters, "<|endoftext|>": END, "~~": END + 1}, merges=[("~", "~")]))
     tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
     tokenizer.save(str(folder / "tokenizer.json"))
     torch.manual_seed(1)
-    shape = {"n_layer": 6, "n_head": 6, "n_embd": 384, "n_positions": 512, "vocab_size": END + 1}
+    shape = {"n_layer": 6, "n_head": 6, "n_embd": 384, "n_positions": 512, "vocab_size": END + 2}
     model = GPT2LMHeadModel(GPT2Config(**shape, bos_token_id=END, eos_token_id=END))
     with torch.no_grad():
         for value in model.parameters():
@@ -152,10 +157,10 @@ def read_memory():
     return lambda: memory.sum()
 
 
-async def request(port, prompt, tokens, *, stream):
+async def request(port, prompt, tokens, options):
     """Return the seconds to the first token and to the end, and the text."""
-    body = {"model": "model", "prompt": prompt, "max_tokens": tokens, "temperature": 0}
-    content = json.dumps({**body, "logit_bias": {str(END): -100}, "stream": True} if stream else body).encode()
+    body = {"model": "model", "prompt": prompt, "max_tokens": tokens, "temperature": 0, **options}
+    content = json.dumps(body).encode()
     head = f"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Type: application/json\r\n"
     started = time.perf_counter()
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -168,13 +173,13 @@ async def request(port, prompt, tokens, *, stream):
     writer.close()
     if b" 200 " not in status.splitlines()[0]:
         raise SystemExit(f"a server refused a request: {received[:500]!r}")
-    if stream:
+    if options.get("stream"):
         events = [json.loads(event) for event in re.findall(rb"data: (\{.*\})", received)]
         return first, seconds, "".join(event["choices"][0]["text"] for event in events)
     return first, seconds, json.loads(received)["choices"][0]["text"]
 
 
-async def load(port, clients, count, *, stream):
+async def load(port, clients, count, options):
     """Send requests from some clients; return the seconds that all took, and times and text of each."""
     waiting, results = [LENGTHS[number % len(LENGTHS)] for number in range(count)], {}
 
@@ -182,7 +187,7 @@ async def load(port, clients, count, *, stream):
         while waiting:
             size, answer = waiting.pop()
             prompt = (f"{len(waiting)}: " + "the quick brown fox " * 20)[:size]
-            results[prompt] = await request(port, prompt, answer, stream=stream)
+            results[prompt] = await request(port, prompt, answer, options)
 
     started = time.perf_counter()
     await asyncio.gather(*(client() for _ in range(clients)))
@@ -229,14 +234,14 @@ class Record:
 def compare(ports, bandwidth, rounds, count):
     """Let all servers answer the same requests, in turn; return the records and the bytes per second of memory."""
     for name, port in ports.items():  # the first requests of a process are slower
-        asyncio.run(load(port, 1, 2, stream=name != "transformers"))
+        asyncio.run(load(port, 1, 2, OPTIONS[name]))
     records = {(name, clients): Record() for name in ports for clients in CLIENTS}
     speeds = []
     for _ in range(rounds):
         for clients in CLIENTS:
             speeds.append(bandwidth.measure())
             for name, port in ports.items():
-                results = asyncio.run(load(port, clients, count, stream=name != "transformers"))
+                results = asyncio.run(load(port, clients, count, OPTIONS[name]))
                 records[name, clients].add(count, *results)
     return records, statistics.median(speeds)
 
