@@ -18,8 +18,7 @@ from starlette.requests import Request
 from saccade import api
 from saccade.decode.engine import Engine
 from saccade.errors import DataError
-from saccade.serve import limits
-from saccade.serve.bodies import parse_form
+from saccade.serve import bodies, limits
 from saccade.serve.errors import ApiError, JsonResponse
 from saccade.serve.worker import Worker
 from tests.serve.live import wait_for
@@ -157,28 +156,38 @@ def test_a_damaged_form_is_refused(live, kind, content):
     assert answer.status_code == 400
 
 
-def test_others_go_on_while_a_large_form_is_parsed():
-    size = 4 << 20
+def test_others_go_on_while_a_large_form_is_parsed(monkeypatch):
+    size, turns, parts = 4 << 20, [0], []
     head = b'--x\r\nContent-Disposition: form-data; name="image"; filename="a.png"\r\n\r\n'
     body = head + bytes(size) + b"\r\n--x--\r\n"
     request = Request({"type": "http", "headers": [(b"content-type", b"multipart/form-data; boundary=x")]})
-    turns = 0
+
+    class Parser(bodies.MultiPartParser):
+        def __init__(self, headers, stream, **limits):
+            super().__init__(headers, self.watch(stream), **limits)
+
+        async def watch(self, stream):
+            async for part in stream:
+                parts.append((len(part), turns[0]))
+                yield part
+
+    async def count():
+        while True:
+            turns[0] += 1
+            await asyncio.sleep(0)
 
     async def main():
-        async def count():
-            nonlocal turns
-            while True:
-                await asyncio.sleep(0)
-                turns += 1
-
         counting = asyncio.create_task(count())
-        form = await parse_form(request, body)
+        form = await bodies.parse_form(request, body)
         counting.cancel()
         return form
 
+    monkeypatch.setattr(bodies, "MultiPartParser", Parser)
     with ThreadPoolExecutor(1) as pool:
         form = pool.submit(lambda: asyncio.run(main())).result()
-    assert form.parts == {"image": [bytes(size)]} and turns > 32
+    assert form.parts == {"image": [bytes(size)]}
+    assert max(length for length, _ in parts) <= bodies.LARGE and len(parts) > 50
+    assert len({turn for _, turn in parts}) == len(parts)  # a turn of the others before each part
 
 
 def test_a_text_can_be_a_part_of_a_form(live):
