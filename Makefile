@@ -37,7 +37,7 @@ bench: $(VENV)/bench.stamp
 	$(BIN)/python bench/studio.py
 	$(BIN)/python bench/serve.py
 	$(BIN)/python bench/decode.py
-	$(BIN)/python bench/decode.py
+	$(BIN)/python bench/quantize.py
 	$(BIN)/python bench/plan.py
 	$(BIN)/python bench/distributed.py
 

@@ -1,7 +1,9 @@
 """Training step of a small GPT: ours, Hugging Face's GPT-2 and the matrix products alone, in tokens per second.
 
 Ours is the step of the real loop (batch from the shard, seeding, clipping, AdamW). The peer is transformers' GPT-2
-(sdpa, no dropout) in a plain loop with torch's AdamW on one fixed batch. The limit does only the matrix products of
+(sdpa, no dropout) in a plain loop with torch's AdamW on one fixed batch, with `fused=True` or without, whichever is
+faster here. Both sides have the same GELU, the tanh form or the exact one; the default recipe of `saccade train` is
+compared with the tanh form, the default of transformers. The limit does only the matrix products of
 forward and backward, by torch.mm, into memory that is allocated already; ours can be above it where other products are
 faster (saccade/nn/linear.py).
 
@@ -88,7 +90,7 @@ def ours(shape, *settings):
     return work
 
 
-def peer(shape, activation):
+def peer(shape, activation, *, fused):
     import torch
     from transformers import GPT2Config, GPT2LMHeadModel
 
@@ -108,7 +110,7 @@ def peer(shape, activation):
         eos_token_id=None,
     )
     model = GPT2LMHeadModel(config).train()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=fused)
     ids = torch.randint(shape.vocabulary, (shape.batch, shape.context + 1))
 
     def work():
@@ -151,12 +153,20 @@ def limit(shape):
 
 
 CANDIDATES = {
-    "ours": lambda shape: ours(shape, *GPT2, "model.activation=gelu"),
     "ours-tanh": lambda shape: ours(shape, *GPT2, "model.activation=gelu_tanh"),
+    "ours-exact": lambda shape: ours(shape, *GPT2, "model.activation=gelu"),
     "ours-default": lambda shape: ours(shape),
-    "peer": lambda shape: peer(shape, "gelu_new"),
-    "peer-gelu": lambda shape: peer(shape, "gelu"),
+    "peer-tanh": lambda shape: peer(shape, "gelu_new", fused=None),
+    "peer-tanh-fused": lambda shape: peer(shape, "gelu_new", fused=True),
+    "peer-exact": lambda shape: peer(shape, "gelu", fused=None),
+    "peer-exact-fused": lambda shape: peer(shape, "gelu", fused=True),
     "limit": limit,
+}
+COMPARISONS = {
+    "tanh": ("ours-tanh", "tanh"),
+    "exact": ("ours-exact", "exact"),
+    "default_recipe": ("ours-default", "tanh"),
+    "limit": ("limit", "tanh"),
 }
 
 
@@ -174,11 +184,11 @@ def main():
         shape = SHAPES[name]
         seconds = measure(__file__, [["--worker", candidate, name] for candidate in CANDIDATES], options.rounds)
         speed = {c: shape.tokens * shape.steps / s for c, s in zip(CANDIDATES, seconds, strict=True)}
-        report(f"train_gpt_{name}", speed["ours"], speed["peer"], unit="tokens/s")
-        report(f"train_gpt_{name}_tanh", speed["ours-tanh"], speed["peer"], unit="tokens/s")
-        report(f"train_gpt_{name}_same_gelu", speed["ours"], speed["peer-gelu"], unit="tokens/s")
-        report(f"train_gpt_{name}_default_recipe", speed["ours-default"], speed["peer"], unit="tokens/s")
-        report(f"train_gpt_{name}_limit", speed["limit"], speed["peer"], unit="tokens/s")
+        for title, (candidate, gelu) in COMPARISONS.items():
+            plain, fused = speed[f"peer-{gelu}"], speed[f"peer-{gelu}-fused"]
+            named = f"transformers, {gelu} GELU, AdamW {'fused=True' if fused > plain else 'fused=None'}"
+            more = {"peer_is": named, "unit": "tokens/s"}
+            report(f"train_gpt_{name}_{title}", speed[candidate], max(plain, fused), **more)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal
 
 import torch
@@ -135,6 +135,22 @@ def dump_json(value: Any) -> str:
         return json.dumps(value, allow_nan=False)
     except ValueError:
         return json.dumps(_without_nan(value), allow_nan=False)
+
+
+def json_parts(value: Any) -> Iterator[str]:
+    """Yield what `dump_json` returns in parts of a row each, between which other threads can run."""
+    if isinstance(value, Mapping) and value and all(isinstance(key, str) for key in value):
+        for at, (key, entry) in enumerate(value.items()):
+            yield f"{', ' if at else '{'}{json.dumps(key)}: "
+            yield from json_parts(entry)
+        yield "}"
+    elif isinstance(value, list | tuple) and any(isinstance(entry, Mapping | list | tuple) for entry in value):
+        for at, entry in enumerate(value):
+            yield ", " if at else "["
+            yield from json_parts(entry)
+        yield "]"
+    else:
+        yield dump_json(value)
 
 
 def _without_nan(value: Any) -> Any:

@@ -3,16 +3,22 @@
 Speculative decoding without a second model (https://github.com/apoorvumang/prompt-lookup-decoding).
 """
 
-from collections.abc import Sequence
+from contextlib import suppress
 
 LONGEST, SHORTEST = 4, 2  # tokens that must have occurred before
 
 
-def guess(ids: Sequence[int], count: int) -> list[int]:
+def guess(ids: list[int], count: int) -> list[int]:
     """Return up to `count` tokens that followed an earlier occurrence of the end of `ids`, the longest and latest."""
-    for size in range(min(LONGEST, len(ids) - 1), SHORTEST - 1, -1):
-        end = list(ids[-size:])
-        for at in range(len(ids) - size - 1, -1, -1):
-            if ids[at + size - 1] == end[-1] and list(ids[at : at + size]) == end:
-                return list(ids[at + size : at + size + count])
-    return []
+    if len(ids) <= SHORTEST:
+        return []
+    end, last, backwards = ids[-LONGEST:], ids[-1], ids[:-1]
+    backwards.reverse()
+    longest, best, at = SHORTEST - 1, 0, -1
+    with suppress(ValueError):  # the last token occurs no more
+        while longest < len(end):
+            at = backwards.index(last, at + 1)
+            stop = len(ids) - 1 - at  # of the occurrence
+            while longest < len(end) and longest < stop and ids[stop - longest - 1 : stop] == end[-longest - 1 :]:
+                longest, best = longest + 1, stop
+    return ids[best : best + count] if best else []

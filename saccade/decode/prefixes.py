@@ -19,7 +19,7 @@ class Prefixes:
         self._used = [0] * rows  # when the row was last started
         self._clock = 0
 
-    def match(self, ids: Sequence[int], free: Sequence[int]) -> tuple[int, int, int]:
+    def match(self, ids: list[int], free: Sequence[int]) -> tuple[int, int, int]:
         """Return the row to use, the row that has the longest beginning of these ids, and its length.
 
         At least one token is left to compute. The row used is the one with that beginning if it is free, else the one
@@ -42,11 +42,24 @@ class Prefixes:
         if self._open[row]:
             self._ids[row] += ids
 
-    def common(self, ids: Sequence[int], cached: Sequence[int]) -> int:
+    def common(self, ids: list[int], cached: list[int]) -> int:
         """Return how many of the first ids need not be computed in a row with `cached` ones; one is always computed."""
         if not self._chunk:
             return 0
-        count, limit = 0, min(len(cached), len(ids) - 1)
-        while count < limit and cached[count] == ids[count]:
-            count += 1
+        limit = max(0, min(len(cached), len(ids) - 1))
+        count = common_length(ids[:limit], cached[:limit])
         return count - count % self._chunk
+
+
+def common_length(first: list[int], second: list[int]) -> int:
+    """Return how many tokens two lists of the same length begin with together, by comparing slices."""
+    if first == second:
+        return len(first)
+    low, high = 0, len(first) - 1  # the first `low` are the same, and at most `high`
+    while low < high:
+        middle = (low + high + 1) // 2
+        if first[low:middle] == second[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low

@@ -105,8 +105,7 @@ async def _health(state: State, request: Request) -> Response:
 
 
 async def _ready(state: State, request: Request) -> Response:
-    status = "ready" if state.ready else "draining" if state.draining else "loading"
-    return JsonResponse({"status": status}, 200 if state.ready else 503)
+    return JsonResponse({"status": state.status}, 200 if state.ready else 503)
 
 
 async def _metrics(state: State, request: Request) -> Response:

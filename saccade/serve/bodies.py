@@ -23,7 +23,7 @@ TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[\]{},]', re.DOTALL)  # an open st
 DEEPER = {b"[": 1, b"{": 1, b"]": -1, b"}": -1}
 BEFORE_VALUE = (b"[", b"{", b",")
 SURROGATE = re.compile("[\ud800-\udfff]")
-LARGE = 1 << 16  # bytes that are parsed in a thread
+LARGE = 1 << 16  # bytes of JSON that are parsed in a thread, and of a form that are parsed at once
 JSON, FORM = "application/json", "multipart/form-data"
 
 
@@ -167,7 +167,9 @@ async def parse_form(request: Request, body: bytes) -> Form:
     """Return the parts of a multipart form."""
 
     async def stream() -> AsyncGenerator[bytes, None]:
-        yield body
+        for start in range(0, len(body), LARGE):
+            yield body[start : start + LARGE]
+            await asyncio.sleep(0)  # others go on
 
     parser = MultiPartParser(
         request.headers,

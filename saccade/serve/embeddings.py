@@ -13,7 +13,7 @@ from starlette.responses import Response
 from saccade.look import features
 from saccade.serve import limits, models, requests
 from saccade.serve.bodies import parse_object
-from saccade.serve.errors import ApiError, JsonResponse
+from saccade.serve.errors import ApiError, large_response
 from saccade.serve.requests import EmbeddingsBody
 from saccade.serve.state import State
 from saccade.serve.streaming import until_disconnect
@@ -31,18 +31,22 @@ async def embeddings(state: State, request: Request) -> Response:
     with served.worker.place():
         work = served.worker.run(lambda items: _vectors(encoder, items), texts, "vectors")
         vectors = await until_disconnect(request, work)
-    tokens = sum(count for count, _ in vectors)
     size = len(vectors[0][1])
     if body.dimensions not in (None, size):
         message = f"dimensions must be {size}, the size of the model's vectors, but is {body.dimensions}"
         raise ApiError(400, message, param="dimensions", code="unsupported_parameter")
-    state.metrics.count("saccade_prompt_tokens_total", tokens, model=served.name)
+    state.metrics.count("saccade_prompt_tokens_total", sum(count for count, _ in vectors), model=served.name)
+    return await large_response(lambda: _to_json(served.name, vectors, body.encoding_format))
+
+
+def _to_json(model: str, vectors: Sequence[tuple[int, list[float]]], format: str | None) -> dict[str, Any]:
     data = [
-        {"object": "embedding", "index": index, "embedding": _encoded(vector, body.encoding_format)}
+        {"object": "embedding", "index": index, "embedding": _encoded(vector, format)}
         for index, (_, vector) in enumerate(vectors)
     ]
+    tokens = sum(count for count, _ in vectors)
     usage = {"prompt_tokens": tokens, "total_tokens": tokens}
-    return JsonResponse({"object": "list", "data": data, "model": served.name, "usage": usage})
+    return {"object": "list", "data": data, "model": model, "usage": usage}
 
 
 def _texts(body: EmbeddingsBody) -> list[str]:

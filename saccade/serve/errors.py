@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from saccade.core.serialize import dump_json
+from saccade.core.serialize import json_parts
 from saccade.errors import DataError, ModelFileError, ResourceError, SaccadeError, UsageError
 
 TYPES = {
@@ -26,7 +27,12 @@ class JsonResponse(Response):
     media_type = "application/json"
 
     def render(self, content: Any) -> bytes:
-        return dump_json(content).encode()
+        return "".join(json_parts(content)).encode()
+
+
+async def large_response(content: Callable[[], Any]) -> Response:
+    """Return a response whose JSON is made in a thread: that of many numbers takes seconds."""
+    return await run_in_threadpool(lambda: JsonResponse(content()))
 
 
 class ApiError(Exception):

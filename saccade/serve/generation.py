@@ -15,7 +15,7 @@ from saccade.core.generation import TextRequest
 from saccade.errors import SaccadeError
 from saccade.serve import limits, models, requests
 from saccade.serve.bodies import parse_object
-from saccade.serve.errors import ApiError, JsonResponse
+from saccade.serve.errors import ApiError, large_response
 from saccade.serve.formats import ChatFormat, CompletionFormat
 from saccade.serve.generator import Generator
 from saccade.serve.models import ServedModel
@@ -25,7 +25,7 @@ from saccade.serve.streaming import EventStream, TextJob, until_disconnect
 
 DEFAULT_TOKENS = 16  # of a completion, as OpenAI has it
 SMALLEST_TOP_P = 1e-9  # leaves the most probable token alone, which is what 0 means
-LONG = 4096  # characters that are encoded in a thread
+LONG = 4096  # characters of all prompts from which on they are encoded in a thread
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ async def completions(state: State, request: Request) -> Response:
     _check_completion(body, n)
     given = _prompts(body.prompt)
     with _Places(generator, len(given) * n) as places:
-        prompts = [await _encode(generator, prompt) for prompt in given]
+        prompts = await _encode(generator, given)
         for prompt in prompts:
             _check_length(generator, prompt.ids, "prompt")
         echo: list[str] = []
@@ -115,7 +115,7 @@ async def _respond(
         job.close()
         raise
     job.close()
-    return JsonResponse(job.format.response(job.choices, job.usage()))
+    return await large_response(lambda: job.format.response(job.choices, job.usage()))
 
 
 def _language_model(state: State, body: TextBody) -> tuple[ServedModel, Generator]:
@@ -158,12 +158,15 @@ def _prompts(prompt: str | list[Any] | None) -> list[str | list[int]]:
     return prompts
 
 
-async def _encode(generator: Generator, prompt: str | list[int]) -> Prompt:
-    if isinstance(prompt, list):
-        return Prompt(prompt)
-    if len(prompt) > LONG:
-        return Prompt(await run_in_threadpool(generator.engine.encode, prompt), prompt)
-    return Prompt(generator.engine.encode(prompt), prompt)
+async def _encode(generator: Generator, prompts: Sequence[str | list[int]]) -> list[Prompt]:
+    def encode() -> list[Prompt]:
+        return [
+            Prompt(generator.engine.encode(prompt), prompt) if isinstance(prompt, str) else Prompt(prompt)
+            for prompt in prompts
+        ]
+
+    length = sum(len(prompt) for prompt in prompts if isinstance(prompt, str))
+    return await run_in_threadpool(encode) if length > LONG else encode()
 
 
 async def _encode_chat(generator: Generator, body: ChatBody) -> list[int]:
@@ -211,6 +214,7 @@ def _requests(
             stop=tuple(stop),
             ignore_eos=bool(body.ignore_eos),
             logprobs=logprobs,
+            lookup=body.lookup or 0,
             slide=False,
         )
         for prompt in prompts

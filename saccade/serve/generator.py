@@ -17,6 +17,7 @@ from saccade.core.generation import NOT_FINITE, TextEngine, TextEvent, TextReque
 from saccade.errors import ModelFileError, SaccadeError
 from saccade.serve.errors import ApiError, busy, failure
 
+DEAD = "the engine of this model has failed; the log of the server says why, and a restart is needed"
 LONGEST_RETRY = 30  # seconds that a refused client is asked to wait
 SMOOTHING = 0.1  # of the mean duration: the weight of the newest
 log = logging.getLogger("saccade.serve")
@@ -39,6 +40,9 @@ class Generation:
     closed: bool = False
 
 
+Command = Callable[[Generation], None]
+
+
 class Generator:
     """Generates for at most `engine.rows` requests at once, and lets `waiting` more wait.
 
@@ -52,7 +56,9 @@ class Generator:
         self.live = 0
         """requests of the engine, as its thread last counted them"""
         self._seconds = 1.0  # mean duration of a text
-        self._commands: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._commands: queue.SimpleQueue[tuple[Command, Generation] | None] = queue.SimpleQueue()
+        self._open: set[Generation] = set()  # that the engine has not ended; belongs to the event loop
+        self._dead = False  # the thread has ended by an error, as far as the event loop knows
         self._live: dict[int, tuple[Generation, int]] = {}  # by number; belongs to the thread
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
@@ -63,6 +69,11 @@ class Generator:
     @property
     def waiting(self) -> int:
         return max(0, self.taken - self.rows_in_use)
+
+    @property
+    def alive(self) -> bool:
+        """Whether the thread runs."""
+        return self._thread.is_alive()
 
     # In the event loop
 
@@ -75,6 +86,8 @@ class Generator:
 
     def reserve(self, count: int) -> None:
         """Take places for some texts, or refuse the request."""
+        if self._dead:
+            raise ApiError(503, DEAD, code="engine_failed")
         if count > self.capacity:
             rule = f"a request must have at most {self.capacity} texts, which is all that this server holds at once"
             raise ApiError(400, f"{rule}, but has {count}; send several requests", param="n", code="invalid_value")
@@ -90,7 +103,10 @@ class Generator:
     def submit(self, requests: Sequence[TextRequest]) -> Generation:
         """Send requests, whose places are reserved, to the engine."""
         generation = Generation(requests, self._loop.create_future(), unfinished=len(requests))
-        self._commands.put(lambda: self._add(generation))
+        self._open.add(generation)
+        self._commands.put((self._add, generation))
+        if self._dead:  # since the places were reserved
+            self._end_all()
         return generation
 
     def close(self, generation: Generation) -> bool:
@@ -99,15 +115,14 @@ class Generator:
             return False
         generation.closed = True
         if generation.unfinished:
-            self._commands.put(lambda: self._remove(generation))
+            self._commands.put((self._remove, generation))
         return generation.unfinished > 0
 
     def _deliver(self, events: Sequence[tuple[Generation, int, TextEvent]]) -> None:
         now = time.monotonic()
         for generation, index, event in events:
             if event.finish:
-                generation.unfinished -= 1
-                self.taken -= 1
+                self._free(generation, 1)
                 self._seconds += SMOOTHING * (now - generation.started - self._seconds)
             if generation.first is None:
                 generation.first = now
@@ -119,16 +134,25 @@ class Generator:
             generation.accepted.set_result(None)
 
     def _fail(self, generation: Generation, error: ApiError, ended: int) -> None:
-        self.taken -= ended
-        generation.unfinished = 0
+        self._free(generation, ended)
         if not generation.accepted.done():
             generation.accepted.set_exception(error)
             generation.accepted.exception()  # may be awaited by nobody: the client left
         generation.items.put_nowait(error)
 
-    def _removed(self, generation: Generation, ended: int) -> None:
+    def _free(self, generation: Generation, ended: int) -> None:
+        """Free the places of texts that the engine has ended; those of a generation are freed once."""
+        ended = min(ended, generation.unfinished)
+        generation.unfinished -= ended
         self.taken -= ended
-        generation.unfinished = 0
+        if not generation.unfinished:
+            self._open.discard(generation)
+
+    def _end_all(self) -> None:
+        """End all requests, and refuse others: nobody generates."""
+        self._dead = True
+        for generation in list(self._open):
+            self._fail(generation, failure(), generation.unfinished)
 
     # In the thread of the engine
 
@@ -137,16 +161,26 @@ class Generator:
             self._loop.call_soon_threadsafe(function, *arguments)
 
     def _run(self) -> None:
-        while self._obey():
-            try:
-                events = self.engine.step()
-            except SaccadeError as error:
-                self._fail_all(ApiError.of(error))
-            except Exception:
-                log.exception("the engine failed; all of its requests end")
-                self._fail_all(failure())
-            else:
-                self._hand_over(events)
+        try:
+            while self._advance():
+                pass
+        except BaseException:  # also the requests that it cannot remove must end
+            log.exception("the thread of the engine has ended by an error; restart the server")
+            self.live = 0
+            self._post(self._end_all)
+
+    def _advance(self) -> bool:
+        """Run the commands that have come, and generate; false: the end."""
+        try:
+            if not self._obey():
+                return False
+            self._hand_over(self.engine.step())
+        except SaccadeError as error:
+            self._fail_all(ApiError.of(error))
+        except Exception:
+            log.exception("the engine failed; all of its requests end")
+            self._fail_all(failure())
+        return True
 
     def _obey(self) -> bool:
         """Run the commands that have come, or wait for one while there is nothing to generate; false: the end."""
@@ -158,7 +192,12 @@ class Generator:
                 return True
             if command is None:
                 return False
-            command()
+            function, generation = command
+            try:
+                function(generation)
+            except BaseException:  # the engine may have it or not: it ends in any case
+                self._post(self._fail, generation, failure(), len(generation.requests))
+                raise
 
     def _hand_over(self, events: Sequence[TextEvent]) -> None:
         posted: list[tuple[Generation, int, TextEvent]] = []
@@ -181,7 +220,7 @@ class Generator:
 
     def _add(self, generation: Generation) -> None:
         if generation.closed:
-            self._post(self._removed, generation, len(generation.requests))
+            self._post(self._free, generation, len(generation.requests))
             return
         numbers: list[int] = []
         try:
@@ -201,7 +240,7 @@ class Generator:
         self._post(self._accepted, generation)
 
     def _remove(self, generation: Generation) -> None:
-        self._post(self._removed, generation, self._cancel(generation))
+        self._post(self._free, generation, self._cancel(generation))
 
     def _cancel(self, generation: Generation) -> int:
         """Take the texts of a generation out of the engine; returns how many it had."""

@@ -14,6 +14,7 @@ PROMPTS = 64  # of one request
 MESSAGES = 1024  # of one conversation
 STOPS, STOP_LENGTH = 4, 256  # stop strings, and characters of one
 TOP_LOGPROBS = 20
+LOOKUP = 64  # tokens guessed at each step
 METADATA = 16  # entries, as OpenAI has it
 BIASES = 1024  # tokens with a logit_bias
 INPUTS = 64  # examples, or texts to embed, of one request

@@ -58,6 +58,11 @@ class ServedModel:
             **context,
         }
 
+    @property
+    def alive(self) -> bool:
+        """Whether its threads run."""
+        return self.worker.alive and (self.generator is None or self.generator.alive)
+
     def start(self) -> None:
         """Start the threads; called in the event loop."""
         self.worker.start()

@@ -81,6 +81,9 @@ class TextBody(Modelled):
     )
     seed: Seed | None = Field(None, description="the same seed gives the same text; default: a random one")
     ignore_eos: bool | None = Field(None, description="continue after the end token")
+    lookup: int | None = Field(
+        None, ge=0, le=limits.LOOKUP, description="tokens to guess at each step; the text stays the same"
+    )
     stream: bool | None = Field(None, description="send the text as server-sent events")
     stream_options: StreamOptions | None = None
 

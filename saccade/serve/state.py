@@ -22,8 +22,15 @@ class State:
         self.in_flight = 0
 
     @property
+    def status(self) -> str:
+        """What /ready says; `failed`: a thread of a model has ended by an error, and the other models go on."""
+        if self.draining or not self.loaded:
+            return "draining" if self.draining else "loading"
+        return "ready" if all(model.alive for model in self.models.values()) else "failed"
+
+    @property
     def ready(self) -> bool:
-        return self.loaded and not self.draining
+        return self.status == "ready"
 
     @property
     def drained(self) -> bool:
@@ -31,8 +38,8 @@ class State:
         return self.draining and not self.in_flight
 
     def check_ready(self) -> None:
-        """Refuse a request unless the server is ready."""
-        if not self.ready:
+        """Refuse a request while models are loaded and once the server is stopping."""
+        if self.draining or not self.loaded:
             code, reason = ("draining", DRAINING) if self.draining else ("loading", LOADING)
             headers = {"retry-after": "5", "connection": "close"} if self.draining else {"retry-after": "5"}
             raise ApiError(503, f"{reason}; try again later", code=code, headers=headers)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from starlette.concurrency import run_in_threadpool
@@ -17,7 +18,7 @@ from saccade.look.serialize import prediction_to_json
 from saccade.model import Model, ModelPrediction
 from saccade.serve import limits, models, requests
 from saccade.serve.bodies import FORM, Form, media_type, parse_form, parse_json, parse_object
-from saccade.serve.errors import ApiError, JsonResponse
+from saccade.serve.errors import ApiError, JsonResponse, large_response
 from saccade.serve.inputs import safe_inputs
 from saccade.serve.models import ServedModel
 from saccade.serve.requests import TaskBody
@@ -68,25 +69,32 @@ async def predict(state: State, request: Request) -> Response:
             else:
                 body = requests.check(TaskBody, await parse_object(request, content))
             call = await run_in_threadpool(checked, served.model, body)
-            key = (json.dumps(call.options, sort_keys=True), call.attention)
-            work = served.worker.run(lambda examples: _predictions(served.model, examples, call), call.examples, key)
-            predictions = await until_disconnect(request, work)
+            weights = limits.WEIGHTS // len(call.examples) if call.attention else None
+            key = (json.dumps(call.options, sort_keys=True), weights)
+            work = partial(_predictions, served.model, options=call.options, weights=weights)
+            predictions = await until_disconnect(request, served.worker.run(work, call.examples, key))
     state.metrics.count("saccade_prompt_tokens_total", call.tokens, model=served.name)
-    return JsonResponse({"model": served.name, "task": served.task, "predictions": predictions})
+    return await large_response(lambda: {"model": served.name, "task": served.task, "predictions": predictions})
 
 
-def _predictions(model: Model, examples: Sequence[Mapping[str, Any]], call: Call) -> Iterator[dict[str, Any]]:
-    """Yield predictions as JSON; the inputs, which the client has, are not sent back."""
-    for prediction in model.predict(examples, **call.options):
-        record = _with_maps(prediction) if call.attention else prediction.to_json()
+def _predictions(
+    model: Model, examples: Sequence[Mapping[str, Any]], *, options: Mapping[str, Any], weights: int | None
+) -> Iterator[dict[str, Any]]:
+    """Yield predictions as JSON; the inputs, which the client has, are not sent back.
+
+    weights: maximum number of attention weights of one prediction, its share of the response; None: without attention.
+    """
+    for prediction in model.predict(examples, **options):
+        record = prediction.to_json() if weights is None else _with_maps(prediction, weights)
         yield {name: value for name, value in record.items() if name != "inputs"}
 
 
-def _with_maps(prediction: ModelPrediction) -> dict[str, Any]:
+def _with_maps(prediction: ModelPrediction, limit: int) -> dict[str, Any]:
     count = _weights(prediction)
-    if count > limits.WEIGHTS:
-        rule = f"attention must have at most {limits.WEIGHTS:,} weights in a response, but has {count:,}"
-        raise ApiError(400, f"{rule}; shorten the inputs", param="attention", code="invalid_value")
+    if count > limit:
+        rule = f"attention must have at most {limits.WEIGHTS:,} weights in a response"
+        share = f"{rule}, {limit:,} for each of its predictions, but one has {count:,}"
+        raise ApiError(400, f"{share}; shorten the inputs or send fewer", param="attention", code="invalid_value")
     return prediction_to_json(prediction)
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import queue
 import threading
+from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -34,19 +34,28 @@ class Worker:
 
     def __init__(self, waiting: int) -> None:
         self.capacity, self.taken = waiting + 1, 0
-        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._jobs: deque[_Job] = deque()  # that wait; whoever changes it holds `_changed`
+        self._changed, self._stopped = threading.Condition(), False
         self._thread = threading.Thread(target=self._run, name="worker", daemon=True)
 
     @property
     def waiting(self) -> int:
         return max(0, self.taken - 1)
 
+    @property
+    def alive(self) -> bool:
+        """Whether the thread runs."""
+        return self._thread.is_alive()
+
     def start(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._thread.start()
 
     def stop(self) -> None:
-        self._jobs.put(None)
+        """End the thread once nothing waits."""
+        with self._changed:
+            self._stopped = True
+            self._changed.notify()
 
     @contextlib.contextmanager
     def place(self) -> Iterator[None]:
@@ -62,36 +71,40 @@ class Worker:
     async def run(self, work: Work, items: Sequence[Any], key: Hashable) -> list[Any]:
         """Return the results of a computation, one for each item; jobs with the same key are computed together."""
         job = _Job(work, items, key, self._loop.create_future())
-        self._jobs.put(job)
+        with self._changed:
+            self._jobs.append(job)
+            self._changed.notify()
         try:
             return await job.results
-        finally:
+        finally:  # a job that still waits is forgotten with its items: what it held is no longer counted
             job.cancelled = True
+            with self._changed, contextlib.suppress(ValueError):
+                self._jobs.remove(job)
 
     def _run(self) -> None:
-        following: _Job | None = None
-        while True:
-            job = following or self._jobs.get()
-            if job is None:
-                return
-            batch, following = self._batch(job)
-            batch = [job for job in batch if not job.cancelled]
-            if batch:
-                self._compute(batch)
+        while self._compute_next():
+            pass
 
-    def _batch(self, first: _Job) -> tuple[list[_Job], _Job | None]:
-        """Return jobs of the same kind that wait, and the one after them."""
-        batch, count = [first], len(first.items)
-        while not self._jobs.empty():
-            job = self._jobs.get()
-            if job is None:
-                self._jobs.put(None)
-                break
-            if job.key != first.key or count + len(job.items) > BATCH:
-                return batch, job
-            batch.append(job)
+    def _compute_next(self) -> bool:
+        """Compute the jobs that are next, once there are some; false: the end."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._jobs or self._stopped)
+            batch = self._take_batch()
+        if batch:
+            self._compute(batch)
+        return bool(batch)
+
+    def _take_batch(self) -> list[_Job]:
+        """Take the first jobs, as far as they are of the same kind."""
+        batch: list[_Job] = []
+        count = 0
+        while self._jobs:
+            job = self._jobs[0]
             count += len(job.items)
-        return batch, None
+            if batch and (job.key != batch[0].key or count > BATCH):
+                break
+            batch.append(self._jobs.popleft())
+        return batch
 
     def _compute(self, batch: Sequence[_Job]) -> None:
         results = []

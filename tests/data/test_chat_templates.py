@@ -159,6 +159,19 @@ def test_a_conversation_that_the_template_refuses_is_a_mistake_of_the_user(token
             render(TEMPLATES[name], [messages], {})
 
 
+@pytest.mark.parametrize(
+    ("template", "reason"),
+    [
+        ("{% if messages|length > 1 %}{{ messages[2].content }}{% endif %}", "UndefinedError"),
+        ("{% for i in range(messages[0].content | length - 1) %}{{ 1 / 0 }}{% endfor %}", "ZeroDivisionError"),
+        ("{% for i in range(messages[0].content | length - 1) %}{{ 'a'.encode() * 10 ** 9 }}{% endfor %}", "512 MB"),
+    ],
+)
+def test_a_conversation_that_the_template_fails_on_is_a_mistake_of_the_user(template, reason):
+    with pytest.raises(UsageError, match=f"does not accept the conversation: .*{reason}"):
+        render(template, [[*HELLO, *HELLO]], {})
+
+
 BOMB = "{% set ns = namespace(x='aaaaaaaaaa') %}{% for i in range(60) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}"
 TIME, MEMORY, DEPTH = r"needs more than 1\.5 s", "needs more than 512 MB", "nested, or calls itself, too deeply"
 SANDBOXED, FILE = "uses what the sandbox forbids", "another file"

@@ -14,6 +14,7 @@ import os
 import random
 import re
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -33,7 +34,10 @@ from tests.serve.live import KEY, WORDS, train_runs
 ROWS, QUEUE = 16, 64
 CANCELLED = 0.1  # of the requests
 TOKENS, LONG = 24, 300
-LONGEST_FREE, LONGEST_REFUSAL, MOST_GROWTH = 250.0, 50.0, 48  # milliseconds, milliseconds, MB
+LONGEST_FREE, LONGEST_REFUSAL, MOST_GROWTH = 250.0, 50.0, 48  # milliseconds (p99), milliseconds (p99), MB
+# On a busy machine medians are limited, as parts of a request of LONG tokens that the server answers alone: a client
+# that keeps its row would need a whole one, and a refusal that waits for a place as many as there are in a row.
+FREE_SHARE, REFUSAL_SHARE = 0.5, 1.0
 PROMPTS = [f"{first} {second}" for first in WORDS for second in WORDS]
 
 
@@ -77,7 +81,8 @@ async def complete(port: int, prompt: str, *, stream: bool = False, leave: bool 
             name, _, value = line.decode("latin-1").partition(":")
             reply.headers[name.lower()] = value.strip()
         if leave and reply.status == 200:
-            await reader.readline()
+            while not reply.complete and (line := await reader.readline()):
+                reply.complete = line.startswith(b"data: ")  # all that was to be read
             return reply
         content = await reader.read()
         reply.seconds = time.perf_counter() - started
@@ -119,10 +124,10 @@ async def load(port: int, clients: int, seconds: float, expected: dict[str, str]
                 await asyncio.sleep(draw.uniform(0.05, 0.3))
             elif reply.status >= 500:
                 counts["server_errors"] += 1
+            elif reply.status != 200 or not reply.complete:
+                counts["lost"] += 1
             elif leave:
                 counts["cancelled"] += 1
-            elif not reply.complete:
-                counts["lost"] += 1
             else:
                 counts["answered"] += 1
                 counts["mixed"] += reply.text != expected[prompt]
@@ -139,14 +144,21 @@ async def disconnects(port: int, count: int) -> list[float]:
         left = time.perf_counter()
         while (reply := await complete(port, "the cat", stream=True, leave=True, tokens=LONG)).status == 429:
             pass
-        assert reply.status == 200, reply.status
+        assert reply.status == 200 and reply.complete, reply.status
         delays.append(1000 * (time.perf_counter() - left))
     return delays
 
 
+async def alone(port: int) -> float:
+    """Return the median milliseconds of a request of LONG tokens, one after the other."""
+    replies = [await complete(port, "the cat", tokens=LONG) for _ in range(7)]
+    assert all(reply.complete for reply in replies)
+    return 1000 * statistics.median(reply.seconds for reply in replies)
+
+
 async def overload(port: int, process: psutil.Process, seconds: float) -> dict[str, Any]:
     """Send ten times as many requests as the server can answer, and measure refusals and memory."""
-    places = ROWS + QUEUE
+    places, single = ROWS + QUEUE, await alone(port)
     started = time.perf_counter()
     await asyncio.gather(*(complete(port, "the cat", tokens=LONG) for _ in range(places)))
     capacity = places / (time.perf_counter() - started)
@@ -171,11 +183,12 @@ async def overload(port: int, process: psutil.Process, seconds: float) -> dict[s
     refused = [1000 * reply.seconds for reply in replies if reply.status == 429]
     assert all("retry-after" in reply.headers for reply in replies if reply.status == 429)
     return {
+        "alone_ms": round(single, 1),
         "capacity_per_second": round(capacity, 1),
         "sent": sent,
         "answered": sum(reply.complete for reply in replies),
         "refused": len(refused),
-        "other": sum(reply.status not in (200, 429) for reply in replies),
+        "lost": sum(not reply.complete for reply in replies if reply.status != 429),
         "refusal_p50_ms": round(percentile(refused, 0.5), 1),
         "refusal_p99_ms": round(percentile(refused, 0.99), 1),
         "memory_mb": [round(value / 2**20) for value in (memory[0], max(memory), memory[-1])],
@@ -220,22 +233,27 @@ async def measure(runs: Path, clients: int, minutes: float, leaves: int) -> dict
         figures["overload"] = await overload(port, psutil.Process(process.pid), min(20.0, max(4.0, 12 * minutes)))
         figures["drain"] = await drain(port, process)
     with server(runs, "--rows", "1", "--queue", "0") as (_, port):
+        single = await alone(port)
         delays = await disconnects(port, leaves)
     figures["disconnects"] = {
         "count": len(delays),
+        "alone_ms": round(single, 1),
         **{f"p{p}_ms": round(percentile(delays, p / 100), 1) for p in (50, 99)},
     }
     return figures
 
 
-def failures(figures: dict[str, Any], slack: float) -> list[str]:
-    """Return what is not as promised; times may be `slack` times as long."""
-    over, ended = figures["overload"], figures["drain"]
+def failures(figures: dict[str, Any], busy: bool) -> list[str]:
+    """Return what is not as promised; `busy`: the times are those of a machine that does other work."""
+    over, gone, ended = figures["overload"], figures["disconnects"], figures["drain"]
     wrong = [name for name in ("lost", "mixed", "server_errors") if figures[name]]
     wrong += ["answered"] if not figures["answered"] else []
-    wrong += ["disconnects"] if figures["disconnects"]["p99_ms"] > slack * LONGEST_FREE else []
-    late = over["refusal_p99_ms"] > slack * LONGEST_REFUSAL
-    wrong += ["refusals"] if late or over["other"] or not over["refused"] else []
+    if busy:
+        late = gone["p50_ms"] > FREE_SHARE * gone["alone_ms"], over["refusal_p50_ms"] > REFUSAL_SHARE * over["alone_ms"]
+    else:
+        late = gone["p99_ms"] > LONGEST_FREE, over["refusal_p99_ms"] > LONGEST_REFUSAL
+    wrong += ["disconnects"] if late[0] else []
+    wrong += ["refusals"] if late[1] or over["lost"] or not over["refused"] else []
     wrong += ["memory"] if max(over["memory_mb"]) - over["memory_mb"][0] > MOST_GROWTH else []
     return wrong + (["drain"] if ended["finished"] != ended["in_flight"] or ended["exit_code"] else [])
 
@@ -262,14 +280,14 @@ def main() -> int:
     parser.add_argument("--clients", type=int, default=100)
     parser.add_argument("--minutes", type=float, default=5.0)
     parser.add_argument("--disconnects", type=int, default=500)
-    parser.add_argument("--slack", type=float, default=1.0, help="for a machine that does other work: longer times")
+    parser.add_argument("--busy", action="store_true", help="for a machine that does other work: limits of its own")
     parser.add_argument("--json", action="store_true")
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="saccade-load-", ignore_cleanup_errors=True) as folder:
         os.environ["SACCADE_CACHE"] = str(Path(folder) / "cache")
         runs = train_runs(Path(folder))
         figures = asyncio.run(measure(runs, chosen.clients, chosen.minutes, chosen.disconnects))
-    wrong = failures(figures, chosen.slack)
+    wrong = failures(figures, chosen.busy)
     code = print_figure(summary(figures, wrong), chosen.json)
     return 1 if wrong else code
 

@@ -7,8 +7,11 @@ import subprocess
 import sys
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from tests.reliability.serve_load import failures
 
 HERE = Path(__file__).parent
 NO_FAULTS = ".* 0 crashes, 0 hangs, 0 unclear errors; .*"
@@ -87,9 +90,34 @@ def test_a_short_form_finds_nothing(script: str, arguments: list[str], expected:
     assert re.fullmatch(expected, line), line
 
 
+@pytest.mark.parametrize("busy", [False, True])
+@pytest.mark.parametrize(
+    ("part", "change", "name"),
+    [
+        ("", {}, ""),
+        ("", {"lost": 1}, "lost"),
+        ("", {"answered": 0}, "answered"),
+        ("disconnects", {"p50_ms": 90.0, "p99_ms": 300.0}, "disconnects"),  # a row that is kept to the end of its text
+        ("overload", {"refusal_p50_ms": 500.0, "refusal_p99_ms": 900.0}, "refusals"),  # that waits for a place
+        ("overload", {"lost": 1}, "refusals"),
+        ("overload", {"refused": 0}, "refusals"),
+        ("overload", {"memory_mb": [400, 500, 400]}, "memory"),
+        ("drain", {"finished": 39}, "drain"),
+    ],
+)
+def test_the_load_test_can_fail(busy: bool, part: str, change: dict[str, Any], name: str) -> None:
+    figures: dict[str, Any] = {"lost": 0, "mixed": 0, "server_errors": 0, "answered": 9}
+    figures["overload"] = {"alone_ms": 100.0, "refusal_p50_ms": 5.0, "refusal_p99_ms": 40.0, "lost": 0, "refused": 9}
+    figures["overload"]["memory_mb"] = [400, 410, 400]
+    figures["disconnects"] = {"alone_ms": 100.0, "p50_ms": 8.0, "p99_ms": 20.0}
+    figures["drain"] = {"in_flight": 40, "finished": 40, "exit_code": 0}
+    (figures[part] if part else figures).update(change)
+    assert failures(figures, busy) == ([name] if name else [])
+
+
 @pytest.mark.slow
 def test_a_server_under_load_loses_and_mixes_nothing() -> None:
-    arguments = ["--clients", "100", "--minutes", "0.5", "--disconnects", "30", "--slack", "60", "--json"]
+    arguments = ["--clients", "100", "--minutes", "0.5", "--disconnects", "30", "--busy", "--json"]
     figures = json.loads(figure("serve_load.py", *arguments))
     assert figures["good"] == figures["total"] == figures["requests"]
     assert figures["failures"] == [] and figures["answered"] > 20 and figures["disconnects"]["count"] == 30

@@ -3,7 +3,7 @@
 import contextlib
 
 import schemathesis
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis.errors import Unsatisfiable
 from schemathesis import GenerationMode
 from schemathesis.checks import not_a_server_error
@@ -16,19 +16,22 @@ from schemathesis.specs.openapi.checks import (
 CHECKS = [not_a_server_error, content_type_conformance, response_schema_conformance, status_code_conformance]
 
 
-def send_generated(address, headers, document, examples):
-    """Send this many valid and invalid requests of each operation, check the answers, and return their number."""
+def send_generated(address, headers, document, examples, number=0):
+    """Send up to this many valid and invalid requests of each operation, check the answers, and return their number.
+
+    number: another one gives other requests.
+    """
     schema, count = schemathesis.openapi.from_dict(document), 0
     for result in schema.get_all_operations():
         operation = result.ok()
         for mode in (GenerationMode.POSITIVE, GenerationMode.NEGATIVE):
             strategy = operation.as_strategy(generation_mode=mode)
 
+            @seed(number)
             @settings(
                 max_examples=examples,
                 deadline=None,
                 database=None,
-                derandomize=True,
                 phases=[Phase.generate],
                 suppress_health_check=list(HealthCheck),
             )

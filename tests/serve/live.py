@@ -43,8 +43,9 @@ def train_runs(folder: Path, tasks: tuple[str, ...] = ()) -> Path:
 class Live:
     """A running server."""
 
-    def __init__(self, server: Server, address: str, keys: tuple[str, ...]) -> None:
+    def __init__(self, server: Server, thread: threading.Thread, address: str, keys: tuple[str, ...]) -> None:
         self.server, self.state, self.address = server, server.state, address
+        self.thread = thread  # of the event loop
         self.headers = {"authorization": f"Bearer {keys[0]}"} if keys else {}
         self.client = httpx.Client(base_url=address, headers=self.headers, timeout=60)
 
@@ -97,10 +98,11 @@ def serving(runs: Path, refs: tuple[str, ...], **settings):
         thread.start()
         wait_for(lambda: addresses or server.failures, 300)  # the first engine of a version is compiled
         assert not server.failures, server.failures
-        live = Live(server, addresses[0], settings.keys)
+        live = Live(server, thread, addresses[0], settings.keys)
         try:
             yield live
         finally:
             live.client.close()
             server.should_exit = True
-            thread.join(20)
+            thread.join(60)
+            assert not thread.is_alive(), "the server did not end"

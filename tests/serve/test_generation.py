@@ -53,9 +53,11 @@ def test_greedy_answers_under_load_equal_single_answers(live):
 def test_sampled_answers_do_not_depend_on_others(live):
     body = {"max_tokens": 30, "seed": 7, "ignore_eos": True}
     alone = live.complete(**body).json()["choices"][0]["text"]
-    connection, _ = stream(live)
-    assert live.complete(**body).json()["choices"][0]["text"] == alone
-    connection.close()
+    with live.slow(0.01):
+        connection, _ = stream(live)
+        assert live.complete(**body).json()["choices"][0]["text"] == alone
+        assert live.generator().live == 1  # the other is still generated
+        connection.close()
 
 
 @pytest.mark.parametrize("streamed", [True, False])
@@ -111,6 +113,22 @@ def test_a_request_that_is_refused_gives_its_place_back(live):
     for body in ({"prompt": [9999]}, {"prompt": "a" * 600}, {"logit_bias": {"9999": 1}}):
         assert live.complete(**{"prompt": "a", **body}).status_code == 400
     wait_for(lambda: live.generator().taken == 0)
+
+
+def test_many_prompts_are_encoded_beside_the_event_loop(live):
+    generator, threads = live.generator(), set()
+    encode = generator.engine.encode
+
+    def watch(text):
+        threads.add(threading.current_thread())
+        return encode(text)
+
+    generator.engine.encode = watch
+    try:
+        assert live.complete(["the cat sat " * 36] * 12, max_tokens=1).status_code == 200
+    finally:
+        del generator.engine.encode
+    assert len(threads) == 1 and live.thread not in threads  # all in one call
 
 
 def test_a_reader_that_stalls_is_given_up(live, monkeypatch):
@@ -191,6 +209,53 @@ def test_an_engine_that_fails_to_add_a_request_goes_on(live, caplog):
     assert live.complete(max_tokens=1).status_code == 200 and (live.generator().taken, len(engine)) == (0, 0)
 
 
+def test_a_command_that_fails_ends_its_request_and_the_engine_goes_on(live, caplog):
+    """Where also the request that was added cannot be removed."""
+    engine = live.generator().engine
+    add, numbers = engine.add, []
+
+    def fail_second(request):
+        if numbers:
+            raise MemoryError
+        numbers.append(add(request))
+        return numbers[0]
+
+    def fail(number):
+        raise KeyError(number)
+
+    engine.add, engine.remove = fail_second, fail
+    try:
+        assert live.complete(n=2).status_code == 500
+    finally:
+        del engine.add, engine.remove
+    assert live.complete(max_tokens=1).status_code == 200 and live.generator().taken == 0
+    assert live.client.get("/ready").status_code == 200
+    wait_for(lambda: len(engine) == 0)  # what could not be removed ends by itself
+
+
+def test_an_engine_whose_thread_ends_fails_its_requests_and_is_not_ready(runs, caplog):
+    with serving(runs, ("prose", "chat"), rows=2) as live:
+        generator = live.generator()
+        engine = generator.engine
+        connection, response = stream(live)
+
+        def fail(*_):
+            raise KeyError("x")
+
+        engine.remove = engine.step = fail
+        events = response.read().decode()  # ends
+        connection.close()
+        assert '"code": "internal_error"' in events and generator.taken == 0
+        wait_for(lambda: not generator.alive)
+        answer = live.complete()
+        assert (answer.status_code, answer.json()["error"]["code"]) == (503, "engine_failed")
+        ready = live.client.get("/ready")
+        assert (ready.status_code, ready.json()) == (503, {"status": "failed"})
+        assert "saccade_ready 0" in live.client.get("/metrics").text
+        assert "the thread of the engine has ended by an error" in caplog.text
+        assert live.post("/v1/completions", model="chat", prompt="a").status_code == 200  # the other model goes on
+
+
 def test_logits_that_are_not_finite_end_their_request_alone(live):
     engine = live.generator().engine
     expected = live.complete("the cat", max_tokens=40, temperature=0, ignore_eos=True).json()["choices"][0]["text"]
@@ -238,6 +303,29 @@ def test_an_error_within_a_stream_is_its_last_event(live, caplog):
     assert (
         json.loads(lines[-2].removeprefix("data: "))["error"]["code"] == "model_error" and lines[-1] == "data: [DONE]"
     )
+
+
+def test_lookup_reads_guesses_and_keeps_the_text(live):
+    runner, guesses = live.generator().engine._engine.runner, []
+    if runner.reuse != 1:
+        pytest.skip("guesses are made for the compiled engine, which needs Numba")
+    forward = runner.forward
+
+    def watch(pieces):
+        guesses.extend(piece for piece in pieces if piece.every)
+        return forward(pieces)
+
+    body = {"max_tokens": 60, "temperature": 0, "ignore_eos": True}
+    runner.forward = watch
+    try:
+        plain, guessed = (
+            (live.complete("the cat sat. the cat sat. the cat", **body, lookup=lookup).json()["choices"], len(guesses))
+            for lookup in (0, 8)
+        )
+        assert plain[0] == guessed[0] and plain[1] == 0
+        assert guesses
+    finally:
+        del runner.forward
 
 
 def test_metrics_count_requests_tokens_and_times(runs):

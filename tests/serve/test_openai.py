@@ -173,7 +173,7 @@ def penalties_change_the_text(client):
 
 @call
 def fields_of_our_own(client):
-    own = {"top_k": 1, "min_p": 0.1, "repetition_penalty": 1.0}
+    own = {"top_k": 1, "min_p": 0.1, "repetition_penalty": 1.0, "lookup": 4}
     assert text(client, temperature=1, extra_body=own).choices[0].text == text(client).choices[0].text
 
 
@@ -326,8 +326,10 @@ def a_full_queue_is_retried(client):
     live.generator().reserve(places)
     with pytest.raises(openai.RateLimitError) as caught:
         text(hasty)
-    assert caught.value.response.headers["retry-after"] == "1" and caught.value.code == "queue_full"
-    live.state.models["prose"].generator._loop.call_later(0.5, live.generator().release, places)
+    seconds = int(caught.value.response.headers["retry-after"])  # from the mean duration of the texts before
+    assert seconds >= 1 and caught.value.code == "queue_full"
+    loop = live.generator()._loop
+    loop.call_soon_threadsafe(loop.call_later, 0.5, live.generator().release, places)
     assert len(text(patient).choices[0].text) == 6
 
 

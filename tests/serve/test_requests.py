@@ -71,6 +71,7 @@ COMPLETIONS = [
     ),
     ({"model": 5}, "model", "model must be a string, but is 5"),
     ({"min_p": 1}, "min_p", "min_p must be less than 1, but is 1"),
+    ({"lookup": 65}, "lookup", "lookup must be less than or equal to 64, but is 65"),
 ]
 CHATS = [
     ({"messages": []}, "messages", "messages must be"),

@@ -2,21 +2,24 @@
 
 import asyncio
 import base64
+import gc
 import http.client
 import io
 import json
 import threading
 import time
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from PIL import Image
+from starlette.requests import Request
 
 from saccade import api
 from saccade.decode.engine import Engine
 from saccade.errors import DataError
-from saccade.serve import limits
-from saccade.serve.errors import ApiError
+from saccade.serve import bodies, limits
+from saccade.serve.errors import ApiError, JsonResponse
 from saccade.serve.worker import Worker
 from tests.serve.live import wait_for
 
@@ -61,7 +64,39 @@ def test_attention_that_is_too_large_is_refused(live, monkeypatch):
     monkeypatch.setattr(limits, "WEIGHTS", 10)
     answer = live.post("/v1/tasks/translation", inputs={"source": "the cat"}, attention=True)
     assert answer.status_code == 400
-    assert "attention must have at most 10 weights in a response, but has" in answer.json()["error"]["message"]
+    message = "attention must have at most 10 weights in a response, 10 for each of its predictions, but one has"
+    assert message in answer.json()["error"]["message"]
+
+
+def test_the_attention_of_all_predictions_of_a_response_is_limited(live, monkeypatch):
+    (prediction,) = live.post("/v1/tasks/translation", inputs={"source": "the cat"}, attention=True).json()[
+        "predictions"
+    ]
+    count = sum(len(row) for map in prediction["maps"] for head in map["weights"] for row in head)
+    monkeypatch.setattr(limits, "WEIGHTS", count + 1)  # each of two is just under the limit
+    statuses = [
+        live.post("/v1/tasks/translation", inputs=[{"source": "the cat"}] * size, attention=True).status_code
+        for size in (1, 2)
+    ]
+    assert statuses == [200, 400]
+
+
+def test_requests_of_different_sizes_that_wait_together_have_their_own_limits(live, monkeypatch):
+    monkeypatch.setattr(limits, "WEIGHTS", 1 << 12)
+    worker, gate = live.state.models["translation"].worker, threading.Event()
+    bodies = [{"inputs": [{"source": "the cat"}] * size, "attention": True} for size in (1, 40)]
+    with ThreadPoolExecutor(2) as pool:
+        blocked = asyncio.run_coroutine_threadsafe(
+            worker.run(lambda items: iter([gate.wait(30)]), [0], "blocked"), worker._loop
+        )
+        answers = []
+        for at, body in enumerate(bodies):
+            answers.append(pool.submit(live.post, "/v1/tasks/translation", **body))
+            wait_for(lambda at=at: worker.taken == at + 1)
+        time.sleep(0.2)  # both wait
+        gate.set()
+        blocked.result()
+        assert [answer.result().status_code for answer in answers] == [200, 400]
 
 
 @pytest.mark.parametrize("form", ["base64", "data URL", "upload"])
@@ -119,6 +154,40 @@ def test_a_bad_form_is_refused(live, files, message):
 def test_a_damaged_form_is_refused(live, kind, content):
     answer = live.client.post("/v1/tasks/image_classification", content=content, headers={"content-type": kind})
     assert answer.status_code == 400
+
+
+def test_others_go_on_while_a_large_form_is_parsed(monkeypatch):
+    size, turns, parts = 4 << 20, [0], []
+    head = b'--x\r\nContent-Disposition: form-data; name="image"; filename="a.png"\r\n\r\n'
+    body = head + bytes(size) + b"\r\n--x--\r\n"
+    request = Request({"type": "http", "headers": [(b"content-type", b"multipart/form-data; boundary=x")]})
+
+    class Parser(bodies.MultiPartParser):
+        def __init__(self, headers, stream, **limits):
+            super().__init__(headers, self.watch(stream), **limits)
+
+        async def watch(self, stream):
+            async for part in stream:
+                parts.append((len(part), turns[0]))
+                yield part
+
+    async def count():
+        while True:
+            turns[0] += 1
+            await asyncio.sleep(0)
+
+    async def main():
+        counting = asyncio.create_task(count())
+        form = await bodies.parse_form(request, body)
+        counting.cancel()
+        return form
+
+    monkeypatch.setattr(bodies, "MultiPartParser", Parser)
+    with ThreadPoolExecutor(1) as pool:
+        form = pool.submit(lambda: asyncio.run(main())).result()
+    assert form.parts == {"image": [bytes(size)]}
+    assert max(length for length, _ in parts) <= bodies.LARGE and len(parts) > 50
+    assert len({turn for _, turn in parts}) == len(parts)  # a turn of the others before each part
 
 
 def test_a_text_can_be_a_part_of_a_form(live):
@@ -206,6 +275,24 @@ def run_jobs(worker, jobs):
         return pool.submit(lambda: asyncio.run(main())).result()
 
 
+def test_a_large_response_is_made_beside_the_event_loop(live, monkeypatch):
+    render, threads = JsonResponse.render, []
+
+    def watch(response, content):
+        threads.append(threading.current_thread())
+        return render(response, content)
+
+    monkeypatch.setattr(JsonResponse, "render", watch)
+    bodies = {
+        "/v1/tasks/translation": {"inputs": {"source": "the cat"}, "attention": True},
+        "/v1/embeddings": {"model": "sentence_vectors", "input": "the cat"},
+        "/v1/completions": {"model": "prose", "prompt": "a", "logprobs": 5},
+    }
+    for path, body in bodies.items():
+        assert live.post(path, **body).status_code == 200
+    assert len(threads) == 3 and live.thread not in threads
+
+
 def test_requests_that_wait_are_computed_together():
     batches = []
 
@@ -215,6 +302,44 @@ def test_requests_that_wait_are_computed_together():
 
     assert run_jobs(Worker(9), [(double, [1], "a"), (double, [2, 3], "a"), (double, [4], "b")]) == [[2], [4, 6], [8]]
     assert batches == [[1, 2, 3], [4]]
+
+
+def test_a_client_that_leaves_takes_its_inputs_with_it():
+    """While something else is computed, and when the worker is idle again."""
+
+    class Item:
+        pass
+
+    async def main():
+        worker, gate, items = Worker(9), threading.Event(), weakref.WeakSet()
+
+        def item():
+            items.add(new := Item())
+            return [new]
+
+        worker.start()
+        first = asyncio.create_task(worker.run(lambda items: iter([gate.wait(30)]), item(), "first"))
+        await asyncio.sleep(0.05)
+        waiting = [asyncio.create_task(worker.run(iter, item(), key)) for key in ("a", "a", "b")]
+        await asyncio.sleep(0.05)
+        assert len(items) == 4
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+        del waiting, task
+        await asyncio.sleep(0.05)  # the loop forgets them too
+        gc.collect()
+        left = len(items)
+        gate.set()
+        await first
+        del first
+        await asyncio.sleep(0.05)
+        gc.collect()
+        worker.stop()
+        return left, len(items)
+
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(lambda: asyncio.run(main())).result() == (1, 0)
 
 
 def test_the_mistake_of_one_request_is_not_the_error_of_another():

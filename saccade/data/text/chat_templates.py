@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 from saccade.data.text.sandbox_process import SANDBOX
 from saccade.data.text.tokenizers import Tokenizer
@@ -15,6 +16,7 @@ from saccade.errors import ModelFileError, UsageError
 
 MAX_TEMPLATE = 200_000  # characters; published ones have up to 20,000
 MARKERS = ("\ufdd0", "\ufdd1")  # characters that no text has, around the content of a message
+MINIMAL = [{"role": "user", "content": "a"}]  # the shortest conversation
 
 Messages = Sequence[Mapping[str, str]]
 
@@ -22,22 +24,31 @@ Messages = Sequence[Mapping[str, str]]
 def render(template: str, conversations: Sequence[Messages], tokens: Mapping[str, str]) -> list[str]:
     """Return the text of each conversation up to the start of the answer; `tokens`: special tokens by role.
 
-    A conversation that the template does not accept is a UsageError, a template that fails a ModelFileError.
+    A conversation that the template refuses or fails on is a UsageError; a template that fails on the shortest one is a
+    ModelFileError.
     """
-    if len(template) > MAX_TEMPLATE:
-        raise _refusal(f"it has {len(template):,} characters, more than {MAX_TEMPLATE:,}")
+    _check(template, tuple(tokens.items()))
     request = {
         "template": template,
         "conversations": [[dict(message) for message in messages] for messages in conversations],
         "variables": dict(tokens),
     }
     result = SANDBOX.ask(request)
-    if "error" in result:
-        raise _refusal(str(result["error"]))
-    if "refused" in result:
-        raise UsageError(f"the chat template of the model does not accept the conversation: {result['refused']}")
+    reason = result.get("refused", result.get("error"))  # both come from the conversation: others can be rendered
+    if reason is not None:
+        raise UsageError(f"the chat template of the model does not accept the conversation: {reason}")
     texts: list[str] = result["texts"]
     return texts
+
+
+@lru_cache(maxsize=16)
+def _check(template: str, tokens: tuple[tuple[str, str], ...]) -> None:
+    """Raise an error unless a template can render the shortest conversation, or refuses it."""
+    if len(template) > MAX_TEMPLATE:
+        raise _refusal(f"it has {len(template):,} characters, more than {MAX_TEMPLATE:,}")
+    result = SANDBOX.ask({"template": template, "conversations": [MINIMAL], "variables": dict(tokens)})
+    if "error" in result:
+        raise _refusal(str(result["error"]))
 
 
 def encode_with_template(
