@@ -19,6 +19,7 @@ from saccade.lectures import _status, attention_layer, foundations, self_attenti
 from saccade.lectures._page import page
 from saccade.lectures._row import Demonstration, Row
 from saccade.lectures._text import print_demonstration
+from saccade.look import figure
 from saccade.nn.attention import Attention
 from tests.conftest import USER_CACHE
 from tests.lectures import conftest
@@ -108,6 +109,35 @@ def test_an_attention_that_depends_on_the_position_is_noticed(monkeypatch):
         lambda self, x, *args, **options: forward(self, x, *args, **options) * torch.arange(1, x.shape[1] + 1)[:, None],
     )
     assert shown("R30") == "failed"
+
+
+def test_a_projection_of_its_own_is_noticed(monkeypatch):
+    monkeypatch.setattr(self_attention.Attention, "__init__", transposed(Attention.__init__))
+    assert shown("R28") == "failed"
+
+
+def transposed(init):
+    def wrong(self, *args, **options):
+        init(self, *args, **options)
+        if hasattr(self, "kv"):
+            self.kv.forward = lambda x: type(self.kv).forward(self.kv, x.flip(-1))
+
+    return wrong
+
+
+def test_another_attention_class_is_noticed(monkeypatch):
+    class Other(Attention):
+        pass
+
+    monkeypatch.setattr("saccade.models.graph.transformer.Attention", Other)
+    assert shown("R68") == "failed"
+
+
+@pytest.mark.slow
+def test_a_view_that_shows_another_head_is_noticed(monkeypatch):
+    one_head = figure.one_head
+    monkeypatch.setattr(figure, "one_head", lambda attention, head: one_head(attention, 0))
+    assert shown("R74") == "failed"
 
 
 @pytest.mark.parametrize(
