@@ -107,13 +107,14 @@ def resume(
 
     A task that is not built in is code, which is imported only if `task` names it too.
     """
-    run = runs.find(Path(root), os.fspath(ref))
-    with (
-        distributed.joined() as processes,
-        _reporting(processes, callbacks, progress) as callback,
-        _locked(run, processes),
-    ):
-        return _finish(run, _trainer(run, Path(run.describe()["data"]), callback, task, processes))
+    with distributed.joined() as processes, _reporting(processes, callbacks, progress) as callback:
+        if processes.main:
+            run = runs.find(Path(root), os.fspath(ref))
+            processes.share((str(run.folder), task))
+        else:
+            run, task = _follow(processes)
+        with _locked(run, processes):
+            return _finish(run, _trainer(run, Path(run.describe()["data"]), callback, task, processes))
 
 
 def load(
@@ -307,14 +308,20 @@ def _start(
     Rank 0 decides. Processes that torchrun has started again continue the run that they have created.
     """
     if not processes.main:
-        folder, task = processes.share(("", ""))
-        return runs.Run(Path(folder)), task, False
+        return *_follow(processes), False
     task, preset = chosen
     task, _, config, training = choose_task(data, task, preset, given, root, callback)
     config = divided(config, given, processes.size)
-    run, created = open_or_create(root, name, task, {"config": to_json(config), "train": to_json(training)}, data)
+    described = {"config": to_json(config), "train": to_json(training)}
+    run, created = open_or_create(root, name, task, described, data, restarted=processes.restarted)
     processes.share((str(run.folder), task))
     return run, task, created
+
+
+def _follow(processes: Processes) -> tuple[runs.Run, str]:
+    """Return the run of rank 0 and its task, whether rank 0 trains or resumes it."""
+    folder, task = processes.share(("", ""))
+    return runs.Run(Path(folder)), task
 
 
 def _prepare(run: runs.Run, data: Path, callback: Callback, task: str) -> None:

@@ -10,15 +10,24 @@ from typing import Any
 from saccade.config import override
 from saccade.errors import ModelFileError, UsageError
 from saccade.runs import folder as runs
-from saccade.training.distributed import launch, restarted
+from saccade.training.distributed import job_id, launch
 
 
-def open_or_create(root: Path, name: str, task: str, described: Mapping[str, Any], data: Path) -> tuple[runs.Run, bool]:
-    """Return a new run, or the one that processes continue which torchrun has restarted; and whether it is new."""
+def open_or_create(
+    root: Path, name: str, task: str, described: Mapping[str, Any], data: Path, *, restarted: bool
+) -> tuple[runs.Run, bool]:
+    """Return a new run, or the one that this job has created before; and whether it is new.
+
+    A job is what torchrun has `restarted`, or what was started anew under the id that its user has given to it, as by
+    the scheduler of a cluster: then the run must be unfinished.
+    """
     started_by = launch()
     settings = {**described, **({"launch": started_by} if started_by else {})}
-    run = _created_before(root, {**settings, "task": task, "data": str(data.resolve())}) if restarted() else None
-    return (run, False) if run else (_create(root, name, task, settings, data), True)
+    if restarted or job_id():
+        run = _created_before(root, name, {**settings, "task": task, "data": str(data.resolve())})
+        if run is not None and (restarted or not run.finished()):
+            return run, False
+    return _create(root, name, task, settings, data), True
 
 
 def divided(config: Any, given: Sequence[str], processes: int) -> Any:
@@ -36,12 +45,14 @@ def divided(config: Any, given: Sequence[str], processes: int) -> Any:
         ) from error
 
 
-def _created_before(root: Path, expected: Mapping[str, Any]) -> runs.Run | None:
-    """Return the newest run with these settings, of which the launch is one."""
+def _created_before(root: Path, name: str, expected: Mapping[str, Any]) -> runs.Run | None:
+    """Return the newest run of that name, or of any, with these settings, of which the launch is one."""
     for run in reversed(runs.list_runs(root)):
+        if name and run.name != name:
+            continue
         with contextlib.suppress(ModelFileError):
             values = run.describe()
-            if all(values.get(name) == value for name, value in expected.items()):
+            if all(values.get(key) == value for key, value in expected.items()):
                 return run
     return None
 

@@ -107,18 +107,21 @@ class Subject:
             other.__dict__["examples"] = self.examples
         return other
 
-    def source(self, split: Split, micro_batches: int = 0, larger: int = 1) -> Source:
+    def source(self, split: Split, micro_batches: int = 0, larger: int = 1, augment: bool = True) -> Source:
         """Return the batches of a split of the run's own data.
 
-        `micro_batches` replaces the setting; `larger` multiplies the size of a batch, which then has more lengths.
+        `micro_batches` replaces the setting; `larger` multiplies the size of a batch, which then has more lengths;
+        without `augment` training examples are as they are stored.
         """
-        assert self.task is not None
-        task = copy.copy(self.task)
+        task: Any = copy.copy(self.task)
+        if not augment and hasattr(task, "augmented"):
+            task.augmented = getattr(task, "unchanged", lambda batch, seed: batch)
         if micro_batches:
             sizes = [name for name in ("batch_tokens", "batch_size") if hasattr(task.config, name)]
             changes = {name: larger * getattr(task.config, name) for name in sizes}
             task.config = replace(task.config, micro_batches=micro_batches, **changes)
-        return task.source(split, 1)
+        source: Source = task.source(split, 1)
+        return source
 
     def on_device(self, batches: Sequence[Any]) -> list[Any]:
         """Return batches on the device of the networks."""

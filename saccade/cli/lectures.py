@@ -143,6 +143,8 @@ def _print_row(row: Row, demonstration: Demonstration, record: Record) -> None:
     print_demonstration(demonstration, console)
     passed = sum(check.passed for check in demonstration.checks)
     verdict = f"{record.status}: {passed} of {len(demonstration.checks)} checks passed in {record.seconds:.1f} s"
+    if record.status == "failed" and passed == len(demonstration.checks):
+        verdict += f"; {printable(record.reason)}"  # no check has printed it
     console.print(Text(verdict, STYLES[record.status]))
     if row.page:
         log(f"in the studio: {row.command} --open")

@@ -38,7 +38,7 @@ def find_row(name: str) -> Row:
 def run_row(row: Row) -> tuple[Demonstration, Record]:
     """Run the demonstration of a row and save its status: shown only if every check has passed.
 
-    A row whose models or packages are missing is not run; the reason says what to install.
+    A row whose models or packages are missing is not run; the reason says what to install. One that raises has failed.
     """
     demonstration, start = Demonstration(), time.perf_counter()
     with torch.random.fork_rng(devices=[]), torch.enable_grad():
@@ -48,6 +48,8 @@ def run_row(row: Row) -> tuple[Demonstration, Record]:
             row.run(demonstration)
         except ResourceError as error:
             record = Record("not run", 0.0, str(error))
+        except Exception as error:  # noqa: BLE001 - whatever a demonstration raises, the others still run
+            record = Record("failed", time.perf_counter() - start, f"{type(error).__name__}: {error}")
         else:
             failed = [check.statement for check in demonstration.checks if not check.passed]
             reason = "; ".join(failed) or ("" if demonstration.checks else "no check was made")

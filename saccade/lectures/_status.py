@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -57,8 +58,10 @@ def read_records() -> dict[str, Record]:
 
 
 def write_record(row: str, record: Record) -> None:
-    """Save the last run of a row, atomically."""
+    """Save the last run of a row, atomically; of several processes one after the other."""
     path = default_cache() / NAME
     path.parent.mkdir(parents=True, exist_ok=True)
-    records = {**read_records(), row: record}
-    write_json(path, {"version": version(), "rows": {name: asdict(record) for name, record in records.items()}})
+    with path.with_suffix(".lock").open("a") as lock:  # closing it ends the lock
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        records = {**read_records(), row: record}
+        write_json(path, {"version": version(), "rows": {name: asdict(record) for name, record in records.items()}})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 
 import torch
@@ -26,6 +27,13 @@ def print_demonstration(demonstration: Demonstration, console: Console) -> None:
         console.print(_render(item, console))
         console.print()
     console.print(_checks(demonstration.checks))
+
+
+def to_text(demonstration: Demonstration, width: int = 100) -> str:
+    """Return a demonstration as text without colours."""
+    file = io.StringIO()
+    print_demonstration(demonstration, Console(width=width, file=file))
+    return file.getvalue()
 
 
 def _render(item: Item, console: Console) -> RenderableType:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
+from itertools import combinations
 from pathlib import Path
 
 from saccade.core import Split
@@ -165,12 +166,28 @@ def features(show: Demonstration) -> None:
         "Published: BERT-Base on CoNLL-2003, under a BiLSTM. On your data: saccade features MODEL DATA --compare."
     )
     by_layers = {result.layers: result for result in scores}
+    _compare_order(show, {name: result.score for name, result in by_layers.items()})
     show.equal("choices of layers", sorted(by_layers), sorted(PUBLISHED))
     contextual = min(result.score for name, result in by_layers.items() if name != "first")
     show.above(
         "the embeddings are the worst choice, as published: distance, F1", contextual - by_layers["first"].score, 0.0
     )
     show.equal("width of four layers, concatenated", by_layers["concat_last_4"].width, 4 * 48)
+
+
+def _compare_order(show: Demonstration, scores: Mapping[str, float]) -> None:
+    """Say which pairs of choices are in the published order here, and check what a small model can show."""
+    pairs = list(combinations(sorted(PUBLISHED, key=PUBLISHED.__getitem__), 2))  # the worse one first
+    equal = [f"{low} = {high}" for low, high in pairs if scores[low] == scores[high]]
+    reversed_pairs = [f"{low} > {high}" for low, high in pairs if scores[low] > scores[high]]
+    same = len(pairs) - len(equal) - len(reversed_pairs)
+    show.note(
+        f"Of {len(pairs)} pairs of choices {same} are in the published order here, {len(equal)} are equal "
+        f"({', '.join(equal) or 'none'}), {len(reversed_pairs)} are reversed ({', '.join(reversed_pairs) or 'none'}). "
+        "Checked is what a model of four layers and a few hundred words can show; the order of the others is not."
+    )
+    mixtures = [scores[name] for name in ("sum", "sum_last_4", "concat_last_4")]
+    show.holds("no mixture of layers is worse than the last layer alone, as published", min(mixtures) >= scores["last"])
 
 
 def in_context(show: Demonstration) -> None:

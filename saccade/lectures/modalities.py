@@ -6,6 +6,7 @@ Shapes: T positions, F features, D width.
 from __future__ import annotations
 
 import inspect
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,14 +15,21 @@ from saccade.core import AttentionMap, GridAxis
 from saccade.lectures._modalities import EDGES, MODALITIES, SENTENCE, Example, Modality
 from saccade.lectures._row import Demonstration, Row, Shown
 from saccade.look.overlay import OverlayStyle
+from saccade.models.graph.transformer import GraphTransformer, GraphTransformerConfig
+from saccade.models.policy.policy import Policy, PolicyConfig, Scale
+from saccade.models.speech.encoders import ConvolutionalConfig, ConvolutionalEncoder
+from saccade.models.text.gpt import GPT, GPTConfig
+from saccade.models.vision.vit import ViT, ViTConfig
 from saccade.nn.attention import Attention
 from saccade.nn.linear import Linear
 from saccade.nn.masks import Graph, Mask
 from saccade.nn.positions import Sinusoidal
 from saccade.nn.probe import RecordedRow, watch
+from saccade.nn.transformer import TransformerConfig
 
 DIM, STEPS, LR, SEED = 32, 400, 0.01, 1
 POSITION = 0.1  # weight of the positional encoding
+LAYERS = 2  # of each model that is counted
 VISIBLE = 0.5  # of what the mask allows, while training
 ABOUT = (
     "Each input is a sequence of vectors. The same network reads all of them: a linear layer, positions, the class "
@@ -91,11 +99,34 @@ def all_modalities(show: Demonstration) -> None:
     maps = {modality.name: read_map(modality) for modality in MODALITIES}
     for item in maps.values():
         show.map(item.name, item.about, item.attention, item.style)
-    for modality in MODALITIES:
-        reader = Reader(modality.make().features.shape[1])
-        kinds = [type(module).__name__ for module in reader.modules() if hasattr(module, "weights")]
-        show.equal(f"{modality.name}: attention layers of the network", kinds, ["Attention"])
+    rows = []
+    for name, network in _product_models().items():
+        layers: list[Any] = [part for part in network.modules() if hasattr(part, "weights") and hasattr(part, "heads")]
+        rows.append((name, type(network).__name__, len(layers), sum(layer.heads for layer in layers)))
+        kinds = sorted({f"{type(layer).__module__}.{type(layer).__qualname__}" for layer in layers})
+        show.equal(
+            f"{name}: classes of its attention layers", kinds, [f"{Attention.__module__}.{Attention.__qualname__}"]
+        )
+        show.equal(f"{name}: attention layers", len(layers), LAYERS)
+        others = [module for module in network.modules() if isinstance(module, nn.MultiheadAttention)]
+        show.equal(f"{name}: attention layers of torch", len(others), 0)
+    show.table(
+        "the models that are trained on files of each kind", ("input", "model", "attention layers", "heads"), rows
+    )
     _check_maps(show, {name: item.attention.weights[0] for name, item in maps.items()}, maps["vision"])
+
+
+def _product_models() -> dict[str, nn.Module]:
+    """Return a model of each modality as the tasks build them, with `LAYERS` layers."""
+    size: dict[str, Any] = {"dim": 16, "depth": LAYERS, "heads": 2, "hidden": 32}
+    stack, state = TransformerConfig(**size), Scale((0.0, 0.0), (1.0, 1.0))
+    return {
+        "language": GPT(GPTConfig(**size), 20),
+        "vision": ViT(ViTConfig(**size, image_size=8, patch=4)),
+        "speech": ConvolutionalEncoder(ConvolutionalConfig(widths=(8, 8), transformer=stack), 16),
+        "graphs": GraphTransformer(GraphTransformerConfig(**size), 3, 1),
+        "control": Policy(PolicyConfig(transformer=stack), state, labels=2),
+    }
 
 
 def _check_maps(show: Demonstration, weights: dict[str, Tensor], vision: Shown) -> None:

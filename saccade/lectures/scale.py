@@ -2,38 +2,32 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import json
 import re
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from saccade import api
-from saccade.core import (
-    AttentionMap,
-    AttentionMaps,
-    GridAxis,
-    NodeAxis,
-    Prediction,
-    Role,
-    TextOutput,
-    TimeAxis,
-    TokenAxis,
-)
+from saccade.core import GridAxis, NodeAxis, TimeAxis, TokenAxis
+from saccade.lectures import _models, bert
 from saccade.lectures import _texts as texts
-from saccade.lectures import bert, modalities
-from saccade.lectures._modalities import MODALITIES
+from saccade.lectures._models import KINDS
 from saccade.lectures._row import Demonstration, Row
 from saccade.lectures._training import new_folder, train_model
 from saccade.look.figure import AttentionFigure
-from saccade.nn.attention import softmax
 from saccade.planning import published
 from saccade.planning.cost import Cluster
 from saccade.planning.hardware import DEVICES
 from saccade.planning.shapes import ARCHITECTURES
 
 LABELS = 16
+LOADED = r"(?:src|href)=.?https?:[^ >]*"
 
 
 def pretraining(show: Demonstration) -> None:
@@ -167,40 +161,69 @@ def checkpoints(show: Demonstration) -> None:
     ids = torch.arange(3, 40)[None]
     with torch.no_grad():
         logits = [model.task.networks()["model"](ids) for model in (trained.model, loaded)]
-    show.same("logits", logits[0], logits[1], 1e-4)
+    show.same("logits, saved and loaded by saccade", logits[0], logits[1], 1e-4)
+    if importlib.util.find_spec("transformers") is None:
+        show.note("transformers is not installed, so that its logits were not compared: pip install transformers")
+    else:
+        show.same("logits, loaded by transformers", _logits_of_transformers(folder, ids), logits[0], 1e-4)
     html = trained.model(prompt, max_new_tokens=3, attention=True)._repr_html_()
     show.holds("in a notebook a prediction shows its attention", "<iframe" in html)
 
 
+def _logits_of_transformers(folder: Path, ids: Tensor) -> Tensor:
+    """Return what the model of a folder computes in transformers, which is no part of this package."""
+    transformers = importlib.import_module("transformers")
+    network = transformers.AutoModelForCausalLM.from_pretrained(folder, local_files_only=True)
+    with torch.no_grad():
+        logits: Tensor = network.eval()(ids).logits
+    return logits
+
+
 def visualisation(show: Demonstration) -> None:
     """R74: one page, any model, any layer and head, self and cross, text, image, sound and graph."""
-    shown = {modality.name: modalities.read_map(modality) for modality in MODALITIES}
-    source, target = (
-        TokenAxis(role, tuple(words.split()))
-        for role, words in ((Role.SOURCE, "we are eating bread"), (Role.TARGET, "estamos comiendo pan"))
+    show.note(
+        "Five models, trained for two steps by the ordinary command, so that there is something to see, but nothing "
+        "was learned. All layers and heads of each are read beside the fused kernel, drawn and put on one page."
     )
-    cross = softmax(torch.randn(4, 3, 4, generator=torch.Generator().manual_seed(1)), None)
-    maps = [*(item.attention for item in shown.values()), AttentionMap("decoder.0.cross", cross, target, source)]
+    models = [_models.read(kind) for kind in KINDS]
+    maps = [item for model in models for item in model.maps]
     kinds = {"text": TokenAxis, "image": GridAxis, "sound": TimeAxis, "graph": NodeAxis}
-    for name, kind in kinds.items():
-        show.above(f"maps over {name}", sum(isinstance(item.keys, kind) for item in maps), 0)
+    for name, axis in kinds.items():
+        show.above(f"maps over {name}", sum(isinstance(item.keys, axis) for item in maps), 0)
+    crossing = [item.queries.role != item.keys.role for item in maps]
+    show.equal("self-attention and cross-attention among them", [False in crossing, True in crossing], [True, True])
     rows = []
-    for item in maps:
-        prediction = Prediction({"text": "example"}, TextOutput("example"), attention=AttentionMaps([item]))
-        figure = AttentionFigure.of(prediction, item.name, 0)
-        drawn, page = figure.render("svg").decode(), figure.page()
-        roles = "self" if item.queries.role == item.keys.role else "cross"
-        rows.append((item.name, type(item.keys).__name__, roles, item.shape[0], len(drawn), len(page)))
-        show.holds(
-            f"{item.name} over {type(item.keys).__name__}: drawn, and on a page that loads nothing",
-            "<svg" in drawn and not re.search(r"(src|href)=.?https?:", page),
+    for model in models:
+        heads = sum(item.shape[0] for item in model.maps)
+        drawn, page = _drawn(show, model), AttentionFigure.of(model.prediction).page()
+        show.equal(
+            f"{model.kind.name}: maps and heads of all layers", [len(model.maps), heads], [model.layers, model.heads]
         )
-    show.table("one view for all", ("layer", "keys", "kind", "heads", "bytes of SVG", "bytes of the page"), rows)
-    prediction = Prediction({"text": "example"}, TextOutput("example"), attention=AttentionMaps(maps[-1:]))
-    heads = {AttentionFigure.of(prediction, "decoder.0.cross", head).render("svg") for head in range(4)}
-    show.equal("four heads, four pictures", len(heads), 4)
-    for each in shown.values():
-        show.map(each.name, each.about, each.attention, each.style)
+        show.equal(
+            f"{model.kind.name}: layers on its page", sum(f'"{item.name}"' in page for item in model.maps), model.layers
+        )
+        show.equal(f"{model.kind.name}: addresses that the page loads", re.findall(LOADED, page), [])
+        keys = ", ".join(sorted({type(item.keys).__name__ for item in model.maps}))
+        rows.append((model.kind.name, keys, len(model.maps), heads, drawn, len(page)))
+    show.table("one view for all", ("model", "keys", "layers", "heads", "bytes of SVG", "bytes of the page"), rows)
+    for model in models:
+        show.figure(model.kind.name, f"{len(model.maps)} layers", AttentionFigure.of(model.prediction))
+
+
+def _drawn(show: Demonstration, model: _models.Read) -> int:
+    """Draw every layer and head of a model, check what is drawn, and return the bytes of all pictures."""
+    size, difference, sums = 0, 0.0, []
+    for item in model.maps:
+        for head, weights in enumerate(item.weights):
+            figure = AttentionFigure.of(model.prediction, item.name, head, pieces=True)
+            difference = max(difference, (figure.attention.weights[0] - weights).abs().max().item())
+            sums += [weights.sum(-1).min().item(), weights.sum(-1).max().item()]
+            size += len(figure.render("svg"))
+    show.equal(
+        f"{model.kind.name}: largest difference of a drawn weight from that of its layer and head", difference, 0.0
+    )
+    show.close(f"{model.kind.name}: smallest and largest sum of a row", [min(sums), max(sums)], [1.0, 1.0], 1e-4)
+    return size
 
 
 PLAN = "saccade plan --table"
@@ -210,5 +233,12 @@ ROWS = (
     Row("R71", "Gopher: 4096 chips x 920 hours x $1 = $3,768,320", training_cost, also=PLAN),
     Row("R72", "Training time from FLOPs and a stated utilisation", training_time, 10, also=PLAN),
     Row("R73", "Hugging Face checkpoints in and out; notebooks", checkpoints, 15),
-    Row("R74", "Attention visualisation: any model, layer, head and modality", visualisation, 5, page="look"),
+    Row(
+        "R74",
+        "Attention visualisation: any model, layer, head and modality",
+        visualisation,
+        6,
+        extras=("images", "audio"),
+        page="look",
+    ),
 )

@@ -12,7 +12,9 @@ from torch import Tensor, nn
 
 from saccade import api
 from saccade.core import AttentionMap, GridAxis, Role, TokenAxis
+from saccade.errors import UsageError
 from saccade.lectures._row import Demonstration, Row, shape
+from saccade.lectures._text import to_text
 from saccade.look.figure import AttentionFigure
 from saccade.look.overlay import OverlayStyle
 from saccade.nn.ablation import Ablation, ablated
@@ -28,16 +30,36 @@ TRAINING_STEPS = 300  # of the model whose heads are switched off
 MODEL, LAYER, HEAD = "minilm", 3, 1
 
 
+def project(x: Tensor, w: Tensor) -> str:
+    """Return R28 as text for one's own inputs X (N x D) and matrix W (D x Q): Q = X W (N x Q).
+
+    print(project(torch.eye(4), torch.randn(4, 3)))
+    """
+    if x.dim() != 2 or w.dim() != 2 or x.shape[1] != len(w):
+        raise UsageError(
+            f"X must have as many columns as W has rows, but X is {shape(x)} and W is {shape(w)}; vectors are rows: x W"
+        )
+    show = Demonstration()
+    _project(show, x, w)
+    return to_text(show)
+
+
+def _project(show: Demonstration, x: Tensor, w: Tensor) -> None:
+    """Project inputs by the attention layer itself, and compare with one query after the other."""
+    attention = Attention(w.shape[1], 1, memory_dim=len(w), bias=False).requires_grad_(False)
+    attention.kv.weight[: w.shape[1]] = w.T
+    projected = attention.kv(x)[:, : w.shape[1]]
+    for name, matrix in (("X", x), ("W", w), ("X W", projected)):
+        show.table(f"{name}, {shape(matrix)}", [f"{n + 1}" for n in range(matrix.shape[1])], matrix.tolist())
+    show.equal(f"{shape(x)} times {shape(w)}", list(projected.shape), [len(x), w.shape[1]])
+    rows = [[sum(float(a) * float(b) for a, b in zip(row, column, strict=True)) for column in w.T] for row in x]
+    show.same("the layer gives X W, a row for each input", projected, torch.tensor(rows), 1e-5)
+
+
 def one_query_per_input(show: Demonstration) -> None:
     """R28: X (2 x 4) times W (4 x 3) is 2 x 3, a row for each token."""
-    attention = Attention(3, 1, memory_dim=4, bias=False).requires_grad_(False)
-    x = torch.tensor([[1.0, 0.0, 1.0, 0.0], [0.0, 2.0, 0.0, 2.0]])
-    w = attention.kv.weight.T[:, :3]
-    keys = attention.kv(x)[:, :3]
-    for name, matrix in (("X", x), ("W_K", w), ("K = X W_K", keys)):
-        show.table(f"{name}, {shape(matrix)}", [f"{n + 1}" for n in range(matrix.shape[1])], matrix.tolist())
-    show.equal("2 x 4 times 4 x 3", list((x @ w).shape), [2, 3])
-    show.same("K = X W_K", keys, torch.stack((w[0] + w[2], 2 * w[1] + 2 * w[3])), 1e-6)
+    _project(show, torch.tensor([[1.0, 0.0, 1.0, 0.0], [0.0, 2.0, 0.0, 2.0]]), torch.randn(4, 3))
+    show.note("Your own matrices: from saccade.lectures.self_attention import project; print(project(X, W))")
     published = Attention(512, 8)
     q, k, v = published._project_self(torch.randn(1, 2, 512), 0)
     for name, part in (("q", q), ("k", k), ("v", v)):

@@ -14,12 +14,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from saccade.comparison import measure
-from saccade.data.lengths import PUBLISHED
+from saccade.data.lengths import PUBLISHED, length_table
 from saccade.lectures import _pictures as pictures
 from saccade.lectures._row import Demonstration, Row
 from saccade.lectures._training import Trained, Written, train_model
 from saccade.look.figure import AttentionFigure
-from saccade.metrics.generation import bleu
+from saccade.metrics.generation import bleu, rouge
 from saccade.models.seq2seq.architectures import Seq2SeqConfig, build
 from saccade.models.seq2seq.convolution import ConvolutionConfig
 from saccade.models.seq2seq.interface import Seq2Seq, Vocabularies
@@ -28,6 +28,8 @@ from saccade.models.seq2seq.transformer import TranslatorConfig
 from saccade.models.seq2seq.universal import UniversalConfig, UniversalTranslator
 from saccade.nn.attention import Dot, softmax
 from saccade.nn.grid_attention import GridAttention
+from saccade.nn.transformer import TransformerConfig
+from saccade.nn.universal import Universal
 
 CHINESE = (
     *(("機器學習", "machine learning"), ("機器", "machine"), ("學習", "learning")),
@@ -197,6 +199,9 @@ def memory(show: Demonstration) -> None:
     show.same("and both give the same", plain(q, k, v), F.scaled_dot_product_attention(q, k, v), 1e-5)
 
 
+OWN_DATA = "in 10^0, out 10^0, 10^2 examples"
+
+
 def summaries(show: Demonstration) -> None:
     """R48: documents -> summaries by the same sequence-to-sequence model, scored by ROUGE."""
 
@@ -219,12 +224,13 @@ def summaries(show: Demonstration) -> None:
     show.table("a new document", ("document", "summary"), [(document, prediction.text)])
     show.figure("attention", "summary over document", AttentionFigure.of(prediction))
     show.table("published data, orders of magnitude", ("data", "tokens in", "tokens out", "examples"), PUBLISHED)
-    expected = (
-        ("Gigaword", "10^1", "10^1", "10^6"),
-        ("CNN/DailyMail", "10^2-10^3", "10^1", "10^5"),
-        ("WikiSum", "10^2-10^6", "10^1-10^3", "10^6"),
-    )
-    show.holds("the table of the lecture", tuple(PUBLISHED) == expected)
+    own = next(line for line in length_table([(9, 2)] * 400) if line.startswith("your data"))
+    show.equal("the data of this row in that table, as `saccade train` prints them", own.split(maxsplit=2)[2], OWN_DATA)
+    scores = rouge(["old bird sang"], ["old bird"])
+    for name, value in (("rouge1", 80.0), ("rouge2", 200 / 3), ("rougeL", 80.0)):
+        show.close(
+            f"{name} of 'old bird sang' against 'old bird': F of precision and recall", scores[name].value, value, 1e-6
+        )
     show.equal("summary: what the document begins with", prediction.text, "old bird")
     show.above("ROUGE-L on validation documents", trained.metrics["rougeL"], 80)
 
@@ -241,7 +247,7 @@ def universal(show: Demonstration) -> None:
     trained = train_model(
         _write_chinese,
         "translation",
-        80,
+        200,
         "model.architecture=universal",
         *(f"model.universal.{setting}" for setting in shape),
         *("batch_tokens=400", "label_smoothing=0"),
@@ -253,9 +259,29 @@ def universal(show: Demonstration) -> None:
         show.table(f"{scores.axis.role}: {scores.name} of each token", ("token", "steps"), rows)
     steps = [value for scores in prediction.token_scores for value in scores.values]
     show.equal("機器學習", prediction.text, "machine learning")
-    show.between("fewest steps of a token", min(steps), 1, 6)
-    show.between("most steps of a token", max(steps), 1, 6)
     show.equal("sides whose steps are shown", len(prediction.token_scores), 2)
+    if min(steps) == max(steps):
+        show.note(f"These sentences are so simple that every token halts after {steps[0]:.0f} steps.")
+    _halting(show)
+
+
+@torch.no_grad()
+def _halting(show: Demonstration) -> None:
+    """Let random tokens halt by random probabilities, and compare with the sums of these probabilities."""
+    torch.manual_seed(1)
+    stack = Universal(TransformerConfig(dim=16, heads=2, hidden=24), steps=6)
+    stack.halt.weight.normal_()
+    probabilities: list[Tensor] = []
+    hook = stack.halt.register_forward_hook(lambda _, given, y: probabilities.append(torch.sigmoid(y[0, :, 0])))
+    _, halting = stack(torch.randn(1, 8, 16))
+    hook.remove()
+    sums, steps = torch.stack(probabilities).cumsum(0), halting.steps[0].int().tolist()  # (6, 8)
+    rows = [(f"token {n + 1}", steps[n], *(f"{p[n]:.2f}" for p in probabilities)) for n in range(8)]
+    columns = ("", "steps", *(f"p_{n}" for n in range(1, 7)))
+    show.table("halting probabilities of eight tokens, with random weights", columns, rows)
+    expected = [min(6, int((column <= stack.threshold).sum()) + 1) for column in sums.T]
+    show.equal(f"a token halts when its probabilities sum to {stack.threshold}, or after 6 steps", steps, expected)
+    show.above("tokens halt by themselves: most steps - fewest", max(steps) - min(steps), 0)
 
 
 @cache

@@ -149,10 +149,12 @@ def plan_published(name: str, overrides: list[str], request: Request) -> dict[st
         request.rows,
         variants[0]["working"],
         recipe,
+        cluster.count,
     )
     result["advice"] = splits.advice(load, cluster.device, cluster.count)
     result["largest_unsplit"] = splits.largest(cluster.device, recipe)
     if request.split:
+        result["micro_batches"] = load.micro_batches
         result["splits"] = [_split(split, cluster) for split in splits.splits(load, cluster.count)]
     return result
 

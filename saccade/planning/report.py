@@ -124,6 +124,9 @@ def _published(values: dict[str, Any]) -> Iterator[str]:
     yield f"needed: {values['advice']}"
     yield from _published_time(values)
     if "splits" in values:
+        rows = values["memory"]["rows"]
+        yield ""
+        yield f"splits of one step of {values['micro_batches'] * rows:,} rows, in micro-batches of {rows:,}:"
         yield ""
         yield from _splits(values["splits"])
 

@@ -1,12 +1,14 @@
 """Splits of a training step over devices on paper: memory of a device, bytes it sends, and which split is needed.
 
-Symbols: n devices, P parameters, L layers, d width, T tokens of a row, b rows of a device, m micro-batches.
+All splits compute the same step: m micro-batches of b rows. Symbols: n devices, P parameters, L layers, d width,
+T tokens of a row.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from saccade.planning.hardware import Device
 from saccade.planning.memory import Recipe
@@ -30,12 +32,12 @@ class Load:
     tokens: int
     """of a row"""
     rows: int
-    """of a micro-batch of a device"""
+    """of a micro-batch"""
     activations: int
     """bytes of a micro-batch"""
     recipe: Recipe
-    micro_batches: int = 8
-    """of a step, for pipelines"""
+    micro_batches: int
+    """of a step, which the groups of devices that hold all layers share, one after the other"""
 
     @property
     def boundary(self) -> int:
@@ -75,6 +77,8 @@ class Split:
 def data_parallel(load: Load, count: int) -> Split:
     """All state on each device; the gradients are summed: a ring all-reduce sends 2 (n - 1) / n of their bytes.
 
+    Once per step, whatever the number of micro-batches.
+
     Patarasuk and Yuan 2009, https://doi.org/10.1016/j.jpdc.2008.09.002.
     """
     sent = 2 * (count - 1) / count * load.parameters * load.recipe.gradients
@@ -85,18 +89,19 @@ def data_parallel(load: Load, count: int) -> Split:
 def fully_sharded(load: Load, count: int) -> Split:
     """State sharded; weights are gathered in the forward and again in the backward pass, gradients are scattered.
 
-    ZeRO stage 3, https://arxiv.org/abs/1910.02054, section 7.2.2: 3 (n - 1) / n of the bytes of the parameters. One
-    layer is whole on each device while it is computed.
+    ZeRO stage 3, https://arxiv.org/abs/1910.02054, section 7.2.2: 3 (n - 1) / n of the bytes of the parameters, for
+    each of the m / n micro-batches of a device. One layer is whole on each device while it is computed.
     """
     layer = load.parameters / load.layers * (load.recipe.weights + load.recipe.gradients)
-    moved = (2 * load.recipe.weights + load.recipe.gradients) * load.parameters
+    passes = math.ceil(load.micro_batches / count)
+    moved = passes * (2 * load.recipe.weights + load.recipe.gradients) * load.parameters
     states = load.parameters * load.recipe.total / count + (layer if count > 1 else 0.0)
     what = "all-gather of the weights twice, reduce-scatter of the gradients"
     return Split("FSDP (ZeRO-3)", count, states, load.activations, (count - 1) / count * moved, what)
 
 
 def tensor_parallel(load: Load, count: int) -> Split:
-    """Each matrix split; two all-reduces of the activations of each layer forward and two backward.
+    """Each matrix split; two all-reduces of the activations of each layer forward and two backward, m times.
 
     Megatron-LM, https://arxiv.org/abs/1909.08053, section 3.
     """
@@ -122,21 +127,14 @@ def pipeline_parallel(load: Load, count: int) -> Split:
 
 
 def combined(load: Load, count: int) -> Split:
-    """Tensor parallelism within a machine, FSDP of each part across machines: the bytes of both."""
+    """Tensor parallelism within a machine, FSDP of each part across machines: the bytes of both.
+
+    Each machine computes its share of the micro-batches.
+    """
     inner = min(NODE, count)
     outer = count // inner
-    tensor = tensor_parallel(load, inner)
-    part = Load(
-        load.parameters // inner,
-        load.layers,
-        load.dim,
-        load.tokens,
-        load.rows,
-        round(tensor.activations),
-        load.recipe,
-        load.micro_batches,
-    )
-    shard = fully_sharded(part, outer)
+    tensor = tensor_parallel(replace(load, micro_batches=math.ceil(load.micro_batches / outer)), inner)
+    shard = fully_sharded(replace(load, parameters=load.parameters // inner), outer)
     name = f"tensor {inner} x FSDP {outer}"
     return Split(name, inner * outer, shard.states, tensor.activations, tensor.sent + shard.sent, "both of the above")
 

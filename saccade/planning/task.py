@@ -138,7 +138,8 @@ def _load(job: Job, estimate: StepEstimate, cluster: Cluster) -> splits.Load:
     layers = max(1, sum(isinstance(module, Layer) for module in modules))
     parts = (estimate.weights, estimate.gradients, estimate.optimizer)
     recipe = Recipe(*(round(part / max(1, estimate.parameters)) for part in parts))
-    return splits.Load(estimate.parameters, layers, 0, 0, 1, estimate.memory.working // cluster.count, recipe)
+    activations = estimate.memory.working // cluster.count
+    return splits.Load(estimate.parameters, layers, 0, 0, 1, activations, recipe, cluster.count)
 
 
 def _length(job: Job, estimate: StepEstimate, seconds: float, cluster: Cluster | None) -> dict[str, Any]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import atexit
 import contextlib
 import gc
-import itertools
+import json
 import os
 import signal
 import socket
 import threading
+import time
+import uuid
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -25,18 +27,22 @@ from saccade.errors import Interrupted, PeerError, ResourceError, UsageError
 TIMEOUT = timedelta(minutes=10)  # of a training step's communication: a process that is silent for longer is lost
 PATIENCE = timedelta(days=1)  # for what rank 0 does alone: prepare, evaluate, save; if it dies that is noticed at once
 FAREWELL = timedelta(seconds=10)  # for the process that reports an error, before the others end too
+POLL = 0.02  # seconds between two looks into the store while processes meet
 BROKEN = ("gloo/", "Connection closed by peer", "Connection reset by peer", "Broken pipe", "NCCL")
 
 Value = TypeVar("Value")
-_meetings = itertools.count()  # of this process: each has its own names in the store of torchrun
 
 
 class Processes:
     """The processes that train a run together; without torchrun it is one. Rank 0 alone prints and writes."""
 
+    restarted: bool
+    """whether torchrun has started any of them again, after a failure (--max-restarts)"""
+
     def __init__(self, rank: int = 0, size: int = 1, store: Store | None = None) -> None:
         self.rank, self.size, self._store = rank, size, store
         self._control = dist.new_group(backend="gloo", timeout=PATIENCE) if size > 1 else None
+        self.restarted = self.largest(int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))) > 0
 
     @property
     def main(self) -> bool:
@@ -137,9 +143,7 @@ def _meet() -> Processes:
     place = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
     try:
         shared, rank, size = next(rendezvous("env://", timeout=TIMEOUT))
-        # torchrun keeps its store when it restarts the processes, whose addresses are others then
-        attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-        store = PrefixStore(f"saccade/{attempt}/{next(_meetings)}", shared)
+        store = _agreed(shared, rank, size)
         backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
         dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=TIMEOUT)
         return Processes(rank, size, store)
@@ -150,20 +154,47 @@ def _meet() -> Processes:
         ) from error
 
 
+def _agreed(shared: Store, rank: int, size: int) -> Store:
+    """Return a part of the store for the processes that meet now.
+
+    torchrun keeps its store when it starts processes again, each of its agents counts restarts on its own, and one
+    process may train several runs: names of earlier meetings are still there. Rank 0 offers a new name, every rank
+    answers to it with a number of its own, and only those whose numbers rank 0 repeats have met.
+    """
+    own = uuid.uuid4().hex
+    if rank == 0:
+        shared.set("saccade/offer", own)
+        answers = [f"saccade/{own}/answer/{other}" for other in range(1, size)]
+        shared.wait(answers, TIMEOUT)
+        shared.set(f"saccade/{own}/met", json.dumps([shared.get(answer).decode() for answer in answers]))
+        return PrefixStore(f"saccade/{own}", shared)
+    deadline, answered = time.monotonic() + TIMEOUT.total_seconds(), ""
+    while time.monotonic() < deadline:
+        offer = shared.get("saccade/offer").decode()
+        if offer != answered:
+            shared.set(f"saccade/{offer}/answer/{rank}", own)
+            answered = offer
+        met = f"saccade/{offer}/met"
+        if shared.check([met]) and own in json.loads(shared.get(met)):
+            return PrefixStore(f"saccade/{offer}", shared)
+        time.sleep(POLL)
+    raise RuntimeError("rank 0 has not answered")
+
+
+def job_id() -> str:
+    """Return the name that the user has given to the job (torchrun --rdzv-id), or an empty string."""
+    name = os.environ.get("TORCHELASTIC_RUN_ID", "")
+    return "" if name == "none" else name  # the default of torchrun, which says nothing
+
+
 def launch() -> str:
     """Return what is the same in all restarts of one torchrun and differs between two of them; empty without it."""
-    name = os.environ.get("TORCHELASTIC_RUN_ID", "")
-    if name != "none":  # the default of torchrun, which says nothing
-        return name
+    if job_id() or "TORCHELASTIC_RUN_ID" not in os.environ:
+        return job_id()
     agent = os.getppid()
     status = Path(f"/proc/{agent}/stat")
     started = status.read_text().rpartition(")")[2].split()[19] if status.exists() else ""
     return f"{socket.gethostname()}/{agent}/{started}"
-
-
-def restarted() -> bool:
-    """Whether torchrun has started this process again, after a failure (--max-restarts)."""
-    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
 
 
 def _is_connection_error(error: BaseException) -> bool:

@@ -415,9 +415,39 @@ def missed_parameter(shop: Workshop) -> Any:
 
 @planted("the validation data are the training data", "overlap")
 def same_data(shop: Workshop) -> Any:
-    trial = Trial.of("text_classification")
-    data = trial.write_data(shop.folder)
-    return train(shop, "text_classification", f"data.valid={data}")
+    return train_on_valid(shop, "text_classification")
+
+
+@planted("the validation images are the training images, which training changes at random", "overlap")
+def same_images(shop: Workshop) -> Any:
+    return train_on_valid(shop, "image_classification")
+
+
+@planted("the validation lines are the training lines, which training changes at random", "overlap")
+def same_lines(shop: Workshop) -> Any:
+    return train_on_valid(shop, "reading")
+
+
+@planted("the validation sounds are the training sounds, which training changes at random", "overlap")
+def same_sounds(shop: Workshop) -> Any:
+    return train_on_valid(shop, "audio_classification", "augment.time_masks=1", "augment.frequency_masks=1")
+
+
+@planted("the validation text is a part of the training text, which training masks at random", "overlap")
+def same_masked_text(shop: Workshop) -> Any:
+    part = shop.folder / "part.txt"
+    lines = Trial.of("masked_language_model").write_data(shop.folder).read_text().splitlines(keepends=True)
+    part.write_text("".join(lines[40:140]))
+    return train(shop, "masked_language_model", f"data.valid={part}")
+
+
+@planted("the validation text of a language model is the training text", "overlap")
+def same_running_text(shop: Workshop) -> Any:
+    return train_on_valid(shop, "language_model")
+
+
+def train_on_valid(shop: Workshop, task: str, *overrides: str) -> Path:
+    return train(shop, task, f"data.valid={Trial.of(task).write_data(shop.folder)}", *overrides)
 
 
 def train(shop: Workshop, task: str, *overrides: str) -> Path:

@@ -2,8 +2,10 @@
 
 import json
 import re
+import shutil
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner
@@ -11,9 +13,12 @@ from click.testing import CliRunner
 import saccade
 from saccade.checks import list_invariants
 from saccade.checks.differences import first_difference
+from saccade.checks.invariants import overlap
 from saccade.checks.report import CheckReport, Result
+from saccade.checks.subject import task_subject
 from saccade.cli import main
-from saccade.errors import UsageError
+from saccade.core import Split
+from saccade.errors import ModelFileError, UsageError
 from tests.checks.planted import change_batches
 from tests.checks.planted_texts import PIECES
 
@@ -127,9 +132,33 @@ def test_the_end_of_a_text_is_looked_for_among_the_labels(tiny_run, monkeypatch,
     assert result.status == status and re.fullmatch(message, result.message), str(result)
 
 
-def test_data_that_have_changed_are_not_used(tiny_run, tmp_path):
-    import shutil
+@pytest.mark.parametrize(
+    ("train", "valid", "status", "message"),
+    [
+        (40, 40, "failed", r"1 of 1 validation examples \(100%\) are also training examples"),
+        (200, 20, "skipped", "20 validation and 200 training tokens have no window of 32 to compare"),
+        (20, 200, "skipped", "200 validation and 20 training tokens have no window of 32 to compare"),
+    ],
+)
+def test_short_running_texts_are_not_compared(model, train, valid, status, message):
+    subject = task_subject("short", model.task, data=model.data)
+    for split, size in ((Split.TRAIN, train), (Split.VALID, valid)):
+        subject.task.shards[split] = replace(subject.task.shards[split], ids=np.arange(size) % 9)
+    outcome = overlap.run(subject)
+    assert outcome.status == status and re.fullmatch(message, outcome.message)
 
+
+def test_a_run_whose_tokenizer_has_changed_is_refused(tiny_run, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(tiny_run("text_classification"), run)
+    (tokenizer,) = (run / "assets").glob("tokenizer*")
+    tokenizer.write_text(tokenizer.read_text() + " ")
+    result = call("check", run, "--quiet")
+    assert result.exit_code == ModelFileError.exit_code
+    assert f"{tokenizer.name} has changed since the run was trained; restore it from a" in result.stderr
+
+
+def test_data_that_have_changed_are_not_used(tiny_run, tmp_path):
     run = tmp_path / "run"
     shutil.copytree(tiny_run("text_classification"), run)
     described = json.loads((run / "run.json").read_text())

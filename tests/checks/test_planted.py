@@ -1,6 +1,7 @@
 """Every planted bug is caught by the invariant it is planted for, and nothing else is flagged but its consequences."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -33,3 +34,8 @@ def test_every_invariant_has_a_planted_bug() -> None:
     missing = {row["name"] for row in list_invariants()} - {bug.invariant for bug in BUGS}
     assert missing == {"resume"}  # tests/checks/test_resuming.py
     assert len({bug.name for bug in BUGS}) == len(BUGS)
+
+
+def test_the_documentation_counts_the_planted_bugs() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "check.md").read_text(encoding="utf-8")
+    assert f"plants {len(BUGS)} of them" in text

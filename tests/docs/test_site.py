@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from saccade.demo import load_demo
+
 ROOT = Path(__file__).parents[2]
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 CODE = re.compile(r"```.*?```|`[^`\n]*`", re.DOTALL)
@@ -73,3 +75,25 @@ def test_the_links_between_files_of_the_repository_exist() -> None:
         for target in LINK.findall(CODE.sub("", page.read_text(encoding="utf-8"))):
             if not re.match(r"[a-z]+:|#", target):
                 assert (page.parent / target.partition("#")[0]).exists(), f"{page.name}: no {target}"
+
+
+def minutes_of(page: str) -> float:
+    """Return the minutes of training that the commands of a page ask for."""
+    minutes = 0.0
+    for name, arguments in re.findall(r"^\$ saccade (train|demo) (.*)$", page, re.MULTILINE):
+        if given := re.search(r"--minutes ([\d.]+)", arguments):
+            minutes += float(given[1])
+        elif name == "demo":
+            demo = load_demo(arguments.split()[0])
+            task = re.search(r"--task (\w+)", arguments)
+            minutes += demo.task(task[1] if task else demo.default).minutes
+    return minutes
+
+
+def test_the_list_of_tutorials_gives_the_minutes_of_their_pages() -> None:
+    folder = ROOT / "docs" / "tutorials"
+    rows = re.findall(r"\((\w+)\.md\) \| .* \| ([\d.]+) \|$", (folder / "index.md").read_text(), re.MULTILINE)
+    listed = {name: float(minutes) for name, minutes in rows}
+    assert listed.keys() == {path.stem for path in folder.glob("*.md")} - {"index"}
+    assert listed.pop("cluster") == 1  # 200 steps, given as steps
+    assert listed == {name: minutes_of((folder / f"{name}.md").read_text(encoding="utf-8")) for name in listed}

@@ -2,8 +2,10 @@
 
 import io
 import json
+import multiprocessing
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -17,8 +19,10 @@ from saccade.lectures import _status, attention_layer, foundations, self_attenti
 from saccade.lectures._page import page
 from saccade.lectures._row import Demonstration, Row
 from saccade.lectures._text import print_demonstration
+from saccade.look import figure
 from saccade.nn.attention import Attention
 from tests.conftest import USER_CACHE
+from tests.lectures import conftest
 
 COUNT = 74
 SLOW = 3.0  # seconds
@@ -38,6 +42,7 @@ def test_a_row_is_shown(row, record_property, monkeypatch):
         monkeypatch.setenv("SACCADE_CACHE", str(USER_CACHE))  # a download is kept for the next session
     demonstration, record = lectures.run_row(row)
     if record.status == "not run":
+        record_property("lecture row skipped", row.id)
         pytest.skip(record.reason)
     failed = [
         f"{check.statement}: {check.value}, not {check.expected}" for check in demonstration.checks if not check.passed
@@ -50,6 +55,17 @@ def test_a_row_is_shown(row, record_property, monkeypatch):
     html = page(row, demonstration)
     assert not re.search(r"(src|href)=.?https?:", html), "nothing is loaded from elsewhere"
     record_property("lecture row", row.id)
+
+
+def test_rows_that_were_skipped_are_counted_and_named():
+    def report(outcome, name, row):
+        return SimpleNamespace(when="call", user_properties=[(name, row)], **{outcome: True})
+
+    reports = [report("passed", conftest.PROPERTY, row) for row in ("R01", "R01", "R02")]
+    assert conftest.summary(reports) == f"lectures: 2 of {COUNT} rows shown"
+    reports += [report("skipped", conftest.SKIPPED, row) for row in ("R58", "R36")]
+    message = f"lectures: 2 of {COUNT} rows shown, 2 skipped for want of a download or a package: R36, R58"
+    assert conftest.summary(reports) == message
 
 
 def test_all_rows_are_there_once_in_order():
@@ -95,6 +111,35 @@ def test_an_attention_that_depends_on_the_position_is_noticed(monkeypatch):
     assert shown("R30") == "failed"
 
 
+def test_a_projection_of_its_own_is_noticed(monkeypatch):
+    monkeypatch.setattr(self_attention.Attention, "__init__", transposed(Attention.__init__))
+    assert shown("R28") == "failed"
+
+
+def transposed(init):
+    def wrong(self, *args, **options):
+        init(self, *args, **options)
+        if hasattr(self, "kv"):
+            self.kv.forward = lambda x: type(self.kv).forward(self.kv, x.flip(-1))
+
+    return wrong
+
+
+def test_another_attention_class_is_noticed(monkeypatch):
+    class Other(Attention):
+        pass
+
+    monkeypatch.setattr("saccade.models.graph.transformer.Attention", Other)
+    assert shown("R68") == "failed"
+
+
+@pytest.mark.slow
+def test_a_view_that_shows_another_head_is_noticed(monkeypatch):
+    one_head = figure.one_head
+    monkeypatch.setattr(figure, "one_head", lambda attention, head: one_head(attention, 0))
+    assert shown("R74") == "failed"
+
+
 @pytest.mark.parametrize(
     ("check", "passed"),
     [
@@ -130,6 +175,43 @@ def test_a_row_without_its_model_or_package_is_not_run(monkeypatch):
     monkeypatch.setitem(lectures.PACKAGES, "images", "no_such_package")
     record = lectures.run_row(Row("R00", "pictures", missing, extras=("images",)))[1]
     assert record.reason == "R00 needs no_such_package, which is not installed: pip install 'saccade[images]'"
+
+
+def raising(error):
+    def run(show):
+        show.equal("one", 1, 1)
+        raise error
+
+    return Row("R01", "a demonstration that raises", run)
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [(KeyError("x"), "KeyError: 'x'"), (StopIteration(), "StopIteration: "), (OSError("f"), "OSError: f")],
+)
+def test_a_demonstration_that_raises_has_failed(error, reason):
+    _status.write_record("R01", _status.Record("shown"))
+    record = lectures.run_row(raising(error))[1]
+    assert (record.status, record.reason) == ("failed", reason)
+    assert _status.read_records()["R01"] == record
+
+
+def write_many(name):
+    for _ in range(20):
+        _status.write_record(name, _status.Record("shown"))
+
+
+def test_processes_that_write_at_once_lose_no_status(tmp_path, monkeypatch):
+    monkeypatch.setenv("SACCADE_CACHE", str(tmp_path / "cache"))
+    _status.version()  # once, before the processes are forked
+    context = multiprocessing.get_context("fork")
+    writers = [context.Process(target=write_many, args=(f"R0{number}",)) for number in range(1, 5)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join(60)
+        assert writer.exitcode == 0
+    assert sorted(_status.read_records()) == ["R01", "R02", "R03", "R04"]
 
 
 # The command
@@ -178,6 +260,17 @@ def test_all_rows_are_run_and_counted(call, monkeypatch):
     result = call("--all")
     assert (result.exit_code, result.stdout) == (0, "2 of 2 rows shown\n")
     assert "R01 shown" in result.stderr
+
+
+def test_a_row_that_raises_stops_no_other(call, monkeypatch):
+    rows = (raising(KeyError("x")), *lectures_of("R24"))
+    monkeypatch.setattr(lectures, "list_rows", lambda: rows)
+    result = call("--all")
+    assert (result.exit_code, result.stdout) == (1, "1 of 2 rows shown (1 failed)\n")
+    assert "KeyError: 'x'" in result.stderr and "R24 shown" in result.stderr
+    result = call("R01")
+    assert result.exit_code == 1
+    assert re.search(r"failed: 1 of 1 checks passed in [\d.]+ s; KeyError: 'x'", result.stdout)
 
 
 def lectures_of(*names):

@@ -1,12 +1,15 @@
 """Lecture rows R28-R34: self-attention, its heads, its masks, cross-attention (with trap T10)."""
 
 import math
+import re
 import time
 
 import pytest
 import torch
 from torch import nn
 
+from saccade.errors import UsageError
+from saccade.lectures.self_attention import project
 from saccade.nn.attention import Attention
 from saccade.nn.masks import Causal
 from saccade.nn.positions import Rotary
@@ -23,6 +26,21 @@ def test_r28_a_2x4_matrix_times_a_4x3_matrix_is_2x3():
     keys = attention.kv(x)[:, :3]
     assert keys.shape == (2, 3)
     torch.testing.assert_close(keys, torch.stack((w_k[0] + w_k[2], 2 * w_k[1] + 2 * w_k[3])))
+
+
+def test_r28_runs_on_the_matrices_of_the_user():
+    x, w = (
+        torch.tensor([[1.0, 2.0], [0.0, 3.0], [5.0, 0.0]]),
+        torch.tensor([[1.0, 0.0, 1.0, 2.0], [0.0, 1.0, 1.0, 4.0]]),
+    )
+    text = project(x, w)
+    assert "X W, 3 x 4" in text and "FAILED" not in text and text.count(" ok ") == 2
+    for row in (x @ w).int().tolist():
+        assert re.search(r"\s+".join(map(str, row)), text)
+    with pytest.raises(
+        UsageError, match="as many columns as W has rows, but X is 3 x 2 and W is 3 x 2; vectors are rows"
+    ):
+        project(x, x)
 
 
 def test_r28_an_embedding_of_512_gives_queries_keys_and_values_of_64():

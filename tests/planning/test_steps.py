@@ -118,10 +118,26 @@ def test_splits_follow_their_formulas() -> None:
     assert (pipe.states, pipe.sent, pipe.idle) == (4e9, 2 * 4 * 2 * 100 * 1000 * 2, 3 / 7)
 
 
+def test_all_splits_compute_the_same_step() -> None:
+    """Of 32 micro-batches: FSDP over 16 devices gathers the weights for two of them, each of two machines has 16."""
+    load = splits.Load(10**9, 20, 1000, 100, 2, 10**9, RECIPES["mixed"], 32)
+    data, shard, tensor, pipe, both = splits.splits(load, 16)
+    assert data.sent == 2 * 15 / 16 * 2e9
+    assert shard.sent == 2 * 15 / 16 * 6e9
+    reduced = 4 * 20 * 2 * 7 / 8 * 2 * 100 * 1000 * 2  # of one micro-batch, by one of eight devices
+    assert (tensor.devices, tensor.sent) == (8, 32 * reduced)
+    assert (pipe.sent, pipe.idle) == (2 * 32 * 2 * 100 * 1000 * 2, 15 / 47)
+    assert (both.devices, both.sent) == (16, 16 * reduced + 16 * 1 / 2 * 6e9 / 8)
+    twice = splits.splits(replace(load, micro_batches=64), 16)
+    assert [after.sent / before.sent for before, after in zip((shard, tensor, pipe, both), twice[1:], strict=True)] == [
+        2
+    ] * 4
+
+
 def test_the_advice_is_the_simplest_split_that_fits() -> None:
     device = DEVICES["a100"]
     for parameters, split in ((10**8, "data parallel"), (10**10, "FSDP"), (3 * 10**12, "no split fits")):
-        load = splits.Load(parameters, 50, 1000, 100, 1, 10**9, RECIPES["mixed"])
+        load = splits.Load(parameters, 50, 1000, 100, 1, 10**9, RECIPES["mixed"], 64)
         assert splits.advice(load, device, 64).startswith(split)
 
 
@@ -132,3 +148,4 @@ def test_a_published_model_is_planned_with_its_splits() -> None:
     assert [each["name"] for each in result["splits"]][:2] == ["data parallel (DDP)", "FSDP (ZeRO-3)"]
     assert result["dollars"] == pytest.approx(16 * result["hours"] * 2.0)
     assert "working memory" in str(result) and "sent per step" in str(result)
+    assert "splits of one step of 16 rows, in micro-batches of 1:" in str(result)

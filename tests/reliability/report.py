@@ -19,7 +19,9 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "reliability.md"
 NOT_RUN = "not run"
-ROW = re.compile(r"^\| `(?P<name>[\w-]+)` \| (?P<figure>.*) \| (?P<time>.*) \| `(?P<command>.*)` \|$", re.MULTILINE)
+ROW = re.compile(
+    r"^\| `(?P<name>[\w-]+)` \| (?P<figure>.*) \| (?P<time>.*) \| (?P<commit>.*) \| `(?P<command>.*)` \|$", re.MULTILINE
+)
 TEMPLATE = """\
 # Reliability
 
@@ -27,11 +29,12 @@ What happens when things go wrong, measured. Each row is a script of `tests/reli
 last line (`--json`: as JSON) and exits with 1 if a single trial is not as promised; `make test` runs short forms.
 `make reliability` runs the long forms below, one after another, and writes this page. N/N: trials as promised, of all.
 
-| test | figure | time | command, in `tests/reliability/` |
-| --- | --- | --- | --- |
+| test | figure | time | commit | command, in `tests/reliability/` |
+| --- | --- | --- | --- | --- |
 {rows}
 
 Machine: {machine}; one thread of torch for each process. The times are those beside other work, and measure no speed.
+The commit is that of the code that was measured; `+`: with changes that were not committed; -: it was not recorded.
 
 ## What is promised
 
@@ -158,6 +161,7 @@ class Result:
 
     figure: str = NOT_RUN
     time: str = "-"
+    commit: str = "-"
 
 
 def run(test: Test) -> Result:
@@ -172,8 +176,23 @@ def run(test: Test) -> Result:
         figure = f"**failed**: {figure}"
     minutes = (time.perf_counter() - began) / 60
     return Result(
-        re.sub(r"^(\*\*failed\*\*: )?[\w -]+: (?=\d)", r"\1", figure).replace("|", "\\|"), f"{minutes:.1f} min"
+        re.sub(r"^(\*\*failed\*\*: )?[\w -]+: (?=\d)", r"\1", figure).replace("|", "\\|"),
+        f"{minutes:.1f} min",
+        commit(),
     )
+
+
+def commit() -> str:
+    """Return the short hash of the code; + where files other than the page have changed, - without git."""
+    arguments = ("rev-parse", "--short", "HEAD"), ("status", "--porcelain", "-uno", "--", ".", ":!docs/reliability.md")
+    try:
+        name, changed = (
+            subprocess.run(["git", *given], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+            for given in arguments
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return "-"
+    return f"`{name}`{'+' if changed else ''}"
 
 
 def read_page() -> dict[str, Result]:
@@ -182,7 +201,7 @@ def read_page() -> dict[str, Result]:
         return {}
     rows = {match["name"]: match for match in ROW.finditer(PAGE.read_text())}
     return {
-        name: Result(match["figure"], match["time"])
+        name: Result(match["figure"], match["time"], match["commit"])
         for name, match in rows.items()
         if name in TESTS and match["command"] == TESTS[name].command
     }
@@ -204,7 +223,7 @@ def write_page(results: dict[str, Result]) -> None:
     rows, promises = [], []
     for test in TESTS.values():
         result = results.get(test.name, Result())
-        rows.append(f"| `{test.name}` | {result.figure} | {result.time} | `{test.command}` |")
+        rows.append(f"| `{test.name}` | {result.figure} | {result.time} | {result.commit} | `{test.command}` |")
         promises.append(f"| `{test.name}` | {test.promise} |")
     PAGE.write_text(TEMPLATE.format(rows="\n".join(rows), promises="\n".join(promises), machine=machine()))
 

@@ -4,7 +4,6 @@ import asyncio
 import json
 import re
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -207,15 +206,14 @@ def test_a_model_that_is_being_opened_delays_no_other(place, monkeypatch):
 
     def slowly(name, **options):
         if name == "rows":
-            opened.wait(30)
+            opened.wait(120)
         return load(name, **options)
 
     monkeypatch.setattr(api, "load", slowly)
     waiting = threading.Thread(target=sessions.model, args=("rows",))
     waiting.start()
-    start = time.monotonic()
     assert sessions.model("pairs").name == "pairs"
-    assert time.monotonic() - start < 5 and waiting.is_alive()
+    assert waiting.is_alive()
     opened.set()
     waiting.join()
 
@@ -225,7 +223,7 @@ def test_pages_are_answered_while_every_place_computes_and_the_next_computation_
 
     def computing(*_, **__):
         running.release()
-        release.wait(30)
+        release.wait(120)
         raise UsageError("done")
 
     monkeypatch.setattr(Sessions, "predict", computing)
@@ -237,10 +235,9 @@ def test_pages_are_answered_while_every_place_computes_and_the_next_computation_
             thread.start()
         for _ in threads:
             assert running.acquire(timeout=30)
-        start = time.monotonic()
         assert client.get("/runs.json").status_code == client.get("/look").status_code == 200
         answer = post(client, "/api/look", body)
-        assert time.monotonic() - start < 1
+        assert all(thread.is_alive() for thread in threads)  # none of the three has waited for a place
         assert (answer.status_code, answer.headers["retry-after"]) == (429, "1")
         assert error(answer, 429) == f"the studio is computing {AT_ONCE} answers; try again in a moment"
         release.set()
@@ -318,7 +315,10 @@ def counting(put, counted):
     return counted_put
 
 
-def test_while_a_reader_stalls_the_same_model_answers_others(app):
+def test_while_a_reader_stalls_the_same_model_answers_others(app, monkeypatch):
+    for module in (security, generation):
+        monkeypatch.setattr(module, "STALL", 60.0)
+
     async def main():
         reader = Reader(app, LONG, parts=1)
         task = asyncio.create_task(reader.run())
@@ -326,10 +326,9 @@ def test_while_a_reader_stalls_the_same_model_answers_others(app):
             await asyncio.sleep(0.01)
         await asyncio.sleep(0.3)
         other = Reader(app, {**LONG, "options": {"max_new_tokens": 5}}, parts=1000)
-        start = time.monotonic()
-        await asyncio.wait_for(other.run(), 10)
-        elapsed, _ = time.monotonic() - start, reader.left.set()
-        await asyncio.wait_for(task, 10)
-        return elapsed
+        await asyncio.wait_for(other.run(), 30)
+        assert not task.done()  # it still stalls
+        reader.left.set()
+        await asyncio.wait_for(task, 30)
 
-    assert run_alone(main()) < 1
+    run_alone(main())

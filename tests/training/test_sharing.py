@@ -1,16 +1,20 @@
 """Sharing a step: every micro-batch counts once, in whatever process; what cannot be shared or sharded is named."""
 
+import time
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch import distributed as dist
 from torch import nn
 
 from saccade.core import Split
 from saccade.errors import Interrupted, PeerError, ResourceError, UsageError
 from saccade.training.device import choose_device
-from saccade.training.distributed import Processes, _is_connection_error, joined, launch, restarted
+from saccade.training.distributed import Processes, _agreed, _is_connection_error, job_id, joined, launch
 from saccade.training.parallel import DataParallel, OneProcess, check_sharding, updates_buffers
 from saccade.training.prefetch import Prefetcher
 from tests.training.fakes import Lines, PointSource
@@ -141,12 +145,41 @@ def test_one_process_needs_no_group(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_launch_has_the_id_that_was_given_or_that_of_its_agent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TORCHELASTIC_RUN_ID", raising=False)
-    assert launch() == "" and not restarted()
+    assert launch() == job_id() == "" and not Processes().restarted
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "job-7")
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
-    assert launch() == "job-7" and restarted()
+    assert launch() == job_id() == "job-7" and Processes().restarted
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
-    assert launch() == launch() and Path(launch()).parent.name.isdigit()
+    assert launch() == launch() != job_id() == "" and Path(launch()).parent.name.isdigit()
+
+
+@pytest.mark.parametrize(
+    "stale", [{}, {"offer": "old", "old/answer/1": "x"}, {"offer": "old", "old/met": '["x", "y"]'}]
+)
+def test_processes_agree_on_a_part_of_a_store_that_earlier_ones_have_used(
+    stale: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a restart: of the three before, not all had answered, or all of them; rank 0 comes later than rank 1."""
+    monkeypatch.setattr("saccade.training.distributed.TIMEOUT", timedelta(seconds=30))
+    shared = dist.HashStore()
+    shared.set_timeout(timedelta(seconds=30))
+    for name, value in stale.items():
+        shared.set(f"saccade/{name}", value)
+    with ThreadPoolExecutor(3) as pool:
+
+        def meet(*ranks: int) -> list[dist.Store]:
+            waiting = []
+            for rank in ranks:
+                waiting.append(pool.submit(_agreed, shared, rank, 3))
+                time.sleep(0.1)
+            return [future.result(30) for future in waiting]
+
+        one, two = meet(1, 0, 2), meet(2, 1, 0)
+    one[0].set("failures", "1")
+    assert [store.get("failures") for store in one] == [b"1"] * 3
+    assert not any(store.check(["failures"]) for store in two)
+    two[1].set("failures", "2")
+    assert [store.get("failures") for store in (*one, *two)] == [b"1"] * 3 + [b"2"] * 3
 
 
 def test_several_processes_have_a_device_each(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from torch import Tensor
 from saccade.checks.report import Outcome, Status, passed, skipped
 from saccade.checks.subject import Subject
 from saccade.core import Split
+from saccade.data.sentence_rows import Sentences
 
 ORDER = 180
 SUMMARY = "validation examples are not in the training data"
@@ -31,10 +32,11 @@ def run(subject: Subject) -> Outcome:
     if not hasattr(task.config, "micro_batches"):
         return skipped("the task has no separate examples")
     try:
-        training = dict(_examples(subject, Split.TRAIN))
-        valid = dict(_examples(subject, Split.VALID))
+        training, valid = (dict(_examples(subject, split)) for split in (Split.TRAIN, Split.VALID))
     except ValueError as error:  # of the config: all examples of a step are compared with each other
         return skipped(str(error))
+    if not training or not valid:
+        return skipped(f"{len(valid):,} validation and {len(training):,} training examples are too few to compare")
     shared = [digest for digest in valid if digest in training]
     if not shared:
         return passed(f"none of {len(valid):,} validation examples is among {len(training):,} training examples")
@@ -50,10 +52,16 @@ def _outcome(shared: int, total: int, example: str) -> Outcome:
 
 
 def _examples(subject: Subject, split: Split) -> Iterator[tuple[bytes, str]]:
-    """Yield the hash of each example of a split and its origin; a micro-batch of one example has no padding."""
-    assert subject.task is not None
-    task = subject.task
-    source = subject.source(split, micro_batches=1 << 20)
+    """Yield the hash of each example of a split as it is stored, and its origin.
+
+    A micro-batch of one example has no padding.
+    """
+    task: Any = subject.task
+    sentences = getattr(task, "splits", {}).get(split)
+    if isinstance(sentences, Sentences):
+        yield from _unmasked(sentences, split)
+        return
+    source = subject.source(split, micro_batches=1 << 20, augment=False)
     read = 0
     for step in range(source.per_epoch):
         for batch in source.at(step):
@@ -63,6 +71,21 @@ def _examples(subject: Subject, split: Split) -> Iterator[tuple[bytes, str]]:
             read += 1
             if read >= MOST:
                 return
+
+
+def _unmasked(sentences: Sentences, split: Split) -> Iterator[tuple[bytes, str]]:
+    """Yield the hash of the tokens from each sentence on, within its document, before any of them is masked.
+
+    Fewer than `WINDOW` tokens count only if they are a whole document: the last sentence of a text may be a common one.
+    """
+    rows, document = sentences.rows, sentences.document
+    last = rows.ends[np.searchsorted(document, document, side="right") - 1]
+    first = np.searchsorted(document, document, side="left")
+    for row in range(min(len(sentences), MOST)):
+        start = int(rows.starts[row])
+        if last[row] - start >= WINDOW or first[row] == row:
+            ids = np.asarray(rows.ids[start : min(start + WINDOW, int(last[row]))], dtype=np.int64)
+            yield hashlib.sha256(ids.tobytes()).digest(), f"{split} sentence {row}"
 
 
 def _digest(batch: Any) -> bytes:
@@ -88,6 +111,10 @@ def _tensors(value: Any) -> Iterator[Tensor]:
 def _running_text(task: Any) -> Outcome:
     """Compare windows of running text: every one of the training part, adjacent ones of the validation part."""
     train, valid = (np.asarray(task.shards[split].ids[: MOST * WINDOW]) for split in (Split.TRAIN, Split.VALID))
+    if min(len(train), len(valid)) < WINDOW:
+        return skipped(
+            f"{len(valid):,} validation and {len(train):,} training tokens have no window of {WINDOW} to compare"
+        )
     windows = np.lib.stride_tricks.sliding_window_view(train, WINDOW)
     training = {hash(window.tobytes()) for window in windows}
     starts = range(0, len(valid) - WINDOW + 1, WINDOW)

@@ -1,23 +1,16 @@
-"""The tokenizer belongs to the model: sizes, special tokens, and of a run the hash of its files."""
+"""The tokenizer belongs to the model: sizes and special tokens; a run whose files have changed cannot be loaded."""
 
 from __future__ import annotations
 
 from saccade.checks.report import Outcome, passed, skipped
 from saccade.checks.subject import Subject
 from saccade.checks.token_models import Vocabulary
-from saccade.errors import ModelFileError
-from saccade.runs import provenance
 
 ORDER = 90
-SUMMARY = "the tokenizer belongs to the model: its size, its special tokens, the hash of its files"
+SUMMARY = "the tokenizer belongs to the model: its size and its special tokens"
 
 
 def run(subject: Subject) -> Outcome:
-    if subject.run is not None:
-        try:
-            provenance.check(subject.run)
-        except ModelFileError as error:
-            return Outcome("failed", str(error), "", str(subject.run.assets))
     if not subject.vocabularies:
         given = "give it: check(model, tokenizer=...)" if subject.foreign is not None else "the model reads no text"
         return skipped(f"no tokenizer; {given}")
@@ -26,8 +19,7 @@ def run(subject: Subject) -> Outcome:
         if failure is not None:
             return failure
     sizes = ", ".join(f"{one.tokens:,} tokens in {one.rows:,} rows" for one in subject.vocabularies)
-    hashed = ", files as recorded" if subject.run is not None else ""
-    return passed(f"{sizes}{hashed}")
+    return passed(sizes)
 
 
 def _fits(vocabulary: Vocabulary) -> Outcome | None:
