@@ -25,6 +25,8 @@ def _features() -> set[str]:
 FEATURES = _features()
 REQUIRED = ("avx2", "fma", "f16c") if platform.machine() in ("x86_64", "AMD64") else ()
 LANES = 16  # outputs of a block
+# Integer sums of few rows that do not wait for each other; without AVX-512 the chain is an addition of one cycle.
+CHAINS = 4 if "avx512bw" in FEATURES else 1
 FLUSH = 1024  # inputs whose integer products are summed in 32 bits before they become floating-point numbers
 AHEAD = 4096  # bytes before they are needed, weights are brought into the cache where many rows are multiplied
 # The same of integer weights where few rows are; 0: the processor itself is ahead.
@@ -179,13 +181,28 @@ class ProductEmitter(Emitter):
             offset = self.builder.add(offset, self.number(4 * LANES * block))
             self.store(total, "y", offset)
 
+    @property
+    def chains(self) -> int:
+        """Sums of each tile that are independent of each other, so that few rows do not wait for their products."""
+        return max(1, CHAINS // len(self.tiles))
+
+    def _joined(self, parts: list[list[Any]]) -> list[Any]:
+        """Return the sums of all chains, which are integers: their order does not matter."""
+        while len(parts) > 1:
+            first, second, *rest = parts
+            parts = [*rest, [self.builder.add(a, b) for a, b in zip(first, second, strict=True)]]
+        return parts[0]
+
     def int8(self) -> None:
         """Weights (block, I / 2, 16, 2) int8, a scale for each output."""
         builder, inputs = self.builder, self.arguments["inputs"]
         block_size = self.times(inputs, LANES)
+        chains, count = min(2, self.chains), len(self.tiles)
 
-        def products(at: Any, sums: list[Any]) -> list[Any]:
+        def products(at: Any, values: list[Any]) -> list[Any]:
+            parts = [values[chain * count : (chain + 1) * count] for chain in range(chains)]
             for pair in range(2):  # unrolled
+                sums = parts[pair % chains]
                 place = builder.add(at, self.number(2 * pair))
                 x = [self.x_pairs(row, place) for row in range(self.rows)]
                 for block in range(self.blocks):
@@ -196,12 +213,13 @@ class ProductEmitter(Emitter):
                     for row in range(self.rows):
                         index = self.tiles.index((row, block))
                         sums[index] = self.add_products(sums[index], x[row], w)
-            return sums
+            return [value for sums in parts for value in sums]
 
         def flush(at: Any, totals: list[Any]) -> list[Any]:
             end = builder.add(at, self.number(FLUSH))
             last = builder.select(builder.icmp_signed("<", end, inputs), end, inputs)
-            sums = self.loop(last, 4, self.zeros(SUMS), products, at)
+            values = self.loop(last, 4, self.zeros(SUMS) * chains, products, at)
+            sums = self._joined([values[chain * count : (chain + 1) * count] for chain in range(chains)])
             return [builder.fadd(total, builder.sitofp(part, FLOATS)) for total, part in zip(totals, sums, strict=True)]
 
         totals = self.loop(inputs, FLUSH, self.zeros(FLOATS), flush)
@@ -221,7 +239,7 @@ class ProductEmitter(Emitter):
         low = ir.Constant(PAIRS, [15] * 2 * LANES)
 
         def group(at: Any, totals: list[Any]) -> list[Any]:
-            sums = self.zeros(SUMS)
+            parts = [self.zeros(SUMS) for _ in range(self.chains)]
             for octet in range(GROUP // 8):
                 place = builder.add(at, self.number(8 * octet))
                 x = [
@@ -238,7 +256,9 @@ class ProductEmitter(Emitter):
                     for row in range(self.rows):
                         index = self.tiles.index((row, block))
                         for pair in range(4):
+                            sums = parts[pair % self.chains]
                             sums[index] = self.add_products(sums[index], x[row][pair], weights[pair])
+            sums = self._joined(parts)
             scales = [[self._group_scales(block, at, number) for number in (0, 1)] for block in range(self.blocks)]
             x_sums = [self._group_sum(row, at) for row in range(self.rows)]
             for index, (row, block) in enumerate(self.tiles):

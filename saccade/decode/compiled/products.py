@@ -23,6 +23,7 @@ SIZES = (1, 2, 4, 8, 16)  # rows that are computed at once
 # Their blocks, as many as the registers hold; of float32 a block is one output.
 WIDE = "avx512f" in FEATURES
 TILES = {1: 4, 2: 4, 4: 4, 8: 2, 16: 1} if WIDE else {1: 1, 2: 1, 4: 1, 8: 1, 16: 1}
+INTEGER_TILES = {**TILES, 1: 1}  # one stream of weights is read faster than four
 FLOAT32_TILES = {**TILES, 8: 3} if WIDE else {1: 4, 2: 4, 4: 2, 8: 1, 16: 1}
 LARGEST = 16 if WIDE else 4  # rows that the registers hold; of float32, 16 rows by one output would read x too often
 
@@ -48,7 +49,7 @@ def _make_tile(kind: str, rows: int, blocks: int) -> Any:
 
 def _make_rows(kind: str, rows: int) -> Any:
     """Return the product of `rows` rows with the blocks first..last."""
-    blocks = (FLOAT32_TILES if kind == "float32" else TILES)[rows]
+    blocks = {"float32": FLOAT32_TILES, "float16": TILES}.get(kind, INTEGER_TILES)[rows]
     many, single = _make_tile(kind, rows, blocks), _make_tile(kind, rows, 1)
 
     @njit(nogil=True)
