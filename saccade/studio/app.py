@@ -53,6 +53,7 @@ def make_app(sessions: Sessions, key: str, port: int) -> Guard:
         Route("/api/replay", studio.replay),
         Route("/api/look", studio.predict, methods=["POST"]),
         Route("/api/progress/{ticket}", studio.progress),
+        Route("/api/progress/{ticket}", studio.cancel, methods=["POST"]),
         Route("/api/generate", studio.generate, methods=["POST"]),
         Route("/api/look/{id}", studio.describe),
         Route("/api/look/{id}/cells", studio.cells),
@@ -115,6 +116,7 @@ class Studio:
         self.live = live.LiveRuns(self.root)
         self.computations, self.generations = Slots(), Slots()
         self.fractions = RecentlyUsed[float](REQUESTS)  # of the running requests, by their tickets
+        self.cancelled = RecentlyUsed[bool](REQUESTS)
 
     async def runs(self, request: Request) -> Page:
         return Page("runs", "Runs", {"runs": await run_in_threadpool(self.live.summaries)})
@@ -189,6 +191,8 @@ class Studio:
         form = await read_form(request)
 
         def report(fraction: float) -> None:
+            if self.cancelled.get(form.ticket):
+                raise UsageError("the prediction was cancelled")
             self.fractions.put(form.ticket, fraction)
 
         def work() -> dict[str, Any]:
@@ -203,6 +207,11 @@ class Studio:
     async def progress(self, request: Request) -> Response:
         """Return the completed fraction of a request that carried a ticket; 0 before it has begun."""
         return JsonResponse({"fraction": self.fractions.get(request.path_params["ticket"]) or 0.0})
+
+    async def cancel(self, request: Request) -> Response:
+        """End a running request at the next layer of its model."""
+        self.cancelled.put(request.path_params["ticket"], True)
+        return JsonResponse({})
 
     async def upload(self, request: Request) -> Response:
         """Return an uploaded file as a data URL in JSON; its bytes are never a response of their own."""

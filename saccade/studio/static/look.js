@@ -1,7 +1,8 @@
 // The Look page: predict, then show the attention of every layer and head.
-import { at, data, digits, drawPixels, listModels, make, number, outputText, query, request, showError, updateAddress } from "./studio.js";
+import { at, data, digits, drawPixels, listModels, make, number, query, request, showError, updateAddress } from "./studio.js";
 import { cellsOf } from "./cells.js";
 import { explanations } from "./explanations.js";
+import { clearErrors, placeError } from "./errors.js";
 import { buildInputs, exampleName, havePictures, isEmpty, optionControls, optionText, parseOptionText, readInputs, readOptions, textInputs, writeInputs, writeOptions } from "./form.js";
 import { generate } from "./generation.js";
 import { drawHeatScale, style, withImages } from "./heat.js";
@@ -12,6 +13,7 @@ import { followProgress } from "./progress.js";
 import { headSearch } from "./search.js";
 import { tabs } from "./tabs.js";
 import { headThumbnails } from "./thumbnails.js";
+import { showResult } from "./result.js";
 import { tokenStrips } from "./strips.js";
 import { showAxis } from "./views.js";
 import { drawTintScale } from "./views/tokens.js";
@@ -80,6 +82,9 @@ const describeModel = async () => {
 const busy = (on) => {
   at("submit").disabled = at("generate").disabled = on;
   at("submit").textContent = on ? "Predicting\u2026" : "Predict";
+  at("progress").hidden = !on;
+  at("progress").removeAttribute("value"); // how far is not known yet
+  if (!on) at("cancel").hidden = true;
 };
 // push: whether Back returns to what is shown now.
 const submit = async (event, push = true) => {
@@ -88,17 +93,23 @@ const submit = async (event, push = true) => {
   busy(true);
   at("generation").hidden = true;
   Object.assign(state, { model: at("model").value, inputs: readInputs(at("inputs")), ablations: [] });
-  const progress = followProgress((fraction) => { at("submit").textContent = `Predicting\u2026 ${Math.round(100 * fraction)}%`; });
+  const progress = followProgress((fraction) => {
+    at("submit").textContent = `Predicting\u2026 ${Math.round(100 * fraction)}%`;
+    at("cancel").hidden = false;
+    if (fraction) at("progress").value = fraction;
+  });
+  at("cancel").onclick = progress.cancel;
+  clearErrors(at("form"));
   try {
     const start = performance.now();
     const body = { model: state.model, inputs: state.inputs, options: readOptions(at("options")), ticket: progress.ticket };
     const answer = await request("/api/look", body);
     progress.end();
     await show(answer, push);
-    showError();
+    clearErrors(at("form"));
     document.body.dataset.shown = String(Math.round(performance.now() - start));
   } catch (error) {
-    showError(error);
+    placeError(at("form"), error);
   } finally {
     progress.end();
     busy(false);
@@ -131,12 +142,7 @@ const show = async (answer, push) => {
 const showOutput = () => {
   at("empty").hidden = true;
   at("results").hidden = false;
-  const { text } = prediction.output;
-  at("output").textContent = prediction.continues && prediction.generated ? Object.values(prediction.inputs)[0] + text : outputText(prediction.output, prediction.generated);
-  if (prediction.output.png) at("output").replaceChildren(make("img", { className: "preview coarse", alt: text, src: `data:image/png;base64,${prediction.output.png}` }));
-  at("scores").replaceChildren(...Object.entries(prediction.scores).slice(0, 12).map(([name, value]) =>
-    make("div", {}, make("dt", {}, name), make("dd", {}, number(value, 4)))),
-    ...(prediction.notes ?? []).map((note) => make("div", {}, make("dt", {}, "note"), make("dd", { dir: "auto" }, note))));
+  showResult(prediction);
 };
 
 // Whether two maps show the same sequences; one may go on at its end, such as with a token for it.
@@ -178,7 +184,7 @@ const pin = (row, column = -1) => {
   return undefined;
 };
 const selected = () => (state.pinned ? { query: state.row, key: state.column } : null);
-const strips = tokenStrips({ state, pin });
+const strips = tokenStrips({ state, pin, weights: (row) => fetchCells(state.heads.at(-1))(row, row + 1, 0, labels()[1].length) });
 const search = headSearch({
   state, prediction: () => prediction, pin: selected, clear: () => pin(-1),
   open: (name, head, key) => {
@@ -451,7 +457,7 @@ at("cell").onchange = () => {
 at("form").onsubmit = submit;
 at("generate").onclick = async () => {
   busy(true);
-  showError();
+  clearErrors(at("form"));
   at("empty").hidden = true;
   try {
     const inputs = readInputs(at("inputs"));
@@ -459,7 +465,7 @@ at("generate").onclick = async () => {
     const [field] = at("inputs").fields;
     if (prediction?.continues ?? true) await writeInputs(at("inputs"), { [field.name]: inputs[field.name] + text });
   } catch (error) {
-    showError(error);
+    placeError(at("form"), error);
   } finally {
     busy(false);
   }

@@ -3,7 +3,8 @@ import { request } from "./studio.js";
 
 const EVERY = 400; // milliseconds; short requests are never asked about
 
-// show(fraction) is called while the request runs. Returns the ticket, and a function that ends it.
+// show(fraction) is called while the request runs. Returns the ticket, a function that ends the questions, and one that
+// cancels the request: it then fails with what the studio says of it.
 export const followProgress = (show) => {
   const ticket = Math.random().toString(36).slice(2);
   const timer = setInterval(async () => {
@@ -15,5 +16,6 @@ export const followProgress = (show) => {
     }
   }, EVERY);
   let running = true;
-  return { ticket, end: () => { running = false; clearInterval(timer); } };
+  const cancel = () => request(`/api/progress/${ticket}`, {});
+  return { ticket, cancel, end: () => { running = false; clearInterval(timer); } };
 };
