@@ -9,7 +9,7 @@ import { drawHeatScale, style, withImages } from "./heat.js";
 import { colourOf, drawLineScale, keys, lines, SHOWN } from "./lines.js";
 import { Matrix } from "./matrix.js";
 import { pictureView } from "./pictures.js";
-import { followProgress } from "./progress.js";
+import { followProgress, showBusy } from "./progress.js";
 import { headSearch } from "./search.js";
 import { tabs } from "./tabs.js";
 import { headThumbnails } from "./thumbnails.js";
@@ -80,11 +80,8 @@ const describeModel = async () => {
   }
 };
 const busy = (on) => {
-  at("submit").disabled = at("generate").disabled = on;
-  at("submit").textContent = on ? "Predicting\u2026" : "Predict";
-  at("progress").hidden = !on;
-  at("progress").removeAttribute("value"); // how far is not known yet
-  if (!on) at("cancel").hidden = true;
+  showBusy(on);
+  at("generate").disabled = on;
 };
 // push: whether Back returns to what is shown now.
 const submit = async (event, push = true) => {
@@ -93,12 +90,7 @@ const submit = async (event, push = true) => {
   busy(true);
   at("generation").hidden = true;
   Object.assign(state, { model: at("model").value, inputs: readInputs(at("inputs")), ablations: [] });
-  const progress = followProgress((fraction) => {
-    at("submit").textContent = `Predicting\u2026 ${Math.round(100 * fraction)}%`;
-    at("cancel").hidden = false;
-    if (fraction) at("progress").value = fraction;
-  });
-  at("cancel").onclick = progress.cancel;
+  const progress = followProgress();
   clearErrors(at("form"));
   try {
     const start = performance.now();
@@ -224,7 +216,7 @@ const render = (done) => {
   const sqrt = at("sqrt").checked = state.sqrt ?? columns.length > LONG;
   at("steps").href = `/steps?${query({ model: state.model, ...textInputs(prediction.inputs), map: state.map, head: state.heads[0] ?? 0, query: tokenOf(state.row), options: optionText(at("options")) })}`;
   showScale(view, sqrt);
-  at("hint").textContent = view === "query" && overGraph() ? "Click a node to see what it attends to; arrow keys go to the next one." : "Hover over a cell or a token; click to pin it; arrow keys move the selection.";
+  at("hint").textContent = view === "query" && overGraph() ? "Click a node to see what it attends to; arrow keys go to the next one." : "Click a cell to pin it; arrow keys move it.";
   showDownloads();
   strips.show(view === "query" ? [] : axes(), labels());
   at("stage").classList.toggle("stacked", view === "query" && queryView() !== null); // pictures need the width

@@ -2,6 +2,7 @@
 import { at, data, digits, listModels, make, number, query, request, showError, thousands, updateAddress } from "./studio.js";
 import { buildInputs, convertInputs, isEmpty, optionControls, optionText, readInputs, readOptions, textInputs, writeInputs } from "./form.js";
 import { clearErrors, placeError } from "./errors.js";
+import { followProgress, showBusy } from "./progress.js";
 import { notices, outputNodes } from "./result.js";
 import { token } from "./views/tokens.js";
 
@@ -67,7 +68,8 @@ const submit = async (event) => {
   const inputs = readInputs(at("inputs"));
   const link = (values) => updateAddress({ model: names[0], other: names[1] ?? "", ...textInputs(values) });
   link(inputs);
-  at("submit").disabled = true;
+  showBusy(true);
+  const progress = followProgress();
   try {
     const cards = [];
     for (const model of names) {
@@ -75,7 +77,7 @@ const submit = async (event) => {
       const shared = Object.entries(readOptions(at("options"))).filter(([name]) => form.options.some((option) => option.name === name));
       const start = performance.now();
       const converted = convertInputs(inputs, at("inputs").fields, form.inputs);
-      const prediction = await request("/api/look", { model, inputs: converted, options: Object.fromEntries(shared), generate: true });
+      const prediction = await request("/api/look", { model, inputs: converted, options: Object.fromEntries(shared), generate: true, ticket: progress.ticket });
       cards.push(card(prediction, performance.now() - start));
       if (model === names[0]) link(convertInputs(prediction.inputs, form.inputs, at("inputs").fields)); // files have names now
     }
@@ -84,7 +86,8 @@ const submit = async (event) => {
   } catch (error) {
     placeError(at("form"), error);
   } finally {
-    at("submit").disabled = false;
+    progress.end();
+    showBusy(false);
   }
 };
 
