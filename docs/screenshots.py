@@ -64,7 +64,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", default="runs")
     parser.add_argument("--to", type=Path, default=Path(__file__).parent / "pictures")
-    parser.add_argument("--every", type=Path, metavar="FOLDER", help="write every page at every width and in both themes")
+    parser.add_argument("--every", type=Path, metavar="FOLDER", help="every page, width and theme")
     options = parser.parse_args()
     runs = sorted(path.parent.name for path in Path(options.runs).glob("dates*/run.json"))
     if not runs:

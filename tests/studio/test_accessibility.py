@@ -13,11 +13,12 @@ RUN = """() => axe.run(document, {resultTypes: ["violations", "incomplete"]}).th
     ({id, impact, help, nodes}) => `${id} (${impact}): ${help}: `
         + nodes.slice(0, 3).map(({html, failureSummary}) => `${html.slice(0, 160)} ${failureSummary}`).join(" | ")))"""
 SIZES = {"phone": (390, 844), "laptop": (1280, 860), "projector": (1920, 1080)}
+PINNED = "map=encoder.1.self&head=1&row=2&column=3&pin=1"
 PAGES = {  # page: what it shows when it is complete
     "/runs": "document.querySelector('#charts svg path')",
     "/watch/pairs": "document.querySelector('#heads canvas')",
     "/look": "document.body.dataset.ready",
-    "/look?model=rows&text=the+red+cat&map=encoder.1.self&head=1&row=2&column=3&pin=1": "document.querySelector('.ranked')",
+    f"/look?model=rows&text=the+red+cat&{PINNED}": "document.querySelector('.ranked')",
     "/look?model=pairs&source=the+red+cat&view=lines": "document.querySelector('.lines path')",
     "/look?model=rows&text=the+red+cat&view=query": "document.querySelector('#view .token.on')",
     "/try?model=pairs&source=the+red+cat": "document.querySelector('#predictions .card')",

@@ -9,6 +9,7 @@ export const showBusy = (on) => {
   at("submit").textContent = on ? "Predicting\u2026" : "Predict";
   at("progress").hidden = !on;
   at("progress").removeAttribute("value"); // how far is not known yet
+  if (document.activeElement === at("cancel")) at("submit").focus();
   at("cancel").hidden = true;
 };
 const showFraction = (fraction) => {
