@@ -17,8 +17,8 @@ BOX = """name => {
 WEIGHTS = """async ([row, count]) => {
     const {decodeWeights, request} = await import("/static/studio.js");
     const map = document.querySelector(".thumb[data-map]").dataset.map;
-    const span = `top=${row}&bottom=${row + 1}&left=0&right=${count}&words=1`;
-    return [...decodeWeights(await request(`/api/look/${history.state.prediction}/cells?map=${map}&head=mean&${span}`))];
+    const span = `head=mean&top=${row}&bottom=${row + 1}&left=0&right=${count}&words=1`;
+    return [...decodeWeights(await request(`/api/look/${history.state.prediction}/cells?map=${map}&${span}`))];
 }"""
 NOTICES = """async (notes) => {
     const {notices} = await import("/static/result.js");

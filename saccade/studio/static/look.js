@@ -24,6 +24,7 @@ import { playPart } from "./views/time.js";
 const state = { model: "", inputs: {}, view: "", map: "", heads: [], words: true, row: 0, column: 0, pinned: false, patch: -1, to: false, path: true, cell: 0, sqrt: null, ablations: [] };
 let prediction = null; // on screen
 let matrix = null;
+const HINTS = { matrix: "Click a cell to pin it; arrow keys move it.", lines: "Click a query to pin it; arrow keys go to the next one.", query: "Click a query to see what it attends to." };
 const LONG = 64; // columns; with more, most weights are small
 const FRAME = 700; // milliseconds per query while playing
 let first = 0; // token at the top of the line view
@@ -216,7 +217,7 @@ const render = (done) => {
   const sqrt = at("sqrt").checked = state.sqrt ?? columns.length > LONG;
   at("steps").href = `/steps?${query({ model: state.model, ...textInputs(prediction.inputs), map: state.map, head: state.heads[0] ?? 0, query: tokenOf(state.row), options: optionText(at("options")) })}`;
   showScale(view, sqrt);
-  at("hint").textContent = view === "query" && overGraph() ? "Click a node to see what it attends to; arrow keys go to the next one." : "Click a cell to pin it; arrow keys move it.";
+  at("hint").textContent = view === "query" && overGraph() ? "Click a node to see what it attends to; arrow keys go to the next one." : HINTS[view];
   showDownloads();
   strips.show(view === "query" ? [] : axes(), labels());
   at("stage").classList.toggle("stacked", view === "query" && queryView() !== null); // pictures need the width

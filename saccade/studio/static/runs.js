@@ -38,7 +38,7 @@ const list = () => {
     return;
   }
   const head = make("tr", {}, ...["", "Run", "Task", "Step", "Best", "State", ""].map((text, i) =>
-    make(text ? "th" : "td", { scope: "col", className: i === 3 || i === 4 ? "number" : "" }, text)));
+    make(text ? "th" : "td", { ...(text ? { scope: "col" } : {}), className: i === 3 || i === 4 ? "number" : "" }, text)));
   const rows = runs.map((run) => {
     const box = make("input", { type: "checkbox", checked: chosen.has(run.name), disabled: Boolean(run.error) });
     box.setAttribute("aria-label", `Show the curves of ${run.name}`);

@@ -134,9 +134,12 @@ export const drawPixels = (canvas, values, width, scale = 255) => {
 };
 // A table whose first column is text and whose other columns are numbers.
 export const table = (head, rows) => {
-  const cell = (name, extra) => (value, i) => make(value === "" ? "td" : name, { ...extra, className: i ? "number" : "" }, value); // a header has a text
+  const cell = (name) => (value, i) => {
+    const header = name === "th" && value !== ""; // a header has a text
+    return make(header ? "th" : "td", { ...(header ? { scope: "col" } : {}), className: i ? "number" : "" }, value);
+  };
   return make("div", { className: "scroll" }, make("table", {},
-    make("thead", {}, make("tr", {}, ...head.map(cell("th", { scope: "col" })))),
+    make("thead", {}, make("tr", {}, ...head.map(cell("th")))),
     make("tbody", {}, ...rows.map((row) => make("tr", {}, ...row.map(cell("td")))))));
 };
 

@@ -3,7 +3,7 @@ import { at, data, digits, listModels, make, number, query, request, showError, 
 import { buildInputs, convertInputs, isEmpty, optionControls, optionText, readInputs, readOptions, textInputs, writeInputs } from "./form.js";
 import { clearErrors, placeError } from "./errors.js";
 import { followProgress, showBusy } from "./progress.js";
-import { notices, outputNodes } from "./result.js";
+import { notices, outputNodes, scoreName } from "./result.js";
 import { token } from "./views/tokens.js";
 
 const formOf = (name) => request(`/api/models/${encodeURIComponent(name)}/form`);
@@ -25,7 +25,7 @@ const describeModel = async () => {
   }
 };
 
-const bar = (name, value) => token(name, { value: value >= 0 && value <= 1 ? value : 0, number: number(value, 4) });
+const bar = (name, value) => token(scoreName(name), { value: value >= 0 && value <= 1 ? value : 0, number: number(value, 4) });
 const card = (prediction, milliseconds) => {
   const aligned = prediction.maps.find((map) => map.name === "alignment");
   const parts = [
