@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 
 import pytest
 
@@ -52,7 +53,7 @@ def test_cells_grow_with_the_window_and_show_their_weights(visit):
     tab.set_viewport_size({"width": 1920, "height": 1080})
     until(tab, f"{size} > {small}")
     assert tab.evaluate(size) <= 64
-    rows, columns = 5, 5
+    rows, columns = map(int, re.findall(r"\d+", tab.text_content("#status")))
     left, top, cell = map(float, tab.get_attribute(".matrix", "data-layout").split())
     matrix = box(tab, ".matrix")
     assert left + columns * cell <= matrix[2] - matrix[0]
