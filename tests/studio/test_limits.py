@@ -202,7 +202,7 @@ def test_no_other_address_is_answered_or_redirected_to(app, path):
 
 
 def test_a_cancelled_prediction_ends_and_no_other(client):
-    body = {"model": "rows", "inputs": {"text": "the red cat"}}
+    body = {"model": "rows", "inputs": {"text": "the red cat"}, "options": {}}
     assert client.post("/api/progress/mine", json={}, headers=MINE).status_code == 200
     answer = client.post("/api/look", json={**body, "ticket": "mine"}, headers=MINE)
     assert answer.status_code == 400 and answer.json() == {"error": "the prediction was cancelled"}
