@@ -1,6 +1,7 @@
 """Screenshots of every page of the studio, for README and docs, from a studio that runs on real models.
 
     python docs/screenshots.py [--runs runs] [--to docs/pictures]
+    python docs/screenshots.py --every shots     # every page on a phone, a laptop and a projector, light and dark
 
 The folder of runs must contain a run of the demo (`saccade demo`); `minilm` is included if it is in the cache, and so
 are the runs of other demos: `shapes` (also with `--task captioning` and `--task visual_question_answering`),
@@ -37,6 +38,14 @@ PAGES = {  # name: address, selector to wait for, light or dark
     "try": ("/try?model={run}&source={text}", "#predictions .card", "light"),
     "lessons": ("/lessons", "#norms svg", "light"),
 }
+EMPTY = {  # pages before anything was asked for, for --every
+    "look-empty": ("/look", "body[data-ready]", "light"),
+    "try-empty": ("/try", "#inputs .field", "light"),
+    "samples-empty": ("/samples", "body[data-ready]", "light"),
+    "replay-empty": ("/replay", "body[data-ready]", "light"),
+    "not-found": ("/nowhere", ".empty", "light"),
+}
+SIZES = {390: 844, 1280: 860, 1920: 1080}  # width: height of a window
 # name: demo, inputs (a path: that picture; none: an example of the validation data), query that is shown, light or dark
 EXAMPLES = {
     "look-class": ("shapes", {"image": Path("shapes/examples/class-1.png")}, 0, "light"),
@@ -62,6 +71,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", default="runs")
     parser.add_argument("--to", type=Path, default=Path(__file__).parent / "pictures")
+    parser.add_argument("--every", type=Path, metavar="FOLDER", help="every page, width and theme")
     options = parser.parse_args()
     runs = sorted(path.parent.name for path in Path(options.runs).glob("dates*/run.json"))
     if not runs:
@@ -70,29 +80,52 @@ def main() -> None:
     animal = "The animal didn't cross the street because it was too {}."
     values |= {word: quote(animal.format(word)) for word in ("tired", "wide")}
     browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    options.to.mkdir(exist_ok=True)
+    (options.every or options.to).mkdir(exist_ok=True)
     command = [sys.executable, "-m", "saccade", "studio", "--no-browser", "--runs", options.runs]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process, sync_playwright() as driver:
         try:
             address = re.search(r"http://\S+", process.stderr.readline())[0]
             window = driver.chromium.launch(executable_path=browser, args=ARGUMENTS)
-            shoot(window, address, values, options.to)
-            shoot_demos(window, address, Path(options.runs), options.to)
+            if options.every:
+                shoot_every(window, address, values, options.every)
+            else:
+                shoot(window, address, PAGES, values, options.to)
+                shoot_demos(window, address, Path(options.runs), options.to)
         finally:  # else a page that fails would wait for the studio
             process.terminate()
 
 
-def shoot(browser: Browser, address: str, values: dict[str, str], folder: Path) -> None:
-    """Write a picture of every page."""
+def shoot_every(browser: Browser, address: str, values: dict[str, str], folder: Path) -> None:
+    """Write a picture of every page at every width, light and dark."""
+    for width in SIZES:
+        for scheme in ("light", "dark"):
+            pages = {
+                f"{name}-{width}-{scheme}": (path, selector, scheme)
+                for name, (path, selector, _) in {**PAGES, **EMPTY}.items()
+            }
+            shoot(browser, address, pages, values, folder, width)
+
+
+def shoot(
+    browser: Browser,
+    address: str,
+    pages: dict[str, tuple[str, str, str]],
+    values: dict[str, str],
+    folder: Path,
+    width: int = 1280,
+) -> None:
+    """Write a picture of each page; one that is wider than its window ends the program."""
     origin = re.match(r"http://[^/]+", address)[0]
-    for name, (path, selector, scheme) in PAGES.items():
-        tab = browser.new_page(viewport={"width": 1280, "height": 860}, color_scheme=scheme)
+    for name, (path, selector, scheme) in pages.items():
+        tab = browser.new_page(viewport={"width": width, "height": SIZES[width]}, color_scheme=scheme)
         tab.goto(address)
         models = tab.evaluate("fetch('/look.json').then(answer => answer.json())")["models"]
         if "model=minilm" in path and "minilm" not in models:
             continue
         tab.goto(origin + path.format(**values))
         wait(tab, selector)
+        if (wide := tab.evaluate("document.documentElement.scrollWidth")) > width:
+            raise SystemExit(f"{tab.url[:200]}: {wide} pixels wide in a window of {width}")
         save(tab, folder / f"{name}.png")
 
 

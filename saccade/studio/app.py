@@ -70,6 +70,7 @@ def make_app(sessions: Sessions, key: str, port: int) -> Guard:
         *starting_routes(studio.starting, studio.computations, studio.fractions),
         Route("/api/look", studio.predict, methods=["POST"]),
         Route("/api/progress/{ticket}", studio.progress),
+        Route("/api/progress/{ticket}", studio.cancel, methods=["POST"]),
         *studio.generations.routes(),
         Route("/api/look/{id}", studio.describe),
         Route("/api/look/{id}/cells", studio.cells),
@@ -135,6 +136,7 @@ class Studio:
         self.generations = Generations(sessions, self.computations)
         self.fractions = RecentlyUsed[float](REQUESTS)  # of the running requests, by their tickets
         self.starting = StartingForm(self.root, Path.cwd())
+        self.cancelled = RecentlyUsed[bool](REQUESTS)
 
     async def runs(self, request: Request) -> Page:
         return Page("runs", "Runs", {"runs": await run_in_threadpool(self.live.summaries)})
@@ -237,6 +239,8 @@ class Studio:
         form = await read_form(request)
 
         def report(fraction: float) -> None:
+            if self.cancelled.get(form.ticket):
+                raise UsageError("the prediction was cancelled")
             self.fractions.put(form.ticket, fraction)
 
         def work() -> dict[str, Any]:
@@ -272,6 +276,11 @@ class Studio:
         answer = await self.computations.run(work)
         media_type = "image/svg+xml" if path["part"].endswith(".svg") else BYTES
         return Response(answer, media_type=media_type) if isinstance(answer, bytes) else JsonResponse(answer)
+
+    async def cancel(self, request: Request) -> Response:
+        """End a running request at the next layer of its model."""
+        self.cancelled.put(request.path_params["ticket"], True)
+        return JsonResponse({})
 
     async def upload(self, request: Request) -> Response:
         """Return an uploaded file as a data URL in JSON; its bytes are never a response of their own."""

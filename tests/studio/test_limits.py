@@ -200,6 +200,15 @@ def test_no_other_address_is_answered_or_redirected_to(app, path):
     assert b"location" not in dict(sent[0]["headers"])
 
 
+def test_a_cancelled_prediction_ends_and_no_other(client):
+    body = {"model": "rows", "inputs": {"text": "the red cat"}, "options": {}}
+    assert client.post("/api/progress/mine", json={}, headers=MINE).status_code == 200
+    answer = client.post("/api/look", json={**body, "ticket": "mine"}, headers=MINE)
+    assert answer.status_code == 400 and answer.json() == {"error": "the prediction was cancelled"}
+    assert client.post("/api/look", json={**body, "ticket": "other"}, headers=MINE).status_code == 200
+    assert client.post("/api/progress/mine", json={}).status_code == 403
+
+
 def test_a_model_that_is_being_opened_delays_no_other(place, monkeypatch):
     opened, sessions = threading.Event(), Sessions(place / "runs")
     load = api.load

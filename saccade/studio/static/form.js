@@ -110,7 +110,7 @@ export const buildInputs = (container, fields, submit, examples = []) => {
       if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) submit(event);
     };
     const label = make("label", { className: "soft", htmlFor: input.id }, field.name + (field.optional ? " (optional)" : ""));
-    return make("div", { className: "field" }, label, field.kind in FILES ? dropArea(field, input) : input);
+    return make("div", { className: field.optional ? "field optional" : "field" }, label, field.kind in FILES ? dropArea(field, input) : input);
   });
   const pictures = havePictures(examples) ? [samples(container, examples)] : [];
   container.replaceChildren(...parts, ...pictures);

@@ -21,6 +21,7 @@ export const drawLineScale = (canvas) => {
 export const lines = ({ rows, columns, heads, selected, select }) => {
   const height = LINE_HEIGHT * Math.max(rows.length, columns.length) + 8;
   const picture = shape("svg", { viewBox: `0 0 ${WIDTH} ${height}`, class: "lines", role: "group", "aria-label": "lines from queries to keys" });
+  picture.style.maxHeight = `max(${height}px, 100vh - 26rem)`; // a short text does not grow beyond the window
   const y = (i) => (i + 0.5) * LINE_HEIGHT + 4;
   const [left, right] = [LABELS, WIDTH - LABELS];
   const curves = shape("g", {});

@@ -1,16 +1,18 @@
 // The Look page: predict, then show the attention of every layer and head.
-import { at, data, digits, drawPixels, listModels, make, number, outputText, query, request, showError, updateAddress } from "./studio.js";
+import { at, data, digits, drawPixels, listModels, make, number, query, request, showError, updateAddress } from "./studio.js";
 import { cellsOf } from "./cells.js";
 import { explanations } from "./explanations.js";
+import { clearErrors, placeError } from "./errors.js";
 import { buildInputs, exampleName, havePictures, isEmpty, optionControls, optionText, parseOptionText, readInputs, readOptions, textInputs, writeInputs, writeOptions } from "./form.js";
 import { drawHeatScale, style, withImages } from "./heat.js";
 import { colourOf, drawLineScale, keys, lines, SHOWN } from "./lines.js";
 import { pictureView } from "./pictures.js";
-import { followProgress } from "./progress.js";
+import { followProgress, showBusy } from "./progress.js";
 import { headSearch } from "./search.js";
 import { tabs } from "./tabs.js";
 import { PartMatrix, textFilter } from "./texts.js";
 import { headThumbnails } from "./thumbnails.js";
+import { showResult } from "./result.js";
 import { tokenStrips } from "./strips.js";
 import { showAxis } from "./views.js";
 import { drawTintScale } from "./views/tokens.js";
@@ -21,6 +23,7 @@ import { playPart } from "./views/time.js";
 const state = { model: "", inputs: {}, view: "", map: "", heads: [], words: true, row: 0, column: 0, pinned: false, patch: -1, to: false, path: true, cell: 0, sqrt: null, ablations: [] };
 let prediction = null; // on screen
 let matrix = null;
+const HINTS = { matrix: "Click a cell to pin it; arrow keys move it.", lines: "Click a query to pin it; arrow keys go to the next one.", query: "Click a query to see what it attends to." };
 const LONG = 64; // columns; with more, most weights are small
 const MOST_FRAMES = 400; // queries of a film
 const FRAME = 700; // milliseconds per query while playing
@@ -85,8 +88,8 @@ const describeModel = async () => {
   }
 };
 const busy = (on) => {
-  at("submit").disabled = at("generate").disabled = on;
-  at("submit").textContent = on ? "Predicting\u2026" : "Predict";
+  showBusy(on);
+  at("generate").disabled = on;
 };
 // push: whether Back returns to what is shown now.
 const submit = async (event, push = true) => {
@@ -94,17 +97,18 @@ const submit = async (event, push = true) => {
   if (!at("model").value || !at("inputs").fields) return;
   busy(true);
   Object.assign(state, { model: at("model").value, inputs: readInputs(at("inputs")), ablations: [] });
-  const progress = followProgress((fraction) => { at("submit").textContent = `Predicting\u2026 ${Math.round(100 * fraction)}%`; });
+  const progress = followProgress();
+  clearErrors(at("form"));
   try {
     const start = performance.now();
     const body = { model: state.model, inputs: state.inputs, options: readOptions(at("options")), ticket: progress.ticket };
     const answer = await request("/api/look", body);
     progress.end();
     await show(answer, push);
-    showError();
+    clearErrors(at("form"));
     document.body.dataset.shown = String(Math.round(performance.now() - start));
   } catch (error) {
-    showError(error);
+    placeError(at("form"), error);
   } finally {
     progress.end();
     busy(false);
@@ -137,12 +141,7 @@ const show = async (answer, push) => {
 const showOutput = () => {
   at("empty").hidden = true;
   at("results").hidden = false;
-  const { text } = prediction.output;
-  at("output").textContent = prediction.continues && prediction.generated ? Object.values(prediction.inputs)[0] + text : outputText(prediction.output, prediction.generated);
-  if (prediction.output.png) at("output").replaceChildren(make("img", { className: "preview coarse", alt: text, src: `data:image/png;base64,${prediction.output.png}` }));
-  at("scores").replaceChildren(...Object.entries(prediction.scores).slice(0, 12).map(([name, value]) =>
-    make("div", {}, make("dt", {}, name), make("dd", {}, number(value, 4)))),
-    ...(prediction.notes ?? []).map((note) => make("div", {}, make("dt", {}, "note"), make("dd", { dir: "auto" }, note))));
+  showResult(prediction);
 };
 
 // Whether two maps show the same sequences; one may go on at its end, such as with a token for it.
@@ -184,7 +183,7 @@ const pin = (row, column = -1) => {
   return undefined;
 };
 const selected = () => (state.pinned ? { query: state.row, key: state.column } : null);
-const strips = tokenStrips({ state, pin });
+const strips = tokenStrips({ state, pin, weights: (row) => fetchCells(state.heads.at(-1))(row, row + 1, 0, labels()[1].length) });
 const search = headSearch({
   state, prediction: () => prediction, pin: selected, clear: () => pin(-1),
   open: (name, head, key) => {
@@ -229,7 +228,7 @@ const render = (done) => {
   at("flow").href = `/flow?${query({ ...link, ...(stack ? { stack } : {}), ...(state.pinned ? { position: tokenOf(state.row) } : {}) })}`;
   compareLink.href = `/compare?${query({ model: state.model, map: state.map, head: state.heads[0] ?? "", ...Object.fromEntries(Object.entries(textInputs(prediction.inputs)).map(([name, value]) => [`a.${name}`, value])) })}`;
   showScale(view, sqrt);
-  at("hint").textContent = view === "query" && overGraph() ? "Click a node to see what it attends to; arrow keys go to the next one." : "Hover over a cell or a token; click to pin it; arrow keys move the selection.";
+  at("hint").textContent = view === "query" && overGraph() ? "Click a node to see what it attends to; arrow keys go to the next one." : HINTS[view];
   showDownloads();
   strips.show(view === "query" ? [] : axes(), labels());
   at("stage").classList.toggle("stacked", view === "query" && queryView() !== null); // pictures need the width

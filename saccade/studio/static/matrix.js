@@ -1,8 +1,12 @@
 // The matrix view: a scrollable window of a map of any size; only visible blocks are fetched and drawn.
-import { dark, drawPixels, make } from "./studio.js";
+import { dark, digits, drawPixels, make, shadeText } from "./studio.js";
 
 const [BLOCK_ROWS, BLOCK_COLUMNS] = [64, 1024]; // wide blocks: the server computes complete rows
-const FONT = 13;
+const FONT = 13; // pixels, of labels; larger beside large cells
+const [SMALLEST, LARGEST] = [18, 64]; // pixels of a cell that is fitted to the height of the window
+const [NARROW, TOUCHED] = [520, 24]; // pixels of a window in which a matrix scrolls, and of its cells
+const SHORT = 64; // columns of such a matrix
+const NUMBERED = 38; // pixels of a cell that shows its weight
 
 export class Matrix {
   // rows, columns: labels. fetch(top, bottom, left, right, step): a promise of weights. select(row, column, pinned).
@@ -39,20 +43,31 @@ export class Matrix {
     this.fitted = this.node.clientWidth;
     const width = this.fitted || 600;
     const pen = this.canvas.getContext("2d");
-    pen.font = `${FONT}px system-ui, sans-serif`;
     const labelWidth = (labels) => Math.min(140, Math.max(20, ...labels.slice(0, 400).map((label) => pen.measureText(label).width)));
-    this.left = Math.ceil(labelWidth(this.rows)) + 14;
-    this.top = Math.ceil(labelWidth(this.columns) * 0.87) + 18;
-    const fit = (width - this.left - 60) / this.columns.length;
-    const cell = this.cellSize || Math.min(28, fit);
+    const measure = () => {
+      pen.font = `${this.font}px system-ui, sans-serif`;
+      this.left = Math.ceil(labelWidth(this.rows)) + 14;
+      this.top = Math.ceil(labelWidth(this.columns) * 0.87) + 18;
+      // The last slanted label ends at the right of its column.
+      this.right = Math.ceil(Math.min(60, 12 + pen.measureText(this.columns.at(-1) ?? "").width / 2));
+      const down = (this.room() - this.top - 4) / this.rows.length;
+      const across = (width - this.left - this.right) / this.columns.length;
+      const least = width < NARROW && this.columns.length <= SHORT ? TOUCHED : 0;
+      return Math.max(least, Math.min(across, Math.max(SMALLEST, Math.min(LARGEST, down))));
+    };
+    this.font = FONT;
+    let cell = this.cellSize || measure();
+    this.font = Math.max(FONT, Math.min(18, Math.round(cell * 0.4)));
+    const fit = measure();
+    cell = this.cellSize || fit;
     this.step = cell >= 1 ? 1 : Math.ceil(1 / cell);
     this.cell = this.step > 1 ? 1 : Math.max(1, Math.floor(cell));
     this.rowCount = Math.ceil(this.rows.length / this.step);
     this.columnCount = Math.ceil(this.columns.length / this.step);
-    const across = this.left + this.columnCount * this.cell + 60;
+    const across = this.left + this.columnCount * this.cell + this.right;
     const down = this.top + this.rowCount * this.cell + 2;
     Object.assign(this.spacer.style, { width: `${across}px`, height: `${down}px` });
-    const tall = Math.min(down, Math.max(200, innerHeight * 0.7));
+    const tall = Math.min(down, Math.max(this.room(), innerHeight * 0.6));
     this.node.style.height = `${tall + 2}px`;
     this.size = [Math.min(across, width), tall];
     const ratio = devicePixelRatio || 1;
@@ -61,6 +76,12 @@ export class Matrix {
     this.ratio = ratio;
     this.node.dataset.layout = [this.left, this.top, this.cell].join(" ");
     this.draw();
+  }
+
+  // The height of the window below the top of the matrix, while the page is not scrolled.
+  room() {
+    const above = this.node.isConnected ? this.node.getBoundingClientRect().top + scrollY : innerHeight * 0.4;
+    return Math.max(200, Math.min(innerHeight * 0.8, innerHeight - above - 16));
   }
 
   // Zoomed out the whole map is on screen: fewer requests for more rows each.
@@ -136,13 +157,14 @@ export class Matrix {
       }
     }
     this.decorate?.(pen, style, [r0, r1, c0, c1], left - x0, top - y0);
+    if (cell >= NUMBERED) this.numbers(pen, [r0, r1], [c0, c1], [left - x0, top - y0]);
     if (complete) this.complete?.();
     this.crosshair(pen, style, left - x0, top - y0);
     pen.restore();
     pen.fillStyle = style.getPropertyValue("--text");
-    pen.font = `${FONT}px system-ui, sans-serif`;
+    pen.font = `${this.font}px system-ui, sans-serif`;
     pen.textBaseline = "middle";
-    const every = Math.max(1, Math.ceil((FONT + 2) / cell));
+    const every = Math.max(1, Math.ceil((this.font + 2) / cell));
     pen.textAlign = "end";
     for (let r = Math.ceil(r0 / every) * every; r < r1; r += every) {
       this.label(pen, this.rows[r * this.step], left - 7, top + (r + 0.5) * cell - y0, 0, top);
@@ -151,6 +173,21 @@ export class Matrix {
     for (let c = Math.ceil(c0 / every) * every; c < c1; c += every) {
       const x = left + (c + 0.5) * cell - x0;
       if (x >= left) this.label(pen, this.columns[c * this.step], x, top - 6, -Math.PI / 3, 0);
+    }
+  }
+
+  // Weights on cells that are large enough for them, as far as they are not near 0.
+  numbers(pen, [r0, r1], [c0, c1], [left, top]) {
+    pen.font = `${Math.round(this.cell * 0.3)}px system-ui, sans-serif`;
+    [pen.textAlign, pen.textBaseline] = ["center", "middle"];
+    for (let r = r0; r < r1; r++) {
+      for (let c = c0; c < c1; c++) {
+        const weight = this.weight(r * this.step, c * this.step);
+        if (!(weight >= 0.05)) continue;
+        const part = weight / this.largest;
+        pen.fillStyle = shadeText(Math.min(1, this.sqrt ? Math.sqrt(part) : part))[1];
+        pen.fillText(digits(weight).replace(/^0/, ""), left + (c + 0.5) * this.cell, top + (r + 0.5) * this.cell);
+      }
     }
   }
 

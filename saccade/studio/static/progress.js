@@ -1,19 +1,35 @@
 // The progress of a long request: the server is asked for it, by the ticket that the request carries.
-import { request } from "./studio.js";
+import { at, request, showError } from "./studio.js";
 
 const EVERY = 400; // milliseconds; short requests are never asked about
 
-// show(fraction) is called while the request runs. Returns the ticket, and a function that ends it.
-export const followProgress = (show) => {
+// The form while it waits: its button says so, a bar fills, and Cancel appears when the request takes long.
+export const showBusy = (on) => {
+  at("submit").disabled = on;
+  at("submit").textContent = on ? "Predicting\u2026" : "Predict";
+  at("progress").hidden = !on;
+  at("progress").removeAttribute("value"); // how far is not known yet
+  if (document.activeElement === at("cancel")) at("submit").focus();
+  at("cancel").hidden = true;
+};
+const showFraction = (fraction) => {
+  at("submit").textContent = `Predicting\u2026 ${Math.round(100 * fraction)}%`;
+  if (fraction) at("progress").value = fraction;
+};
+// Follow a request until end() is called. A cancelled request fails with what the studio says of it.
+export const followProgress = () => {
   const ticket = Math.random().toString(36).slice(2);
   const timer = setInterval(async () => {
     try {
       const { fraction } = await request(`/api/progress/${ticket}`);
-      if (running) show(fraction);
+      if (!running) return;
+      showFraction(fraction);
+      at("cancel").hidden = false;
     } catch {
       clearInterval(timer); // the request itself tells what is wrong
     }
   }, EVERY);
   let running = true;
+  at("cancel").onclick = () => request(`/api/progress/${ticket}`, {}).catch(showError);
   return { ticket, end: () => { running = false; clearInterval(timer); } };
 };

@@ -35,12 +35,12 @@ export const headSearch = ({ state, prediction, pin, open, clear }) => {
     const button = make("button", { type: "button" }, ...text);
     Object.assign(button.dataset, { map, head });
     [button.style.background, button.style.color] = shadeText(weight);
-    button.setAttribute("aria-label", `${title}, head ${head}: ${text[0].textContent ?? text[0]} ${digits(weight)}`);
+    button.setAttribute("aria-label", `${title}, head ${head}: ${text[0].textContent ?? ""} ${digits(weight)}`);
     button.onclick = () => open(map, head, key);
     return button;
   };
   const weights = () => grid(answer.layers, "Weight in every head", (layer, head) =>
-    headButton(layer.name, layer.title, head, pin().key, layer.weights[head], digits(layer.weights[head])));
+    headButton(layer.name, layer.title, head, pin().key, layer.weights[head], digits(layer.weights[head]).replace(/^0/, "")));
   const ranked = () => make("ol", { className: "ranked" }, ...answer.ranked.map(({ map, title, head, key, label, weight }) => {
     const button = make("button", { type: "button", className: "quiet" }, `${title} \u00b7 head ${head} `,
       ...(answer.key === null ? [make("bdi", {}, label), " "] : []), make("b", {}, digits(weight)));

@@ -1,4 +1,6 @@
 // Shared by every page: its initial data, requests, elements, colours, light and dark.
+import "./scrolling.js";
+
 export const at = (id) => document.getElementById(id);
 export const data = JSON.parse(at("data").textContent);
 
@@ -57,10 +59,8 @@ export const number = (value, count = 3) => {
   const whole = Math.trunc(Math.abs(value));
   return String(Number(value.toPrecision(Math.max(count, whole ? String(whole).length : 0))));
 };
-// An output as text; of a vector its first numbers, of a prompt that was only read nothing.
-export const outputText = ({ text, vector }, generated = true) => (vector
-  ? `vector of ${vector.length}: ${vector.slice(0, 8).map((value) => digits(value, 3)).join(", ")}${vector.length > 8 ? "\u2026" : ""}`
-  : text || (generated ? "(no answer)" : "(the prompt alone: probabilities of the next token)"));
+// An output as text; of a prompt that was only read nothing. A vector is drawn (vector.js).
+export const outputText = ({ text }, generated = true) => text || (generated ? "(no answer)" : "(the prompt alone: probabilities of the next token)");
 export const thousands = (value) => Math.round(value).toLocaleString("en");
 
 // The address names what is on screen, so that a link restores the same view. push: the view is another one, and Back
@@ -135,9 +135,12 @@ export const drawPixels = (canvas, values, width, scale = 255) => {
 };
 // A table whose first column is text and whose other columns are numbers.
 export const table = (head, rows) => {
-  const cell = (name, extra) => (value, i) => make(name, { ...extra, className: i ? "number" : "" }, value);
+  const cell = (name) => (value, i) => {
+    const header = name === "th" && value !== ""; // a header has a text
+    return make(header ? "th" : "td", { ...(header ? { scope: "col" } : {}), className: i ? "number" : "" }, value);
+  };
   return make("div", { className: "scroll" }, make("table", {},
-    make("thead", {}, make("tr", {}, ...head.map(cell("th", { scope: "col" })))),
+    make("thead", {}, make("tr", {}, ...head.map(cell("th")))),
     make("tbody", {}, ...rows.map((row) => make("tr", {}, ...row.map(cell("td")))))));
 };
 

@@ -4,6 +4,8 @@ import { drawThumbnail } from "./heat.js";
 import { rove } from "./roving.js";
 
 const SELECTOR = "button";
+// Thumbnails of a row: rows of the same length, if there are any.
+const columnsOf = (heads) => [6, 8, 7, 5].find((count) => heads % count === 0) ?? (heads < 5 ? 4 : Math.min(6, Math.ceil(heads / 2)));
 
 // choose(map, head or null for the mean, add): a head was clicked. isAblated(map, head): whether it is removed.
 export const headThumbnails = ({ state, prediction, choose, isAblated }) => {
@@ -38,7 +40,9 @@ export const headThumbnails = ({ state, prediction, choose, isAblated }) => {
     mean.setAttribute("aria-label", heads > 1 ? `${title}, mean over heads` : title);
     mean.onclick = () => choose(name, null);
     const buttons = pictures.has(name) ? Array.from({ length: heads }, (_, head) => thumbnail(map, head)) : [];
-    return make("div", { className: "layer", title: name }, make("span", {}, title), mean, ...buttons);
+    const node = make("div", { className: "layer", title: name }, make("span", {}, title), mean, ...buttons);
+    node.style.setProperty("--columns", columnsOf(heads));
+    return node;
   };
   // The button with the focus keeps it, or that of its mean where there is no thumbnail yet.
   const keepFocus = (change) => {

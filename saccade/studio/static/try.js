@@ -1,6 +1,9 @@
 // The Try page: the form of a model, and the predictions of one or two models for the same inputs.
-import { at, data, digits, listModels, make, number, outputText, query, request, showError, updateAddress } from "./studio.js";
+import { at, data, digits, listModels, make, number, query, request, showError, thousands, updateAddress } from "./studio.js";
 import { buildInputs, convertInputs, isEmpty, optionControls, optionText, readInputs, readOptions, textInputs, writeInputs } from "./form.js";
+import { clearErrors, placeError } from "./errors.js";
+import { followProgress, showBusy } from "./progress.js";
+import { notices, outputNodes, scoreName } from "./result.js";
 import { token } from "./views/tokens.js";
 
 const formOf = (name) => request(`/api/models/${encodeURIComponent(name)}/form`);
@@ -22,23 +25,19 @@ const describeModel = async () => {
   }
 };
 
-const bar = (name, value) => token(name, { value: value >= 0 && value <= 1 ? value : 0, number: number(value, 4) });
+const bar = (name, value) => token(scoreName(name), { value: value >= 0 && value <= 1 ? value : 0, number: number(value, 4) });
 const card = (prediction, milliseconds) => {
-  const { text } = prediction.output;
-  const [prompt] = Object.values(prediction.inputs);
-  const shown = prediction.continues ? [make("span", { className: "soft" }, prompt), text] : [outputText(prediction.output)];
   const aligned = prediction.maps.find((map) => map.name === "alignment");
   const parts = [
     make("h2", {}, prediction.model),
-    make("p", { className: "output", dir: "auto" }, ...shown),
-    ...(prediction.notes ?? []).map((note) => make("p", { className: "soft", dir: "auto" }, note)),
-    ...(prediction.output.png ? [make("img", { className: "preview", alt: text, src: `data:image/png;base64,${prediction.output.png}` })] : []),
+    make("div", { className: "output", dir: "auto" }, ...outputNodes(prediction)),
+    ...notices(prediction.notes),
     make("div", { className: "strip" }, ...Object.entries(prediction.scores).slice(0, 20).map(([name, value]) => bar(name, value))),
     ...prediction.alternatives.map((alternative) => make("p", { dir: "auto" }, make("small", {}, `${digits(Object.values(alternative.scores).at(-1), 3)}  `), alternative.output)),
   ];
   if (aligned && prediction.alignment) parts.push(alignment(aligned, prediction.alignment));
   const parameters = { model: prediction.model, ...textInputs(prediction.inputs), options: optionText(at("options")) };
-  parts.push(make("p", { className: "row" }, make("small", {}, `${Math.round(milliseconds)} ms`), make("a", { href: `/look?${query(parameters)}` }, "Look inside")));
+  parts.push(make("p", { className: "row" }, make("small", {}, `${thousands(milliseconds)} ms`), make("a", { href: `/look?${query(parameters)}` }, "Look inside")));
   return make("section", { className: "card" }, ...parts);
 };
 // Source words over target words; hovering over one highlights those aligned with it.
@@ -69,7 +68,8 @@ const submit = async (event) => {
   const inputs = readInputs(at("inputs"));
   const link = (values) => updateAddress({ model: names[0], other: names[1] ?? "", ...textInputs(values) });
   link(inputs);
-  at("submit").disabled = true;
+  showBusy(true);
+  const progress = followProgress();
   try {
     const cards = [];
     for (const model of names) {
@@ -77,16 +77,17 @@ const submit = async (event) => {
       const shared = Object.entries(readOptions(at("options"))).filter(([name]) => form.options.some((option) => option.name === name));
       const start = performance.now();
       const converted = convertInputs(inputs, at("inputs").fields, form.inputs);
-      const prediction = await request("/api/look", { model, inputs: converted, options: Object.fromEntries(shared), generate: true });
+      const prediction = await request("/api/look", { model, inputs: converted, options: Object.fromEntries(shared), generate: true, ticket: progress.ticket });
       cards.push(card(prediction, performance.now() - start));
       if (model === names[0]) link(convertInputs(prediction.inputs, form.inputs, at("inputs").fields)); // files have names now
     }
     at("predictions").replaceChildren(...cards);
-    showError();
+    clearErrors(at("form"));
   } catch (error) {
-    showError(error);
+    placeError(at("form"), error);
   } finally {
-    at("submit").disabled = false;
+    progress.end();
+    showBusy(false);
   }
 };
 
