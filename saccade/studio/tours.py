@@ -5,7 +5,10 @@ from __future__ import annotations
 from saccade.studio.sessions import Sessions
 
 NEEDS: dict[str, tuple[str, tuple[str, ...]]] = {
-    "encoder": ("minilm", ("text_classification", "masked_language_model", "sentence_vectors", "regression", "tagging")),
+    "encoder": (
+        "minilm",
+        ("text_classification", "masked_language_model", "sentence_vectors", "regression", "tagging"),
+    ),
     "decoder": ("smollm2", ("language_model",)),
     "translation": ("", ("translation",)),
 }
@@ -13,7 +16,7 @@ NEEDS: dict[str, tuple[str, tuple[str, ...]]] = {
 
 
 def tour_models(sessions: Sessions) -> dict[str, str | None]:
-    """Return for each kind of model the one that tours run on: that of the catalogue if it is here, else the newest run."""
+    """Return for each kind of model the one that tours run on: that of the catalogue, else the newest run."""
     names = sessions.names()
     models: dict[str, str | None] = {}
     for kind, (name, tasks) in NEEDS.items():

@@ -80,3 +80,10 @@ def test_a_tour_without_its_model_says_which_command_brings_one(client):
     models = client.get("/lessons.json").json()["tours"]
     assert set(models) == {"encoder", "decoder", "translation"}
     assert models["translation"] == "pairs" and models["decoder"] in ("smollm2", "prose")
+
+
+def test_the_kernel_lesson_draws_its_data(visit):
+    tab = visit("/lessons")
+    tab.wait_for_selector("#smoothing .data circle")
+    assert tab.locator("#smoothing .data circle").count() == 24
+    assert tab.locator("#smoothing .key >> text=/^data$/").count() == 1

@@ -33,13 +33,13 @@ const axes = (picture, across, up, name) => {
   picture.append(shape("text", { x: WIDTH - RIGHT, y: HEIGHT - 8, "text-anchor": "end" }, name));
 };
 const lineOf = (points, project) => points.map((point, i) => `${i ? "L" : "M"}${project(point).map((value) => value.toFixed(1)).join(" ")}`).join("");
-const keyOf = ({ name, colour, dash }) => {
+const keyOf = ({ name, colour, dash, scatter }) => {
   const line = shape("svg", { viewBox: "0 0 22 8", width: 22, height: 8, "aria-hidden": "true" },
-    shape("line", { x1: 0, x2: 22, y1: 4, y2: 4, stroke: colour, "stroke-width": 3, "stroke-dasharray": dash }));
+    scatter ? shape("circle", { cx: 11, cy: 4, r: 3.5, fill: colour }) : shape("line", { x1: 0, x2: 22, y1: 4, y2: 4, stroke: colour, "stroke-width": 3, "stroke-dasharray": dash }));
   return make("span", { className: "key" }, line, name);
 };
 
-// series: [{name, points: [[x, y], ...], muted}]. The n-th always has the n-th colour, whichever have points.
+// series: [{name, points: [[x, y], ...], muted, scatter}]; of a scatter the points alone are drawn. The n-th always has the n-th colour, whichever have points.
 // logX, logY: logarithmic axes, which leave out what is not above 0. smoothing: 0 to 1, with the line as it is faint.
 export const chart = (series, { title, x = "step", logX = false, logY = false, smoothing = 0 }) => {
   const finite = series.map(({ points }) => points.filter(([, y]) => Number.isFinite(y)));
@@ -62,12 +62,17 @@ export const chart = (series, { title, x = "step", logX = false, logY = false, s
   const project = ([px, py]) => [across.at(px), up.at(py)];
   const picture = shape("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, class: "chart" });
   axes(picture, across, up, x);
-  for (const { raw, points, colour, dash, muted } of drawn) {
+  const dotsOf = (points, colour, r) => points.map((point) => {
+    const [cx, cy] = project(point);
+    return shape("circle", { cx, cy, r, fill: colour });
+  });
+  for (const { raw, points, colour, dash, muted, scatter } of drawn) {
+    if (scatter) {
+      picture.append(shape("g", { class: "data" }, ...dotsOf(raw, colour, 3.5)));
+      continue;
+    }
     if (smoothing) picture.append(shape("path", { d: lineOf(raw, project), stroke: colour, class: "raw" }));
-    const dots = raw.length < 30 && !smoothing ? raw.map((point) => {
-      const [cx, cy] = project(point);
-      return shape("circle", { cx, cy, r: 3, fill: colour });
-    }) : [];
+    const dots = raw.length < 30 && !smoothing ? dotsOf(raw, colour, 3) : [];
     picture.append(shape("path", { d: lineOf(points, project), stroke: colour, "stroke-dasharray": dash, opacity: muted ? 0.35 : 1 }), ...dots);
   }
   figure.append(picture, ...(series.length > 1 ? drawn.map(keyOf) : []), ...note);

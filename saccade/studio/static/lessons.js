@@ -206,7 +206,7 @@ const smoothing = () => {
     const weights = Object.entries(methods).map(([name, weigh]) => [name, grid.map(weigh)]);
     const curves = weights.map(([name, rows]) => ({ name, points: rows.map((row, i) => [grid[i], dot(row, heights)]) }));
     picture.replaceChildren(
-      chart([...curves, { name: "truth", points: grid.map((x) => [x, 2 * Math.sin(x) + x ** 0.8]), muted: true }], { title: `24 noisy points, kernel width ${width.value}`, x: "x" }),
+      chart([...curves, { name: "truth", points: grid.map((x) => [x, 2 * Math.sin(x) + x ** 0.8]), muted: true }, { name: "data", points, scatter: true }], { title: `24 noisy points, kernel width ${width.value}`, x: "x" }),
       make("div", { className: "row" }, ...weights.map(([name, rows]) => map(name, rows))));
   };
   const map = (name, rows) => {
