@@ -45,7 +45,7 @@ from saccade.tasks._pretrained import cannot_run
 
 BATCH_ROWS = 64  # rows of a batch at inference
 BATCH_POSITIONS = {"cpu": 1 << 10}  # and positions, padding included: fits into the cache of a core
-LAST_GROUPS = 4  # batches at the end of many that are halved on a CPU
+LAST_PARTS = (2, 2, 4, 4)  # into how many parts the last batches are divided on a CPU
 MANY_POSITIONS = 1 << 15  # on any other device
 MIN_PACKED = 1 << 14  # tokens of a call from which it pays to pack the network
 PREDICT_ROWS = 512  # examples of `predict` that are sorted by length together
@@ -225,9 +225,9 @@ class EncoderTask(Task):
                 return list(zip(rows, compute(model, inputs, rows), strict=True))
 
         groups = list(length_groups(lengths, BATCH_ROWS, BATCH_POSITIONS.get(device.type, MANY_POSITIONS)))
-        if device.type == "cpu" and len(groups) >= 4 * LAST_GROUPS:  # no core waits long for the last one of another
-            last = [part for group in groups[-LAST_GROUPS:] for part in (group[::2], group[1::2]) if part]
-            groups = [*groups[:-LAST_GROUPS], *last]
+        if device.type == "cpu" and len(groups) >= 4 * len(LAST_PARTS):  # no core waits long for the last of another
+            first, last = groups[: -len(LAST_PARTS)], zip(groups[-len(LAST_PARTS) :], LAST_PARTS, strict=True)
+            groups = [*first, *(group[at::parts] for group, parts in last for at in range(parts) if group[at::parts])]
         for results in parallel_map(run, groups) if device.type == "cpu" else map(run, groups):
             yield from results
 
