@@ -96,7 +96,8 @@ def write_model(folder):
 @contextmanager
 def running(command):
     """A server in a process of its own; gives its port."""
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ}) as process:
+    pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, **pipes, text=True) as process:
         lines = []
         for line in process.stderr:
             lines.append(line)
@@ -126,6 +127,7 @@ def commands(model, folder):
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
         arguments = {"model": file, "host": "127.0.0.1", "port": port, "n_ctx": 512, "n_threads": 2}
+        arguments["interrupt_requests"] = False  # by default a new request ends the text of the one before
         options = [text for name, value in arguments.items() for text in (f"--{name}", str(value))]
         result["llama_cpp"] = [LLAMA_PYTHON, "-m", "llama_cpp.server", *options]
     return result
@@ -188,6 +190,8 @@ async def load(port, clients, count, options):
             size, answer = waiting.pop()
             prompt = (f"{len(waiting)}: " + "the quick brown fox " * 20)[:size]
             results[prompt] = await request(port, prompt, answer, options)
+            if len(results[prompt][2]) < answer:
+                raise SystemExit(f"a server ended a text after {len(results[prompt][2])} of {answer} characters")
 
     started = time.perf_counter()
     await asyncio.gather(*(client() for _ in range(clients)))

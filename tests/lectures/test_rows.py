@@ -15,7 +15,7 @@ from rich.console import Console
 import saccade.lectures as lectures
 from saccade.cli import main
 from saccade.errors import ResourceError
-from saccade.lectures import _status, attention_layer, foundations, self_attention, transformer
+from saccade.lectures import _status, attention_layer, foundations, self_attention, transformer, uses
 from saccade.lectures._page import page
 from saccade.lectures._row import Demonstration, Row
 from saccade.lectures._text import print_demonstration
@@ -131,6 +131,13 @@ def test_another_attention_class_is_noticed(monkeypatch):
 
     monkeypatch.setattr("saccade.models.graph.transformer.Attention", Other)
     assert shown("R68") == "failed"
+
+
+@pytest.mark.slow
+def test_an_encoder_that_learns_nothing_is_noticed(monkeypatch):
+    learn = uses._learn_to_copy
+    monkeypatch.setattr(uses, "_learn_to_copy", lambda model: learn(model, steps=20))
+    assert shown("R46") == "failed"
 
 
 @pytest.mark.slow
