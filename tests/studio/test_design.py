@@ -10,7 +10,7 @@ from tests.studio.test_look_page import PINNED, minilm_address  # noqa: F401  (a
 from tests.studio.test_pages import look, until
 
 pytestmark = pytest.mark.slow
-SENTENCE = "the red cat sat on the mat"
+SENTENCE = "the red cat sat on the mat on a blue dog"
 BOX = """name => {
     const {left, top, right, bottom} = document.querySelector(name).getBoundingClientRect();
     return [left, top, right, bottom];
@@ -47,7 +47,7 @@ def test_heads_matrix_and_search_are_side_by_side_above_the_fold(visit, width, h
 
 def test_cells_grow_with_the_window_and_show_their_weights(visit):
     tab = visit("/look?model=rows")
-    look(tab, "the cat")
+    look(tab, SENTENCE)
     size = "Number(document.querySelector('.matrix').dataset.layout.split(' ')[2])"
     small = tab.evaluate(size)
     tab.set_viewport_size({"width": 1920, "height": 1080})
@@ -69,8 +69,14 @@ def test_an_input_grows_while_it_has_the_focus(visit):
     small = tab.evaluate(height)
     tab.focus("#inputs textarea")
     assert tab.evaluate(height) > 2 * small
+    below = "document.querySelector('#empty').getBoundingClientRect().top"
+    before = tab.evaluate(below)
+    tab.click("#submit")  # which is where it was when the button was pressed
+    until(tab, "document.body.dataset.shown || document.querySelector('#form .error')")
     tab.focus("#model")
     assert tab.evaluate(height) == small
+    assert tab.evaluate(below) in (before, 0), "nothing has moved"
+    visit.complaints.clear()  # so long a text is refused
 
 
 def test_a_phone_shows_words_as_a_text_and_a_tapped_one_its_attention(visit, shoot):
@@ -118,14 +124,15 @@ def test_a_truncated_text_is_told_with_both_numbers(visit):
         ["notice", "Showing 477 of 2,310 tokens: the model's limit (text 'a')."],
         ["soft", "anything else"],
     ]
-    tab = visit("/try?model=questions")
-    until(tab, "document.body.dataset.ready")
-    tab.fill("#input-question", "what is red " * 40)
-    tab.fill("#input-context", "a red dog sat on the mat.")
-    tab.click("#submit")
-    tab.wait_for_selector("#predictions .notice, #form .error")
-    assert "tokens" in tab.text_content("#predictions .notice, #form .error")
-    visit.complaints.clear()  # where such a question is refused
+
+    def cut(route):
+        answer = route.fetch()
+        route.fulfill(response=answer, json={**answer.json(), "notes": ["cut to 477 of 2310 tokens: text 'a'"]})
+
+    tab = visit("/look?model=rows")
+    tab.route("**/api/look", cut)
+    look(tab, "the red cat")
+    assert tab.text_content("#notices .notice") == limit
 
 
 def test_a_mistake_is_told_beside_its_option(visit):
