@@ -9,7 +9,7 @@ import heapq
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import torch
 from torch import Tensor
@@ -19,6 +19,7 @@ from saccade.errors import UsageError
 from saccade.look.search import is_word
 from saccade.look.view import MapView
 
+SKIPPED = 6  # labels between two spans that are spelled alike, such as special tokens
 TOGETHER = 2**20  # weights that are compared at once
 Pair = tuple[range | None, range | None]
 """positions of the first and of the second sequence that stand for each other, mostly one of each; None: a gap"""
@@ -31,45 +32,56 @@ def align_labels(first: Sequence[str], second: Sequence[str]) -> tuple[Pair, ...
     three, of `it was tired` and `it was not tired` all but `not`. So do several that spell the same: `didn ' t` and
     `didn't`.
     """
+    return _align(tuple(first), tuple(second))
+
+
+@lru_cache(maxsize=16)  # the layers of a model share their labels
+def _align(first: tuple[str, ...], second: tuple[str, ...]) -> tuple[Pair, ...]:
     one, two = ([label.strip().casefold() for label in labels] for labels in (first, second))
     pairs: list[Pair] = []
     for _, begin, end, other, stop in SequenceMatcher(None, one, two, autojunk=False).get_opcodes():
-        if end - begin != stop - other:
-            spelled = _spelled_alike(one[begin:end], two[other:stop])
-            pairs += [(_moved(first, begin), _moved(second, other)) for first, second in spelled]
-            begin += sum(len(first) for first, _ in spelled)
-            other += sum(len(second) for _, second in spelled)
-        if end - begin == stop - other:
-            pairs += zip(_single(begin, end), _single(other, stop), strict=True)
-        else:
-            pairs += [(at, None) for at in _single(begin, end)] + [(None, at) for at in _single(other, stop)]
+        spelled = [] if end - begin == stop - other else _spelled_alike(one[:end], two[:stop], begin, other)
+        for span, partner in spelled:
+            pairs += [*_in_place(begin, span.start, other, partner.start), (span, partner)]
+            begin, other = span.stop, partner.stop
+        pairs += _in_place(begin, end, other, stop)
     return tuple(pairs)
 
 
-def _spelled_alike(first: Sequence[str], second: Sequence[str]) -> list[tuple[range, range]]:
-    """Return the spans at the beginning of two sequences whose labels together are the same text."""
-    spans, starts = list[tuple[range, range]](), [0, 0]
-    while starts[0] < len(first) and starts[1] < len(second):
-        stops = [start + 1 for start in starts]
-        texts = [first[starts[0]], second[starts[1]]]
-        while texts[0] != texts[1]:
-            shorter = 0 if len(texts[0]) < len(texts[1]) else 1
-            labels = (first, second)[shorter]
-            if stops[shorter] == len(labels) or not texts[1 - shorter].startswith(texts[shorter]):
-                return spans
-            texts[shorter] += labels[stops[shorter]]
-            stops[shorter] += 1
-        spans.append((range(starts[0], stops[0]), range(starts[1], stops[1])))
-        starts = stops
-    return spans
+def _in_place(begin: int, end: int, other: int, stop: int) -> list[Pair]:
+    """Return positions of two sequences side by side if they are as many, else each by a gap."""
+    first, second = ([range(at, at + 1) for at in range(*span)] for span in ((begin, end), (other, stop)))
+    if len(first) == len(second):
+        return [*zip(first, second, strict=True)]
+    return [*((at, None) for at in first), *((None, at) for at in second)]
 
 
-def _moved(span: range, by: int) -> range:
-    return range(span.start + by, span.stop + by)
+def _spelled_alike(first: Sequence[str], second: Sequence[str], i: int, j: int) -> list[tuple[range, range]]:
+    """Return the spans of two sequences, from i and j on, whose labels together are the same text; few are skipped."""
+    spans = list[tuple[range, range]]()
+    while True:
+        skips = ((skip, total - skip) for total in range(SKIPPED + 1) for skip in range(total + 1))
+        found = (_same_text(first, second, i + one, j + two) for one, two in skips)
+        pair = next((pair for pair in found if pair is not None), None)
+        if pair is None:
+            return spans
+        spans.append(pair)
+        i, j = pair[0].stop, pair[1].stop
 
 
-def _single(start: int, stop: int) -> list[range]:
-    return [range(at, at + 1) for at in range(start, stop)]
+def _same_text(first: Sequence[str], second: Sequence[str], i: int, j: int) -> tuple[range, range] | None:
+    """Return the shortest spans from two positions whose labels together are the same text; None: there are none."""
+    if i >= len(first) or j >= len(second):
+        return None
+    (a, b), (one, two) = (i + 1, j + 1), (first[i], second[j])
+    while one != two or not one:
+        if len(one) <= len(two) and a < len(first) and two.startswith(one):
+            one, a = one + first[a], a + 1
+        elif b < len(second) and one.startswith(two):
+            two, b = two + second[b], b + 1
+        else:
+            return None
+    return range(i, a), range(j, b)
 
 
 @dataclass(frozen=True)
@@ -201,7 +213,10 @@ def _labels(first: Sequence[str], second: Sequence[str], pair: Pair) -> tuple[st
 
 
 def _text(labels: Sequence[str], span: range | None) -> str | None:
-    return None if span is None else "".join(labels[at] for at in span)
+    """Return the label of a span; None is a gap."""
+    if span is None:
+        return None
+    return labels[span.start] if len(span) == 1 else "".join(labels[at] for at in span).strip()
 
 
 def _are_words(labels: tuple[str | None, str | None]) -> bool:

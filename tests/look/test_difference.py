@@ -48,6 +48,7 @@ def ranked(first, second, count=20, **options):
         ("it didn ' t run", "it didn't walk .", ((0, 0), ((1, 2, 3), 1), (4, None), (None, 2), (None, 3))),
         ("it didn ' t run", "It didn't walk", ((0, 0), ((1, 2, 3), 1), (4, 2))),
         ("didn't", "did n't go", ((0, (0, 1)), (None, 2))),
+        ("[CLS] cat [SEP]", "c a t", ((0, None), (1, (0, 1, 2)), (2, None))),
         ("don ' t", "didn't", ((0, None), (1, None), (2, None), (None, 0))),
     ],
 )

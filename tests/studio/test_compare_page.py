@@ -375,7 +375,7 @@ def test_tired_or_wide_with_minilm(catalogue, visit, shoot):
     for width, height, theme in ((1280, 860, "light"), (1920, 1080, "dark"), (1920, 1080, "light"), (390, 844, "dark")):
         again = visit(link, studio="catalogue", color_scheme=theme)
         again.set_viewport_size({"width": width, "height": height})
-        until(again, "document.body.dataset.drawn")
+        until(again, "document.body.dataset.drawn && document.body.dataset.shown")
         wide = again.evaluate("document.documentElement.scrollWidth")
         assert wide <= width, "nothing sticks out"
         shoot(again, f"compare-minilm-{width}-{theme}")
