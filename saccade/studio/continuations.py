@@ -57,6 +57,7 @@ class Continuation:
         self.maps: Mapping[str, Weights] = {}
         self.map, self.head = "", -1
         self.first = 0  # query that led to the first token
+        self._kept, self._forgotten = 0, 0  # bytes of distributions, and how many of the first steps have none
         self._stopped, self._lock = threading.Event(), threading.Lock()
 
     def _room(self) -> int | None:
@@ -113,6 +114,7 @@ class Continuation:
             step = self.given[number]
             line = {**step.line, "text": token.text, "given": step.given}
             self.steps.append(Step(step.token, line, step.given))
+            self._forget()
             return [line]
         if number == len(self.given):
             self.first = max((weights.shape[1] for weights in self.maps.values()), default=1) - 1 - number
@@ -136,13 +138,14 @@ class Continuation:
 
     def _forget(self) -> None:
         """Drop the oldest distributions beyond the limit; their probabilities as they were shown remain."""
-        sizes = [step.token.distribution.nbytes if step.token.distribution else 0 for step in self.steps]
-        excess = sum(sizes) - LOGITS
-        for step, size in zip(self.steps, sizes, strict=True):
-            if excess <= 0:
-                return
-            step.token = GeneratedToken(step.token.token, step.token.text, id=step.token.id)
-            excess -= size
+        newest = self.steps[-1].token.distribution
+        self._kept += 0 if newest is None else newest.nbytes
+        while self._kept > LOGITS and self._forgotten < len(self.steps):
+            step = self.steps[self._forgotten]
+            self._forgotten += 1
+            if step.token.distribution is not None:
+                self._kept -= step.token.distribution.nbytes
+                step.token = GeneratedToken(step.token.token, step.token.text, id=step.token.id)
 
     def _description(self) -> Line:
         """Return the prompt and the maps, once the model has run."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -27,6 +27,8 @@ class TokenDistribution:
     """number of tokens before it"""
     prompt: int = 0
     """how many of them were not generated"""
+    labels: dict[int, str] = field(default_factory=dict)
+    """of tokens that were candidates before, for all distributions of one text"""
 
     @property
     def nbytes(self) -> int:
@@ -40,7 +42,9 @@ class TokenDistribution:
         chosen = of_model.topk(min(count, len(of_model))).indices.tolist()
         chosen += [include] if include >= 0 and include not in chosen else []
         index = torch.tensor(chosen)
-        columns = (chosen, self.tokenizer.pieces(chosen), probs[index].tolist(), of_model[index].tolist())
+        if unknown := [token for token in chosen if token not in self.labels]:
+            self.labels.update(zip(unknown, self.tokenizer.pieces(unknown), strict=True))
+        columns = (chosen, [self.labels[token] for token in chosen], probs[index].tolist(), of_model[index].tolist())
         candidates = tuple(Candidate(*entry) for entry in zip(*columns, strict=True))
         return NextTokens(candidates, int(probs.count_nonzero()), len(probs))
 

@@ -138,11 +138,12 @@ def test_layer_head_and_the_first_column(visit, shoot):
 def test_stop_ends_it(visit, gpt2_folder):
     tab = visit(f"/generate?model={quote(str(gpt2_folder), safe='')}")
     generate(tab, "the quick brown fox", 2)  # the first tokens of a model take longer
+    slide(tab, "temperature", 0)  # a greedy text repeats itself, and does not end
     tab.fill("#length", "3500")
     tab.click("#submit")
     until(tab, f"document.querySelectorAll('{TOKENS}').length >= 20")
-    slide(tab, "temperature", 0)
-    until(tab, "document.querySelector('.settings').textContent.includes(': temperature 0 ')")
+    slide(tab, "top_k", 2)
+    until(tab, "document.querySelector('.settings').textContent.includes('temperature 0 · top-k 2')")
     tab.click("#stop")
     until(tab, DONE.format(1))
     assert not tab.is_visible("#stop") and 20 <= tab.locator(TOKENS).count() < 3500

@@ -31,13 +31,13 @@ export const logProbability = (steps) => steps.reduce((sum, step) => {
 const tokenButton = (step, i, pick) => {
   const candidate = candidateOf(step);
   const [label, ahead] = step.token.startsWith(SPACE) && step.token !== SPACE ? [step.token.slice(1), " "] : [step.token, ""];
-  const button = make("button", { type: "button", className: "flow-token", dir: "auto" }, label);
+  const button = make("button", { type: "button", className: "flow-token", dir: "auto", tabIndex: -1 }, label);
   button.style.setProperty("--rare", candidate ? TINT * (1 - candidate[3]) : 0);
   button.classList.toggle("given", Boolean(step.given));
   button.classList.toggle("end", Boolean(step.end));
   button.title = candidate ? `token ${i + 1}: model ${probability(candidate[3])}, sampled from ${probability(candidate[2])}${step.given ? "; chosen by you" : ""}` : `token ${i + 1}`;
   button.onclick = () => pick(i);
-  return [ahead, button, ...(label.includes("\u21b5") ? [make("br")] : [])];
+  return [button, [ahead, button, ...(label.includes("\u21b5") ? [make("br")] : [])]];
 };
 
 // actions: pick(entry, step), proceed(entry), remove(entry).
@@ -60,15 +60,25 @@ export const card = (entry, actions) => {
   node.onclick = (event) => event.target.closest("button, a") || actions.pick(entry, -1);
   proceed.onclick = () => actions.proceed(entry);
   remove.onclick = () => actions.remove(entry);
-  let shown = 0;
+  const buttons = [];
+  let marked;
 
   const update = (selected, step) => {
     if (!prompt.textContent && entry.text !== undefined) prompt.textContent = entry.text;
-    for (; shown < entry.steps.length; shown++) flow.append(...tokenButton(entry.steps[shown], shown, (i) => actions.pick(entry, i)));
+    while (buttons.length < entry.steps.length) {
+      const i = buttons.length;
+      const [button, nodes] = tokenButton(entry.steps[i], i, (chosen) => actions.pick(entry, chosen));
+      buttons.push(button);
+      flow.append(...nodes);
+    }
     node.classList.toggle("selected", selected);
-    const buttons = flow.querySelectorAll(".flow-token");
-    buttons.forEach((button, i) => button.classList.toggle("on", selected && i === step));
-    rove(flow, ".flow-token");
+    const current = selected ? buttons[step] : undefined;
+    if (current !== marked) {
+      marked?.classList.remove("on");
+      current?.classList.add("on");
+      marked = current;
+    }
+    if (!entry.running || buttons.length < 3) rove(flow, ".flow-token"); // in between new tokens are no tab stops
     if (entry.running && selected) flow.scrollTop = flow.scrollHeight;
     const count = `${entry.steps.length} ${entry.steps.length === 1 ? "token" : "tokens"}`;
     state.textContent = entry.running ? `generating, ${count}` : `${count}: ${entry.error ?? REASONS[entry.end] ?? "ended"}`;

@@ -9,7 +9,7 @@ const FEW = 14; // columns for which there is room at the beginning
 export class GrowingMatrix {
   // select(row, column): a cell was chosen. labels are texts of all queries and keys so far; row r has the weights rows[r].
   constructor({ select, point }) {
-    Object.assign(this, { select, point, rows: [], queries: [], keys: [], start: 0, selected: -1, column: -1, hidden: false, sqrt: false });
+    Object.assign(this, { select, point, rows: [], queries: [], keys: [], start: 0, selected: -1, cellRow: -1, column: -1, hidden: false, sqrt: false });
     this.picture = document.createElement("canvas"); // one pixel per cell
     this.canvas = make("canvas", {});
     this.node = make("div", { className: "matrix growing", tabIndex: 0 }, this.canvas);
@@ -128,7 +128,7 @@ export class GrowingMatrix {
       pen.strokeStyle = style.getPropertyValue(name);
       pen.lineWidth = this.cell < 6 ? width / 2 : width;
       pen.strokeRect(this.left, this.top + (this.selected - this.start) * this.cell, columns * this.cell, this.cell);
-      if (this.column >= 0) pen.strokeRect(this.left + this.column * this.cell, this.top + (this.selected - this.start) * this.cell, this.cell, this.cell);
+      if (this.selected === this.cellRow) pen.strokeRect(this.left + this.column * this.cell, this.top + (this.selected - this.start) * this.cell, this.cell, this.cell);
     }
     pen.lineWidth = 1;
   }

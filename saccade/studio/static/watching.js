@@ -63,7 +63,8 @@ export const watching = ({ state, settings, actions, all, changed }) => {
     const { entry } = state;
     const step = entry?.steps[state.step];
     if (!step || !entry.maps.length) return;
-    const [at0, key] = row < 0 ? [entry.first + state.step, -1] : [row, column];
+    const at0 = row < 0 ? entry.first + state.step : row;
+    const key = row < 0 && at0 === matrix.cellRow ? matrix.column : column; // the cell that was chosen, or that is pointed at
     const query = matrix.queries[at0] ?? "";
     const values = entry.rows[at0];
     const led = at0 >= entry.first && entry.steps[at0 - entry.first] ? `, which led to ${quoted(entry.steps[at0 - entry.first].token)}` : "";
@@ -77,7 +78,7 @@ export const watching = ({ state, settings, actions, all, changed }) => {
   const matrix = new GrowingMatrix({
     select: (row, column) => {
       const { entry } = state;
-      matrix.column = column;
+      [matrix.cellRow, matrix.column] = [row, column];
       if (row >= entry.first) actions.pick(entry, row - entry.first);
       else matrix.update({ selected: row });
       pointed(row, column);

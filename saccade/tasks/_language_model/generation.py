@@ -188,6 +188,7 @@ class TokenStream:
     ) -> None:
         self.decoder, self.stopped, self.prompt = decoder, False, tuple(tokenizer.pieces(prompt))
         self._tokenizer, self._maps, self._ids, self._start = tokenizer, maps, list(prompt), len(prompt)
+        self._labels: dict[int, str] = {}
 
     def add(self, token: int, event: Event | None = None) -> GeneratedToken:
         """Append a token, one that was generated with its event; only text remains where a stop string ends it."""
@@ -213,7 +214,7 @@ class TokenStream:
     def _distribution(self, event: Event) -> TokenDistribution | None:
         if event.logits is None:
             return None
-        return TokenDistribution(event.logits, self._tokenizer, self._ids, len(self._ids), self._start)
+        return TokenDistribution(event.logits, self._tokenizer, self._ids, len(self._ids), self._start, self._labels)
 
 
 @dataclass
