@@ -239,7 +239,7 @@ def test_a_notebook_cell_is_alive_in_its_sandbox(visit, policy):
     frame.locator("#body rect[data-weight]").nth(6).hover()
     assert frame.locator("#status").text_content().startswith("chat \u2190 black")
     frame.locator("input[name=head][value='1']").check()
-    assert frame.locator("#selection").text_content() == "Layer 0 \u00b7 head 1"
+    assert frame.locator("#selection").text_content() == "Layer 1 \u00b7 head 1"
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
