@@ -38,9 +38,10 @@ from saccade.cli.group import (
 @base_option
 @json_option
 def heads(ref: str, data: Path | None, as_json: bool, **others: Any) -> None:
-    """Show what each head attends to over up to 1,000 rows, and what the answers lose without it.
+    """Measure every head over many rows.
 
-    REF is a run or a pretrained model. The result is kept in the cache.
+    REF is a run or a pretrained model. Of up to 1,000 rows: what each head attends to, and what the answers lose
+    without it. The result is kept in the cache.
 
     \b
     Examples:

@@ -45,6 +45,8 @@ class AttentionFigure:
     """what a film shows instead: the words of a question over the image, where the attention has no words as queries"""
     selection: str = ""
     """which heads are shown; empty: the map has one"""
+    head: int | None = None
+    """the head that is shown; None: it was not chosen"""
 
     @classmethod
     def of(
@@ -75,8 +77,8 @@ class AttentionFigure:
         else:
             chosen, words, selection = prediction.alignment, _words_over_image(prediction), ALIGNMENT
         if pieces:
-            return cls(prediction, chosen, style, words, selection)
-        return cls(prediction, merge_words(chosen), style, words and merge_words(words), selection)
+            return cls(prediction, chosen, style, words, selection, head)
+        return cls(prediction, merge_words(chosen), style, words and merge_words(words), selection, head)
 
     def shown(self, kind: str = "") -> AttentionMap:
         """Return the map that a kind of file shows."""
@@ -99,7 +101,7 @@ class AttentionFigure:
 
     def page(self) -> str:
         """Return all maps as one HTML file that needs nothing else; rollout is the last where there is one."""
-        return page(self.prediction, self._maps, title=self._title)
+        return page(self.prediction, self._maps, title=self._title, start=self._start)
 
     def _repr_html_(self) -> str:
         """Return the page for a notebook, in a sandboxed frame; of more than `NOTEBOOK` weights where to see them."""
@@ -109,6 +111,11 @@ class AttentionFigure:
             return f"<p>{message}write them to a file with <code>model.attention(...).write(Path('a.html'))</code>.</p>"
         frame = 'sandbox="allow-scripts" style="width:100%;height:48rem;border:0"'
         return f'<iframe title="{escape(self._title)}" {frame} srcdoc="{escape(self.page())}"></iframe>'
+
+    @property
+    def _start(self) -> tuple[str, int | None]:
+        """The map and the head that the page opens with; the alignment is its first map."""
+        return "" if self.selection == ALIGNMENT else self.attention.name, self.head
 
     @property
     def _maps(self) -> list[AttentionMap]:

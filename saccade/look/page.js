@@ -501,7 +501,9 @@
   };
 
   at("attention").hidden = false;
+  Object.assign(state, data.start);
   pickers();
+  at("layer").value = state.map;
   at("body").onpointermove = at("body").onpointerdown = pointer;
   at("body").onkeydown = keys;
   matchMedia("(prefers-color-scheme: dark)").onchange = () => {

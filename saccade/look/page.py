@@ -19,15 +19,20 @@ from saccade.look import ramps
 from saccade.look.labels import visible
 from saccade.look.names import map_titles
 from saccade.look.rollout import NAME as ROLLOUT
-from saccade.look.serialize import input_text
+from saccade.look.serialize import input_text, prediction_title
 from saccade.metrics.alignment import merge_words
 
 MOST = 30_000_000  # weights; 80 MB, about as much as a browser opens
 BAR = 28  # pixels of the highest bar
 
 
-def page(prediction: Prediction, attention: Iterable[AttentionMap], *, title: str) -> str:
-    """Return one HTML file with inputs, output, scores and maps, the word alignment first if there is one."""
+def page(
+    prediction: Prediction, attention: Iterable[AttentionMap], *, title: str, start: tuple[str, int | None] = ("", None)
+) -> str:
+    """Return one HTML file with inputs, output, scores and maps, the word alignment first if there is one.
+
+    It opens with the map and the head of `start`; without a name with the first map.
+    """
     aligned = prediction.alignment
     over_image = aligned is not None and isinstance(aligned.keys, GridAxis)
     over_time = aligned is not None and isinstance(aligned.keys, TimeAxis)
@@ -54,7 +59,8 @@ def page(prediction: Prediction, attention: Iterable[AttentionMap], *, title: st
         alternatives=_alternatives(prediction.alternatives),
         token_scores="".join(_token_scores(scores) for scores in prediction.token_scores),
         no_maps=_no_maps(maps),
-        data=_data(maps, [*prediction.attention, ROLLOUT]),
+        heading=_html(prediction_title(prediction) or title),
+        data=_data(maps, [*prediction.attention, ROLLOUT], start),
     )
 
 
@@ -79,12 +85,19 @@ def _html(text: str) -> str:
     return escape(re.sub("[\ud800-\udfff\u202d\u202e]", "\ufffd", text))
 
 
-def _data(maps: Iterable[AttentionMap], names: Sequence[str]) -> str:
+def _data(maps: Sequence[AttentionMap], names: Sequence[str], start: tuple[str, int | None]) -> str:
     """Return JSON that no label can end: without '<' it cannot leave its script element."""
-    images, maps = Images(), list(maps)
+    images = Images()
     titles = map_titles([*names, *(attention.name for attention in maps)])
     described = [{"title": _title(attention.name, titles), **_map(attention, images)} for attention in maps]
-    value = {"maps": described, "images": images.urls, "ramps": {"light": ramps.LIGHT, "dark": ramps.DARK}}
+    first = next((at for at, attention in enumerate(maps) if attention.name == start[0]), 0)
+    opened = {"map": first, "head": "mean" if start[1] is None else start[1]}
+    value = {
+        "maps": described,
+        "start": opened,
+        "images": images.urls,
+        "ramps": {"light": ramps.LIGHT, "dark": ramps.DARK},
+    }
     return json.dumps(value, separators=(",", ":")).replace("<", "\\u003c")
 
 

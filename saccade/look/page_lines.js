@@ -1,12 +1,13 @@
 "use strict";
-// Lines from queries (left) to keys (right), each as opaque as its weight; those below 0.02 are left out.
-const drawLines = ({ shape, rows, columns, weights, shorten, listen, select }) => {
+// Lines from queries (left) to keys (right), each as opaque as its part of the largest weight; faint ones are left out.
+const drawLines = ({ shape, rows, columns, weights, largest, shorten, listen, select }) => {
   const [STEP, LEFT, RIGHT, WIDTH, LEAST, FAINT] = [26, 190, 430, 620, 0.02, 0.04];
   const height = STEP * Math.max(rows.length, columns.length);
   const y = (index, count) => (index + 0.5) * STEP + (height - STEP * count) / 2;
   const picture = shape("svg", { viewBox: `0 0 ${WIDTH} ${height}`, width: WIDTH, height, "font-size": 14, role: "img", "aria-label": `${rows.length} queries, ${columns.length} keys` });
   const lines = [];
-  weights.forEach((weight, i) => {
+  weights.forEach((value, i) => {
+    const weight = largest > 0 ? value / largest : 0;
     if (weight < LEAST) return;
     const [row, column] = [Math.floor(i / columns.length), i % columns.length];
     const line = shape("line", { x1: LEFT, x2: RIGHT, y1: y(row, rows.length), y2: y(column, columns.length), "stroke-opacity": weight });
@@ -26,7 +27,7 @@ const drawLines = ({ shape, rows, columns, weights, shorten, listen, select }) =
   const keys = side(columns, RIGHT + 8, "start", (i) => [-1, i]);
   const update = (row, column) => {
     for (const [line, r, c, weight] of lines) {
-      line.setAttribute("stroke-opacity", (row < 0 || r === row) && (column < 0 || c === column) ? weight : FAINT);
+      line.setAttribute("stroke-opacity", (row < 0 ? column < 0 || c === column : r === row) ? weight : FAINT);
     }
     queries.forEach((node, i) => node.classList.toggle("on", i === row));
     keys.forEach((node, i) => node.classList.toggle("on", i === column));

@@ -131,3 +131,12 @@ def test_a_notebook_refuses_a_page_that_is_too_large_and_names_both_numbers(monk
     monkeypatch.setattr("saccade.look.figure.NOTEBOOK", 7)
     assert "at most 7 weights of attention, but these maps have 8" in figure._repr_html_()
     assert "<iframe" not in figure._repr_html_()
+
+
+def test_the_page_opens_with_the_map_and_the_head_of_the_figure():
+    axis = TokenAxis(Role.TEXT, ("a", "b"))
+    maps = [AttentionMap(f"encoder.{n}.self", torch.rand(2, 2, 2).softmax(-1), axis, axis) for n in range(2)]
+    prediction = Prediction({"text": "a b"}, TextOutput("out"), {}, AttentionMaps(maps))
+    assert '"start":{"map":1,"head":0}' in AttentionFigure.of(prediction, "encoder.1.self", 0).page()
+    assert '"start":{"map":0,"head":"mean"}' in AttentionFigure.of(prediction, "encoder.0.self").page()
+    assert "<title>a b - Layer 1 \u00b7 self-attention</title>" in AttentionFigure.of(prediction).page()

@@ -191,7 +191,7 @@ def test_what_is_clicked_stays_until_it_is_released(visit):
     assert tab.locator("#status").text_content().startswith("le \u2190 black")
 
 
-def test_lines_join_queries_and_keys_as_opaque_as_their_weights(visit):
+def test_lines_join_queries_and_keys_as_opaque_as_their_part_of_the_largest(visit):
     weights = torch.tensor([[[0.75, 0.25, 0.0], [0.1, 0.0, 0.9]]])
     queries, keys = TokenAxis(Role.TEXT, ("le", "chat")), TokenAxis(Role.TEXT, ("the", "black", "cat"))
     tab = visit(page(answer(), [AttentionMap("cross", weights, queries, keys)], title="A cat"))
@@ -200,7 +200,7 @@ def test_lines_join_queries_and_keys_as_opaque_as_their_weights(visit):
     tab.locator("#lines g[data-side=end]").nth(1).hover()
     opacities = "all => all.map(line => +line.getAttribute('stroke-opacity'))"
     shown = tab.eval_on_selector_all("#lines line", opacities)
-    assert shown == pytest.approx([0.04, 0.04, 0.1, 0.9], abs=1e-4)
+    assert shown == pytest.approx([0.04, 0.04, 0.1 / 0.9, 1], abs=1e-4)
     assert tab.text_content("#status") == "chat \u2190 cat 0.90, the 0.10"
     tab.locator("#lines g[data-side=start]").nth(0).click()
     assert tab.text_content("#status").startswith("the \u2192 le 0.75") and "pinned" in tab.text_content("#status")
@@ -239,7 +239,7 @@ def test_a_notebook_cell_is_alive_in_its_sandbox(visit, policy):
     frame.locator("#body rect[data-weight]").nth(6).hover()
     assert frame.locator("#status").text_content().startswith("chat \u2190 black")
     frame.locator("input[name=head][value='1']").check()
-    assert frame.locator("#selection").text_content() == "Layer 0 \u00b7 head 1"
+    assert frame.locator("#selection").text_content() == "Layer 1 \u00b7 head 1"
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -25,7 +25,7 @@ let prediction = null; // on screen
 let matrix = null;
 const HINTS = { matrix: "Click a cell to pin it; arrow keys move it.", lines: "Click a query to pin it; arrow keys go to the next one.", query: "Click a query to see what it attends to." };
 const LONG = 64; // columns; with more, most weights are small
-const MOST_FRAMES = 400; // queries of a film
+const MOST_FRAMES = 400; // queries or words of a film
 const FRAME = 700; // milliseconds per query while playing
 let first = 0; // token at the top of the line view
 
@@ -426,7 +426,8 @@ const play = () => {
 const showDownloads = () => {
   const head = state.heads.at(-1) ?? "mean";
   const [queries] = axes();
-  const film = isEpisode() || (queries.kind !== "grid" && ["grid", "tokens"].includes(axes()[1].kind) && labels().every(({ length }) => length <= MOST_FRAMES));
+  const few = (overImage() ? [queries] : axes()).every((axis) => labelsOf(axis).length <= MOST_FRAMES);
+  const film = isEpisode() || (queries.kind !== "grid" && (overImage() || axes()[1].kind === "tokens") && few);
   const patch = state.row - (queries.extra?.length ?? 0);
   const chosen = queries.kind === "grid" && patch >= 0 ? { at: `${Math.floor(patch / queries.columns)},${patch % queries.columns}` } : {};
   const drawn = overImage() ? { opacity: style.opacity, smooth: style.smooth ? 1 : 0, ...chosen } : { sqrt: at("sqrt").checked ? 1 : 0 };
