@@ -41,7 +41,7 @@ PAGES = {  # name: address, selector to wait for, light or dark
 EMPTY = {  # pages before anything was asked for, for --every
     "look-empty": ("/look", "body[data-ready]", "light"),
     "try-empty": ("/try", "#inputs .field", "light"),
-    "samples-empty": ("/samples", "body[data-ready]", "light"),
+    "samples-empty": ("/samples", "h1", "light"),
     "replay-empty": ("/replay", "body[data-ready]", "light"),
     "not-found": ("/nowhere", ".empty", "light"),
 }

@@ -23,7 +23,7 @@ PAGES = {  # page: what it shows when it is complete
     "/look?model=rows&text=the+red+cat&view=query": "document.querySelector('#view .token.on')",
     "/try?model=pairs&source=the+red+cat": "document.querySelector('#predictions .card')",
     "/steps?model=prose&prompt=the+cat": "document.querySelector('#steps table')",
-    "/samples": "document.body.dataset.ready",
+    "/samples": "!document.getElementById('empty').hidden",
     "/replay": "document.body.dataset.ready",
     "/lessons": "document.querySelector('#norms svg')",
 }
@@ -62,7 +62,7 @@ def test_axe_reports_nothing_in_the_explanations(visit, scheme):
 
 
 def test_axe_finds_what_is_wrong(visit):
-    tab = visit("/samples")
+    tab = visit("/replay")
     until(tab, "document.body.dataset.ready")
     tab.evaluate("document.getElementById('theme').removeAttribute('aria-label')")
     tab.evaluate("document.getElementById('theme').textContent = ''")
