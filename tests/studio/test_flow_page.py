@@ -174,7 +174,6 @@ def test_models_of_the_catalogue(visit, shoot, model, field, stack, layers):
     tab = visit(f"/flow?model={model}&{field}={quote(SENTENCE)}", "catalogue_address")
     tab.wait_for_selector(STAGES, timeout=180_000)
     assert tab.locator(STAGES).count() == 2 + 2 * layers
-    assert tab.is_checked("#sqrt") == (model == "smollm2"), "its last layers are far larger than the others"
     assert tab.locator(".flow-picture .lens").count() == (0 if model == "minilm" else layers + 1)
     if model == "minilm":
         tab.click("#tokens .token >> text=/^it$/")
