@@ -133,7 +133,7 @@ def test_keys_values_mask_and_residual_follow_an_edit(visit, shoot):
     tab.click("#reset")
     until(tab, "document.querySelector('#steps td b').textContent !== '0.0000'")
     assert numbers_of(tab, "Sum") == before
-    value = "#steps canvas[aria-label^='Values V']"
+    value = "canvas[aria-label^='Values V ']"
     tab.focus(value)
     tab.keyboard.press("ArrowDown")
     assert "Values V of the [0] = " in tab.text_content(f"figure:has({value}) output")

@@ -31,10 +31,10 @@ const cut = (label, most) => (label.length > most ? `${label.slice(0, most - 1)}
 const nodes = (...children) => shape("g", {}, ...children);
 
 const shownSources = ({ attended, update }) => (attended?.sources ?? []).slice(0, SHOWN).filter(({ norm }) => norm > 0.02 * update);
-// Whether some norms are so much larger than others that only their square roots can be compared.
+// Whether the largest norms are so large that only square roots of what is usually added can be seen beside them.
 export const isUneven = ({ stages }) => {
-  const norms = stages.map(({ result }) => result).sort((a, b) => a - b);
-  return norms.at(-1) > 6 * norms[Math.floor(norms.length / 2)];
+  const added = stages.map(({ update }) => update).sort((a, b) => a - b);
+  return Math.max(...stages.map(({ result }) => result), added.at(-1)) > 10 * added[Math.floor(added.length / 2)];
 };
 const layout = (flow, width, sqrt) => {
   const wide = width >= NARROW;
