@@ -39,8 +39,8 @@ def align_labels(first: Sequence[str], second: Sequence[str]) -> tuple[Pair, ...
 def _align(first: tuple[str, ...], second: tuple[str, ...]) -> tuple[Pair, ...]:
     one, two = ([label.strip().casefold() for label in labels] for labels in (first, second))
     pairs: list[Pair] = []
-    for _, begin, end, other, stop in SequenceMatcher(None, one, two, autojunk=False).get_opcodes():
-        spelled = [] if end - begin == stop - other else _spelled_alike(one[:end], two[:stop], begin, other)
+    for kind, begin, end, other, stop in SequenceMatcher(None, one, two, autojunk=False).get_opcodes():
+        spelled = _spelled_alike(one[:end], two[:stop], begin, other) if kind == "replace" else []
         for span, partner in spelled:
             pairs += [*_in_place(begin, span.start, other, partner.start), (span, partner)]
             begin, other = span.stop, partner.stop
