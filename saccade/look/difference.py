@@ -19,6 +19,7 @@ from saccade.errors import UsageError
 from saccade.look.search import is_word
 from saccade.look.view import MapView
 
+LONGEST = 40  # labels of a word, such as its letters
 SKIPPED = 6  # labels between two spans that are spelled alike, such as special tokens
 TOGETHER = 2**20  # weights that are compared at once
 Pair = tuple[range | None, range | None]
@@ -80,6 +81,8 @@ def _same_text(first: Sequence[str], second: Sequence[str], i: int, j: int) -> t
         elif b < len(second) and one.startswith(two):
             two, b = two + second[b], b + 1
         else:
+            return None
+        if a - i > LONGEST or b - j > LONGEST:
             return None
     return range(i, a), range(j, b)
 
