@@ -19,6 +19,7 @@ from saccade.errors import UsageError
 from saccade.look.search import is_word
 from saccade.look.view import MapView
 
+LONGEST = 40  # labels of a word, such as its letters
 SKIPPED = 6  # labels between two spans that are spelled alike, such as special tokens
 TOGETHER = 2**20  # weights that are compared at once
 Pair = tuple[range | None, range | None]
@@ -39,8 +40,8 @@ def align_labels(first: Sequence[str], second: Sequence[str]) -> tuple[Pair, ...
 def _align(first: tuple[str, ...], second: tuple[str, ...]) -> tuple[Pair, ...]:
     one, two = ([label.strip().casefold() for label in labels] for labels in (first, second))
     pairs: list[Pair] = []
-    for _, begin, end, other, stop in SequenceMatcher(None, one, two, autojunk=False).get_opcodes():
-        spelled = [] if end - begin == stop - other else _spelled_alike(one[:end], two[:stop], begin, other)
+    for kind, begin, end, other, stop in SequenceMatcher(None, one, two, autojunk=False).get_opcodes():
+        spelled = _spelled_alike(one[:end], two[:stop], begin, other) if kind == "replace" else []
         for span, partner in spelled:
             pairs += [*_in_place(begin, span.start, other, partner.start), (span, partner)]
             begin, other = span.stop, partner.stop
@@ -80,6 +81,8 @@ def _same_text(first: Sequence[str], second: Sequence[str], i: int, j: int) -> t
         elif b < len(second) and one.startswith(two):
             two, b = two + second[b], b + 1
         else:
+            return None
+        if a - i > LONGEST or b - j > LONGEST:
             return None
     return range(i, a), range(j, b)
 
