@@ -11,12 +11,17 @@ TOKENS = ".continuation .flow-token"
 DONE = "document.body.dataset.generated === '{}'"
 
 
+def finished(tab, count):
+    """Wait until this many continuations have ended; the first ever may have to compile the network."""
+    until(tab, DONE.format(count), timeout=240_000)
+
+
 def generate(tab, prompt="the cat", length=12, done=1):
     until(tab, "document.body.dataset.ready")
     tab.fill("#inputs textarea", prompt)
     tab.fill("#length", str(length))
     tab.press("#inputs textarea", "Control+Enter")
-    until(tab, DONE.format(done))
+    finished(tab, done)
 
 
 def texts(tab):
@@ -58,15 +63,15 @@ def test_tokens_come_with_bars_and_rows_of_attention(visit, shoot):
 
 def test_the_same_seed_and_settings_give_the_same_text(visit):
     tab = visit(f"/generate?model=prose&prompt={quote('the cat')}&seed=4&count=2&length=10&run=1")
-    until(tab, DONE.format(2))
+    finished(tab, 2)
     first, second = texts(tab)
     assert first != second and "seed 4" in tab.text_content(".settings >> nth=0")
     assert "seed 5" in tab.text_content(".settings >> nth=1")
     tab.click("#submit")
-    until(tab, DONE.format(2))
+    finished(tab, 2)
     assert texts(tab) == [first, second]
     again = visit(tab.url[tab.url.index("/generate") :] + "&run=1")
-    until(again, DONE.format(2))
+    finished(again, 2)
     assert texts(again) == [first, second]
 
 
@@ -95,7 +100,7 @@ def test_a_click_on_a_bar_continues_with_that_token(visit, shoot):
     other = tab.locator(".bar-row:not([aria-current])").first
     label = other.locator(".bar-label").text_content()
     other.click()
-    until(tab, DONE.format(2))
+    finished(tab, 2)
     a, b = (tab.locator(f".continuation >> nth={i} >> .flow-token") for i in range(2))
     assert a.all_text_contents()[:4] == b.all_text_contents()[:4]
     assert b.nth(4).text_content() == label.removeprefix("␣") and "given" in b.nth(4).get_attribute("class")
@@ -103,7 +108,7 @@ def test_a_click_on_a_bar_continues_with_that_token(visit, shoot):
     tab.click(".continuation >> nth=1 >> .flow-token >> nth=4")
     until(tab, "document.querySelector('.bar-row[aria-current] .bar-tag').textContent === 'chosen by you'")
     tab.click("#resample")  # a branch of the branch
-    until(tab, DONE.format(3))
+    finished(tab, 3)
     c = tab.locator(".continuation >> nth=2 >> .flow-token").all_text_contents()
     assert c[:4] == b.all_text_contents()[:4] and "seed 2" in tab.text_content(".settings >> nth=2")
     shoot(tab, "generate-branches")
@@ -145,7 +150,7 @@ def test_stop_ends_it(visit, gpt2_folder):
     slide(tab, "top_k", 2)
     until(tab, "document.querySelector('.settings').textContent.includes('temperature 0 · top-k 2')")
     tab.click("#stop")
-    until(tab, DONE.format(1))
+    finished(tab, 1)
     assert not tab.is_visible("#stop") and 20 <= tab.locator(TOKENS).count() < 3500
     assert tab.text_content(".state").endswith("tokens: stopped")
 
@@ -165,18 +170,18 @@ def test_look_leads_to_generating(visit):
     until(tab, "document.body.dataset.ready")
     tab.fill("#inputs textarea", "the dog")
     tab.click("#generate")
-    until(tab, DONE.format(1))
+    finished(tab, 1)
     assert tab.text_content(".prompt") == "the dog" and tab.locator(TOKENS).count() > 10
 
 
 def test_a_translation_is_branched(visit):
     tab = visit(f"/generate?model=pairs&source={quote('the cat sat')}&run=1")
-    until(tab, DONE.format(1))
+    finished(tab, 1)
     assert not tab.is_visible("#sampling") and not tab.is_visible("#seed")
     tab.click(f"{TOKENS} >> nth=0")
     settled(tab, 0)
     tab.click(".bar-row:not([aria-current]) >> nth=0")
-    until(tab, DONE.format(2))
+    finished(tab, 2)
     assert tab.locator(".continuation >> nth=1 >> .flow-token.given").count() == 1
     until(tab, "+document.querySelector('.matrix').dataset.rows >= 1")
 
@@ -195,7 +200,7 @@ def test_a_model_without_generation_says_so(visit, bert_folder):
 def test_the_page_fits_the_screen(visit, shoot, width, scheme):
     tab = visit(f"/generate?model=prose&prompt={quote('the red cat sat')}&count=2&length=24&run=1", color_scheme=scheme)
     tab.set_viewport_size({"width": width, "height": 860})
-    until(tab, DONE.format(2))
+    finished(tab, 2)
     until(tab, "+document.querySelector('.matrix').dataset.rows >= 24")
     assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
     shoot(tab, f"generate-{width}-{scheme}")
@@ -215,5 +220,5 @@ def test_smollm2_is_watched(visit, shoot):
     tab.click(f"{TOKENS} >> nth=2")
     settled(tab, 2)
     tab.click(".bar-row:not([aria-current]) >> nth=0")
-    until(tab, DONE.format(2), timeout=60_000)
+    finished(tab, 2)
     shoot(tab, "generate-smollm2-branch")

@@ -60,16 +60,17 @@ class RecordedLayer:
         chosen = range(recording.shape.heads) if head is None else (head,)
         group = recording.shape.heads // recording.shape.kv_heads
         q = torch.from_numpy(recording.q[self._layer, queries.numpy()])  # (queries, H, E)
-        keys = [self._keys(number) for number in sorted({head // group for head in chosen})]
-        k = torch.stack(keys).repeat_interleave(group if head is None else 1, dim=0)  # (H, T, E)
+        first, last = chosen[0] // group, chosen[-1] // group + 1
+        k = self._keys(first, last).repeat_interleave(group if head is None else 1, dim=0)  # (H, T, E)
         scores = recording.shape.scale * (q[:, list(chosen)].transpose(0, 1) @ k.mT)
         distance = queries[:, None] - torch.arange(count)
         window = int(recording.windows[self._layer])
         hidden = (distance < 0) | (distance >= window) if window else distance < 0
         return scores.masked_fill(hidden, -torch.inf).softmax(-1)
 
-    def _keys(self, number: int) -> Tensor:
-        """Return the keys of one key/value head: (T, E)."""
+    def _keys(self, first: int, last: int) -> Tensor:
+        """Return the keys of some key/value heads: (heads, T, E)."""
         count = self._recording.count
-        blocks = self._recording.keys[self._layer, number, : -(-count // 16)]  # 16 positions beside each other
-        return torch.from_numpy(blocks.transpose(0, 2, 1).reshape(-1, blocks.shape[1])[:count])
+        blocks = self._recording.keys[self._layer, first:last, : -(-count // 16)]  # 16 positions beside each other
+        heads, _, width, _ = blocks.shape
+        return torch.from_numpy(blocks.transpose(0, 1, 3, 2).reshape(heads, -1, width)[:, :count])
