@@ -3,7 +3,7 @@ import { digits, drawPixels, make } from "./studio.js";
 
 const FONTS = [12, 14]; // of a matrix beside others, and of one alone
 const LONGEST = 110; // pixels of a label
-const [SMALL, LARGE] = [190, 620]; // pixels of a matrix beside others, and of one alone
+const [SMALL, MIDDLE, LARGE] = [190, 320, 620]; // pixels of one of many matrices, of one of a few, and of one alone
 const CELL = 44; // pixels of the largest cell
 const pen = make("canvas", {}).getContext("2d");
 
@@ -13,14 +13,17 @@ const shorten = (text) => {
   return short === text ? text : `${short}\u2026`;
 };
 
-// weights: row by row, 0 to 1; colour(weight): 0 to 1; selected: row and column, or null.
+// weights: row by row, 0 to 1; colour(weight): 0 to 1; count: of matrices side by side; selected: row and column, or null.
 // read(text, row, column) is called with the weight that is selected, also at first.
-export const labelledMatrix = ({ queries, keys, weights, colour, alone, name, selected, read }) => {
+export const labelledMatrix = ({ queries, keys, weights, colour, count, name, selected, read }) => {
+  const alone = count === 1;
   const font = FONTS[Number(alone)];
   pen.font = `${font}px system-ui, sans-serif`;
   const [rows, columns] = [queries.map(shorten), keys.map(shorten)];
   const widest = (labels) => Math.max(...labels.map((text) => pen.measureText(text).width));
-  const room = alone ? Math.min(LARGE, Math.max(240, document.getElementById("heads").clientWidth - widest(rows) - 90)) : SMALL;
+  const beside = 1.5 * Math.max(widest(rows), widest(columns)) + 70; // of labels
+  const free = document.getElementById("heads").clientWidth / count - beside;
+  const room = Math.min(alone ? LARGE : MIDDLE, Math.max(SMALL, free));
   const cell = Math.max(3, Math.min(CELL, Math.floor(room / Math.max(rows.length, columns.length))));
   const [left, top] = [Math.ceil(widest(rows)) + 26, Math.ceil(widest(columns) * 0.87) + 30];
   const [across, down] = [columns.length * cell, rows.length * cell];

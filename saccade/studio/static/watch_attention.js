@@ -80,7 +80,7 @@ export const watchAttention = (name) => {
     at("heads").replaceChildren(...heads.map((head) => {
       const weights = all.subarray(head * size, (head + 1) * size);
       const title = map.heads > 1 ? `${map.title} \u00b7 head ${head}` : map.title;
-      const picture = overImage ? heatMap(map, weights) : matrix({ map, weights, largest, head, title, alone: heads.length === 1 });
+      const picture = overImage ? heatMap(map, weights) : matrix({ map, weights, largest, head, title, count: heads.length });
       return make("figure", {}, picture, make("figcaption", { className: "soft" }, title));
     }));
     at("heads").children[focused]?.querySelector("[tabindex]")?.focus();
@@ -93,8 +93,8 @@ export const watchAttention = (name) => {
     if (scale === "sqrt") return Math.sqrt;
     return scale === "largest" ? (weight) => weight / (largest || 1) : (weight) => weight;
   };
-  const matrix = ({ map, weights, largest, head, title, alone }) => labelledMatrix({
-    queries: map.queries.labels, keys: map.keys.labels, weights, colour: colourOf(largest), alone, name: title,
+  const matrix = ({ map, weights, largest, head, title, count }) => labelledMatrix({
+    queries: map.queries.labels, keys: map.keys.labels, weights, colour: colourOf(largest), count, name: title,
     selected: selected?.head === head ? selected.cell : null,
     read: (text, row, column) => {
       selected = { head, cell: [row, column] };
