@@ -4,7 +4,7 @@ import { drawDivergingScale, signed } from "./diverging.js";
 import { GAP, pairName, showPairs } from "./pairs.js";
 import { followProgress } from "./progress.js";
 import { describePrediction, distinctNames, sideName, Sides } from "./sides.js";
-import { at, data, digits, drawPixels, make, number, outputText, query, request, showError, table, updateAddress } from "./studio.js";
+import { at, data, digits, drawPixels, make, number, query, request, showError, table, updateAddress } from "./studio.js";
 
 const RANKED = 20;
 const PATIENCE = 1500; // milliseconds until a long comparison is shown before it is known what changed most
@@ -96,7 +96,7 @@ const showPredictions = () => {
   });
   const list = make("dl", { className: "pairs" }, ...[first, second].flatMap((side, i) => [
     make("dt", {}, make("span", { className: `letter ${"ab"[i]}` }, "AB"[i])),
-    make("dd", { dir: "auto" }, ...describePrediction(sideName(sides.mode, side.asked), side, outputText)),
+    make("dd", { dir: "auto" }, ...describePrediction(sideName(sides.mode, side.asked), side)),
   ]));
   const cosine = cosineOf(first.output.vector, second.output.vector);
   at("predictions").replaceChildren(list,

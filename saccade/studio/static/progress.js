@@ -16,20 +16,22 @@ const showFraction = (fraction) => {
   at("submit").textContent = `Predicting\u2026 ${Math.round(100 * fraction)}%`;
   if (fraction) at("progress").value = fraction;
 };
-// Follow a request until end() is called. A cancelled request fails with what the studio says of it.
-export const followProgress = () => {
+// Follow a request until end() is called; report(fraction) says how far it is. The Cancel button of the page, where there
+// is one, ends the request, which then fails with what the studio says of it.
+export const followProgress = (report = showFraction) => {
+  const cancel = at("cancel");
   const ticket = Math.random().toString(36).slice(2);
   const timer = setInterval(async () => {
     try {
       const { fraction } = await request(`/api/progress/${ticket}`);
       if (!running) return;
-      showFraction(fraction);
-      at("cancel").hidden = false;
+      report(fraction);
+      if (cancel) cancel.hidden = false;
     } catch {
       clearInterval(timer); // the request itself tells what is wrong
     }
   }, EVERY);
   let running = true;
-  at("cancel").onclick = () => request(`/api/progress/${ticket}`, {}).catch(showError);
+  if (cancel) cancel.onclick = () => request(`/api/progress/${ticket}`, {}).catch(showError);
   return { ticket, end: () => { running = false; clearInterval(timer); } };
 };

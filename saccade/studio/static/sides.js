@@ -1,5 +1,6 @@
 // The form of a comparison: model, checkpoint and inputs of A and B; what B does not choose is that of A.
 import { buildInputs, convertInputs, isEmpty, readInputs, writeInputs } from "./form.js";
+import { outputNodes } from "./result.js";
 import { at, listModels, make, request, showError } from "./studio.js";
 
 export const MODES = ["inputs", "checkpoints", "models"];
@@ -186,4 +187,4 @@ export const distinctNames = (texts) => {
     return [...(from ? ["\u2026"] : []), ...words.slice(from, to), ...(to < words.length ? ["\u2026"] : [])].join(" ");
   });
 };
-export const describePrediction = (name, { output, generated }, outputText) => [make("span", { className: "soft" }, make("bdi", {}, name)), make("bdi", {}, outputText(output, generated))];
+export const describePrediction = (name, side) => [make("span", { className: "soft" }, make("bdi", {}, name)), make("bdi", {}, ...outputNodes(side))];
