@@ -15,6 +15,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from saccade.core import Task, ignore_progress
+from saccade.core.cancellation import Cancelled, cancellable, check_cancelled
 from saccade.errors import SaccadeError, UsageError
 from saccade.look.overlay import OverlayStyle
 from saccade.studio import comparison, inspection, live, numbers
@@ -239,16 +240,19 @@ class Studio:
         form = await read_form(request)
 
         def report(fraction: float) -> None:
-            if self.cancelled.get(form.ticket):
-                raise UsageError("the prediction was cancelled")
+            check_cancelled()
             self.fractions.put(form.ticket, fraction)
 
         def work() -> dict[str, Any]:
             inputs, options = checked_form(self.sessions.model(form.model, form.checkpoint), form)
             follow = report if form.ticket else ignore_progress
-            predicted = self.sessions.predict(
-                form.model, inputs, options, checkpoint=form.checkpoint, generate=form.generate, progress=follow
-            )
+            try:
+                with cancellable(lambda: bool(self.cancelled.get(form.ticket))):
+                    predicted = self.sessions.predict(
+                        form.model, inputs, options, checkpoint=form.checkpoint, generate=form.generate, progress=follow
+                    )
+            except Cancelled as error:
+                raise UsageError("the prediction was cancelled") from error
             return inspection.describe(predicted)
 
         return JsonResponse(await self.computations.run(work))
@@ -278,7 +282,7 @@ class Studio:
         return Response(answer, media_type=media_type) if isinstance(answer, bytes) else JsonResponse(answer)
 
     async def cancel(self, request: Request) -> Response:
-        """End a running request at the next layer of its model."""
+        """End a running request at the next layer of its model, or before the next token."""
         self.cancelled.put(request.path_params["ticket"], True)
         return JsonResponse({})
 

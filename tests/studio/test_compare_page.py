@@ -318,7 +318,7 @@ def test_two_models_are_compared_by_their_words(visit, shoot, bert_folder):
     other = "0" if tab.input_value("#other-head") != "0" else "1"
     tab.select_option("#other-head", other)
     until(tab, f"location.search.includes('other_head={other}')")
-    until(tab, f"{STATUS} !== {before!r}")
+    until(tab, f"{STATUS} !== {before!r} && {STATUS}.includes(', B ')")
     assert tab.text_content("#status").split(", B ")[0] == before.split(", B ")[0], "A stays"
     shoot(tab, "compare-models")
     same = visit(f"/compare?mode=models&model=rows&model2={bert_folder}")

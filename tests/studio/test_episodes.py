@@ -98,10 +98,10 @@ def test_a_map_that_breaks_a_rule_is_told_in_the_form(visit):
     tab.fill("#input-map", json.dumps({**world_data.MAP, "start": [0, 0, "east"]}))
     tab.fill("#input-instruction", "stop")
     tab.click("#submit")
-    until(tab, "document.getElementById('message').textContent.includes('is in a wall (row 0, column 0)')")
+    until(tab, "document.getElementById('form').textContent.includes('is in a wall (row 0, column 0)')")
     tab.fill("#input-map", "/etc/hostname")
     tab.click("#submit")
-    until(tab, "document.getElementById('message').textContent.includes('map must be a JSON object')")
+    until(tab, "document.getElementById('form').textContent.includes('map must be a JSON object')")
     visit.complaints.clear()  # the browser names every refused request
 
 

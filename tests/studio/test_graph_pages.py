@@ -49,7 +49,7 @@ def test_the_predicted_label_of_a_node_is_the_colour_of_its_rim(visit):
     assert tab.locator("#view .key").all_text_contents() == sorted(set(tags))
     assert len(set(zip(tags, rims, strict=True))) == len(set(rims)) == len(set(tags))
     assert tab.text_content("#view .node[data-node='1'] title").startswith(f"a1, {tags[1]}, 0.")
-    assert tab.locator("#explanation th").all_text_contents() == ["", "entropy", "same node", "importance"]
+    assert tab.locator("#explanation th").all_text_contents() == ["entropy", "same node", "importance"]
     assert tab.text_content("#hint").startswith("Click a node")
 
 

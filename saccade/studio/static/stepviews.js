@@ -130,7 +130,7 @@ const scoresStep = (values, rows, follow) => {
   return step("Scores, scaling, mask and softmax", text,
     ...(values.dots ? [make("p", {}, make("label", {}, "Scale ", scale), make("span", { className: "soft" }, factor))] : []),
     make("div", { className: "scroll" }, make("table", { className: "scores-of" },
-      make("thead", {}, make("tr", {}, ...head.map((name, i) => make("th", { scope: "col", className: i && name ? "number" : "" }, name)))),
+      make("thead", {}, make("tr", {}, ...head.map((name, i) => (name ? make("th", { scope: "col", className: i ? "number" : "" }, name) : make("td", {}))))),
       make("tbody", {}, ...values.labels.map((_, i) => scoreRow(values, i, rows, follow))))), rest);
 };
 const sumStep = (values, grid, bars, named) => step("Weighted sum of the values", "Each value times its weight; their sum is the output of this head.",

@@ -66,8 +66,8 @@ export const thousands = (value) => Math.round(value).toLocaleString("en");
 // The address names what is on screen, so that a link restores the same view. push: the view is another one, and Back
 // returns to the one before; else only something in it has changed. saved: what the page keeps with the view.
 export const updateAddress = (values, { push = false, saved = null } = {}) => {
-  const tour = [...new URLSearchParams(location.search)].filter(([name]) => name === "tour" || name === "step");
-  const kept = Object.fromEntries([...Object.entries(values), ...tour].filter(([, value]) => value !== "" && value !== null));
+  const tour = new URLSearchParams(location.search).get("tour");
+  const kept = Object.fromEntries([...Object.entries(values), ["tour", tour]].filter(([, value]) => value !== "" && value !== null));
   const address = `${location.pathname}?${query(kept)}`;
   if (push && address !== location.pathname + location.search) history.pushState(saved, "", address);
   else history.replaceState(saved, "", address);

@@ -1,10 +1,11 @@
 // A guided tour over the pages: it spotlights a part of the interface on a real model and says what is there.
-// The address names the tour and its step, so that each step has a link: ?tour=heads&step=3&model=minilm
+// The address names the tour and its step, so that each step has a link: ?tour=heads.3&model=minilm
 import { make, request } from "./studio.js";
 import { tours } from "./tours.js";
 
 const PATIENCE = 180_000; // milliseconds for a model to answer
 const MOMENT = 3_000; // for a page to draw what it has
+const PRETRAINED = ["minilm", "smollm2"]; // read the text of the tour; a run of one's own reads an example of its data
 const PADDING = 8; // pixels around what is in the light
 
 const parameters = () => new URLSearchParams(location.search);
@@ -22,21 +23,21 @@ const until = async (find, patience = PATIENCE) => {
 // The address of a step: its page, with the text of the tour in the first input of the model.
 const addressOf = async (tour, number, model) => {
   const { on, with: values = {} } = tour.steps[number - 1];
-  const entries = { tour: tour.id, step: number };
+  const entries = { tour: `${tour.id}.${number}` };
   if (model) entries.model = model;
   if (on === "lessons") return `/lessons?${new URLSearchParams(entries)}`;
   const form = await request(`/api/models/${encodeURIComponent(model)}/form`);
-  const example = tour.text ? { [form.inputs[0].name]: tour.text } : form.examples[0] ?? {};
+  const example = tour.text && (PRETRAINED.includes(model) || !form.examples.length) ? { [form.inputs[0].name]: tour.text } : form.examples[0] ?? {};
   return `/${on}?${new URLSearchParams({ ...entries, ...example, ...values })}`;
 };
 
 // What a step asks for is clicked once, in the order of the tour; a model whose text lacks a word goes without.
-const perform = async (actions, done) => {
+const perform = async ({ at, do: actions = [] }, done) => {
   for (const [selector, text] of actions) {
     const name = `${selector} ${text}`;
     if (done.has(name)) continue;
     done.add(name);
-    await until(() => visible(selector));
+    await until(() => visible(selector) || visible(at));
     (await until(() => visible(selector, text), MOMENT))?.click();
   }
 };
@@ -78,7 +79,7 @@ const show = (tour, start, model) => {
     removeEventListener("keydown", onKey, true);
     for (const node of [light, card]) node.remove();
     const rest = parameters();
-    for (const name of ["tour", "step"]) rest.delete(name);
+    rest.delete("tour");
     history.replaceState(history.state, "", `${location.pathname}?${rest}`);
   };
   const go = async (to) => {
@@ -91,7 +92,7 @@ const show = (tour, start, model) => {
     }
     number = to;
     const rest = parameters();
-    rest.set("step", to);
+    rest.set("tour", `${tour.id}.${to}`);
     history.replaceState(history.state, "", `${location.pathname}?${rest}`);
     count.textContent = `${tour.title}: ${to} of ${tour.steps.length}`;
     title.textContent = step.title;
@@ -103,7 +104,7 @@ const show = (tour, start, model) => {
     card.dataset.step = "";
     light.classList.add("off");
     // A link may open any step: what the steps before it on this page did is done first.
-    for (const before of tour.steps.slice(0, to).filter(({ on }) => on === step.on)) await perform(before.do ?? [], done);
+    for (const before of tour.steps.slice(0, to).filter(({ on }) => on === step.on)) await perform(before, done);
     const node = await until(() => (number === to ? visible(step.at) : document.body));
     if (number !== to) return undefined;
     target = node;
@@ -137,10 +138,11 @@ const show = (tour, start, model) => {
 // Start the tour that the address names, where there is one.
 export const startTour = () => {
   const values = parameters();
-  const tour = tours.find(({ id }) => id === values.get("tour"));
+  const [name, number] = values.get("tour").split(".");
+  const tour = tours.find(({ id }) => id === name);
   if (!tour) return;
   document.head.append(make("link", { rel: "stylesheet", href: "/static/tour.css" }));
-  const step = Math.min(Math.max(1, Number(values.get("step")) || 1), tour.steps.length);
+  const step = Math.min(Math.max(1, Number(number) || 1), tour.steps.length);
   show(tour, step, values.get("model"));
 };
 
