@@ -10,9 +10,13 @@ from tests.studio.test_pages import until
 pytestmark = pytest.mark.slow
 AXE = (Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text(encoding="utf-8")
 # Without `preload`, which puts the style sheets into the page once more, against its rules.
-RUN = """() => axe.run(document, {preload: false, resultTypes: ["violations", "incomplete"]}).then(({violations}) => violations.map(
+OPTIONS = '{preload: false, resultTypes: ["violations", "incomplete"]}'
+RUN = (
+    f"() => axe.run(document, {OPTIONS})"
+    + """.then(({violations}) => violations.map(
     ({id, impact, help, nodes}) => `${id} (${impact}): ${help}: `
         + nodes.slice(0, 3).map(({html, failureSummary}) => `${html.slice(0, 160)} ${failureSummary}`).join(" | ")))"""
+)
 SIZES = {"phone": (390, 844), "laptop": (1280, 860), "projector": (1920, 1080)}
 PINNED = "map=encoder.1.self&head=1&row=2&column=3&pin=1"
 PAGES = {  # page: what it shows when it is complete
