@@ -147,7 +147,7 @@ def test_a_long_prediction_has_a_bar_and_can_be_cancelled(visit):
     tab = visit("/look?model=prose")
     until(tab, "document.body.dataset.ready")
     held = []
-    tab.route("**/api/look", held.append)  # so that it is long
+    tab.route("**/api/look", lambda route: held.append(route))  # so that it is long
     tab.fill("#inputs textarea", "the red cat")
     tab.click("#submit")
     assert tab.is_visible("#progress")
