@@ -78,7 +78,7 @@ def test_a_link_opens_a_step_and_the_tour_goes_back_and_ends(visit, shoot):
 def test_a_tour_without_its_model_says_which_command_brings_one(client):
     models = client.get("/lessons.json").json()["tours"]
     assert set(models) == {"encoder", "decoder", "translation"}
-    assert models["translation"] == "pairs" and models["decoder"] in ("smollm2", "prose")
+    assert models["translation"] == "pairs" and models["decoder"] in ("smollm2", "prose", "live")
 
 
 def test_the_kernel_lesson_draws_its_data(visit):
