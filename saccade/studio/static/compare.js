@@ -143,6 +143,7 @@ const render = async () => {
   const asked = ++latest;
   const { first, second } = shown;
   const own = !sameMaps();
+  at("status").textContent = "Loading\u2026"; // no weights of the head before
   at("others").hidden = !own;
   fill("map", shown.maps[0].map(({ name, title }) => [name, title]), state.map);
   fill("other", shown.maps[1].map(({ name, title }) => [name, title]), state.other);
