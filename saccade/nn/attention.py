@@ -312,11 +312,9 @@ class Attention(nn.Module):
         if lowered is not None and lowered.edges is not None:
             return self._attend_edges(q, repeat_heads(k, self.heads), repeat_heads(v, self.heads), lowered.edges)
         if (kernel := self.kernel) is not None and isinstance(self.score, Dot) and not dropout:
-            keep = lowered.mask.keep if lowered is not None and isinstance(lowered.mask, Padding) else None
-            if lowered is None or keep is not None:
-                by_kernel = kernel(q, k, v, keep, self.score.factor(self.head_dim))
-                if by_kernel is not None:
-                    return by_kernel
+            by_kernel = kernel(q, k, v, None if lowered is None else lowered.mask, self.score.factor(self.head_dim))
+            if by_kernel is not None:
+                return by_kernel
         tensor, causal = (None, False) if lowered is None else (lowered.tensor, lowered.causal)
         if isinstance(self.score, Dot) and tensor is None and not causal and not dropout and attends_by_onednn(q, k):
             y = onednn_attention(q, k, v, self.score.factor(self.head_dim))

@@ -111,6 +111,17 @@ class Segments(Mask):
 
     segment: Tensor
 
+    @classmethod
+    def of(cls, lengths: Tensor) -> Segments:
+        """Return the mask of one row that holds segments of these lengths (S,) one after the other."""
+        return cls(torch.arange(len(lengths), device=lengths.device).repeat_interleave(lengths)[None])
+
+    def positions(self) -> Tensor:
+        """Return the position of each token in its segment, of rows whose segments are in order: (B, T)."""
+        return torch.arange(self.segment.shape[1], device=self.segment.device) - torch.searchsorted(
+            self.segment, self.segment
+        )
+
     def allow(self, query: Tensor, key: Tensor) -> Tensor:
         rows = self.segment.shape[0]
         of_query = self.segment.gather(1, query.expand(rows, -1))  # (B, Q)
@@ -157,13 +168,31 @@ class KernelMask:
         self.query = query  # (B or 1, Q)
         self.key = key  # (K,)
         self.causal = kernel == "causal"
-        self.tensor: Tensor | None = None
-        self.empty: Tensor | None = None
-        if kernel == "tensor":
-            allowed = mask.allow(query, key)[:, None]  # (B, 1, Q, K)
-            # A query that sees no key: the kernel gets no mask for it, and its output is set to zero.
-            self.empty = ~allowed.any(-1, keepdim=True)  # (B, 1, Q, 1)
-            self.tensor = with_bias(allowed | self.empty, mask.score_bias(query, key))
+        self.dense = kernel == "tensor"
+        self._tensors: tuple[Tensor, Tensor] | None = None
+
+    @property
+    def hides(self) -> bool:
+        """Whether a key may be invisible."""
+        return self.dense or self.causal or bool(self.block) or self.edges is not None
+
+    @property
+    def tensor(self) -> Tensor | None:
+        """The mask as a tensor (B, 1 or H, Q, K); None: the kernel does without it."""
+        return self._lower()[0] if self.dense else None
+
+    @property
+    def empty(self) -> Tensor | None:
+        """The queries that see no key (B, 1, Q, 1): the kernel gets no mask for them, their outputs are set to zero."""
+        return self._lower()[1] if self.dense else None
+
+    def _lower(self) -> tuple[Tensor, Tensor]:
+        """Return mask and empty queries, computed when a kernel first asks: one that knows the mask needs no tensor."""
+        if self._tensors is None:
+            allowed = self.mask.allow(self.query, self.key)[:, None]  # (B, 1, Q, K)
+            empty = ~allowed.any(-1, keepdim=True)
+            self._tensors = with_bias(allowed | empty, self.mask.score_bias(self.query, self.key)), empty
+        return self._tensors
 
     def allowed(self, first: int, last: int, step: int = 1) -> Tensor:
         """Return every `step`-th row first..last of the mask, computed from positions: bool (B, 1, rows, K).

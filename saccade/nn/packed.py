@@ -9,12 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from saccade.nn.linear import Linear, is_plain, onednn_available, onednn_linear
+from saccade.nn.masks import Mask
 
 MIN_WEIGHTS = 1 << 14  # a smaller layer is not worth packing
 
 Model = TypeVar("Model", bound=nn.Module)
-Kernel = Callable[[Tensor, Tensor, Tensor, Tensor | None, float], Tensor | None]
-"""softmax(scale q k) v from q, k, v (B, H, T, E), visible keys (B, K) or None, and scale; None: a case it leaves"""
+Kernel = Callable[[Tensor, Tensor, Tensor, Mask | None, float], Tensor | None]
+"""softmax(scale q k) v from q, k, v (B, H, T, E), a mask or None, and scale; None: a case that it leaves to others"""
 
 
 class PackedLinear(Linear):

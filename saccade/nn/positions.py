@@ -47,7 +47,11 @@ class Learned(nn.Module):
             raise ValueError(f"position {last} is beyond the {self.table.num_embeddings} learned ones")
         if isinstance(start, int):  # a slice: its gradient is cheaper than a lookup's
             return self.table.weight[None, start : start + count]  # (1, T, D)
-        vectors: Tensor = self.table(positions(start, count, device))  # (B, T, D)
+        return self.at(positions(start, count, device))
+
+    def at(self, positions: Tensor) -> Tensor:
+        """Return the vectors of any positions: (B, T) -> (B, T, D)."""
+        vectors: Tensor = self.table(positions)
         return vectors
 
 

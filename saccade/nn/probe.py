@@ -107,8 +107,7 @@ class RecordedAttention:
         if not _fill_storage(q, k):
             q, k = _compact(q), k if cached or continues else _compact(k)
         if mask is not None:  # the mask itself, without the Q x K tensor of the kernel; None: no restriction
-            hides = mask.causal or mask.block or mask.tensor is not None or mask.edges is not None
-            mask = KernelMask(mask.mask, mask.query, mask.key, kernel="none") if hides else None
+            mask = KernelMask(mask.mask, mask.query, mask.key, kernel="none") if mask.hides else None
         history.calls.append(RecordedCall(q, history.queries, k.shape[2], mask, order))
         if cached or not continues:
             history.k = k

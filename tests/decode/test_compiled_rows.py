@@ -6,6 +6,7 @@ import torch.nn.functional as F
 
 from saccade.decode.kernels import attention_kernel
 from saccade.models.text.bert import Bert, BertConfig
+from saccade.nn.masks import Causal, Padding, Segments
 from saccade.nn.packed import pack
 
 pytest.importorskip("numba", reason="the extra 'fast' is not installed")
@@ -41,14 +42,23 @@ def test_hidden_keys_do_not_count_wherever_they_are():
     keep[1], keep[2] = True, torch.arange(37) < 20
     expected = F.scaled_dot_product_attention(q, k, v, attn_mask=keep[:, None, None], scale=0.2)
     hidden = ~keep[:, None, :, None]
-    y = attend_rows(q, k.masked_fill(hidden, 1e30), v.masked_fill(hidden, torch.nan), keep, 0.2)
+    y = attend_rows(q, k.masked_fill(hidden, 1e30), v.masked_fill(hidden, torch.nan), Padding(keep), 0.2)
     torch.testing.assert_close(y, expected, rtol=1e-5, atol=3e-6)
 
 
 def test_a_row_without_visible_keys_is_zero():
     q, k, v = heads(2, 5, 1, 16)
-    y = attend_rows(q, k, v, torch.tensor([[False] * 5, [True] * 5]), 1.0)
+    y = attend_rows(q, k, v, Padding(torch.tensor([[False] * 5, [True] * 5])), 1.0)
     assert (y[0] == 0).all() and (y[1] != 0).any()
+
+
+@pytest.mark.parametrize("lengths", [[5], [1, 16, 33, 2], [17] * 9])
+def test_segments_see_themselves_alone(lengths):
+    mask, tokens = Segments.of(torch.tensor(lengths)), sum(lengths)
+    q, k, v = heads(1, tokens, 2, 32)
+    allowed = mask.lower(tokens, tokens, 0, q.device).tensor
+    expected = F.scaled_dot_product_attention(q, k, v, attn_mask=allowed, scale=0.2)
+    torch.testing.assert_close(attend_rows(q, k, v, mask, 0.2), expected, rtol=1e-5, atol=3e-6)
 
 
 def test_queries_and_keys_can_differ_in_number():
@@ -80,6 +90,9 @@ def test_what_it_cannot_compute_is_left_to_torch():
     assert attend_rows(*(x.double() for x in (q, k, v)), None, 1.0) is None
     assert attend_rows(*heads(1, 4, 2, 24), None, 1.0) is None
     assert attend_rows(*heads(1, MAX_KEYS + 1, 1, 16), None, 1.0) is None
+    assert attend_rows(*heads(1, 4, 2, 16), Causal(), 1.0) is None
+    assert attend_rows(*heads(1, 4, 2, 16), Segments(torch.tensor([[0, 1, 1, 0]])), 1.0) is None  # not in order
+    assert attend_rows(*heads(1, MAX_KEYS + 3, 1, 16), Segments.of(torch.tensor([2, MAX_KEYS + 1])), 1.0) is None
     with torch.enable_grad():
         assert attend_rows(q, k, v, None, 1.0) is None
     torch.set_num_threads(2)
@@ -101,3 +114,20 @@ def test_a_packed_encoder_uses_it():
     torch.testing.assert_close(packed(ids, keep)[keep], expected[keep], rtol=1e-5, atol=1e-5)
     assert len(calls) == 2
     assert all(getattr(module, "kernel", None) is None for module in model.modules())
+
+
+def test_texts_in_one_row_have_the_vectors_of_texts_alone():
+    config = BertConfig(dim=64, depth=2, heads=2, hidden=128, position="learned", score="scaled_dot", init="normal")
+    model = Bert(config, 50).eval()
+    texts = [torch.randint(50, (1, length)) for length in (9, 4, 7)]
+    expected = torch.cat([model(text) for text in texts], dim=1)
+    lengths = torch.tensor([text.shape[1] for text in texts])
+    for network in (model, pack(model, 64, attention_kernel())):
+        y = network(torch.cat(texts, dim=1), lengths=lengths)
+        torch.testing.assert_close(y, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_several_texts_in_a_row_need_learned_positions():
+    model = Bert(BertConfig(dim=16, depth=1, heads=1, hidden=16, position="rotary"), 50).eval()
+    with pytest.raises(ValueError, match="position must be learned for several texts in a row, but is rotary"):
+        model(torch.tensor([[1, 2]]), lengths=torch.tensor([1, 1]))

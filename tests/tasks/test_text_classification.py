@@ -11,6 +11,7 @@ from saccade.core import Split, bind
 from saccade.decode import kernels
 from saccade.errors import DataError, UsageError
 from saccade.metrics.classification import confusion
+from saccade.models.text.bert import Bert
 from saccade.nn import packed
 from saccade.tasks._encoder import task as encoder_task
 from saccade.tasks._labels import confusion_table
@@ -258,6 +259,21 @@ def test_many_texts_run_on_a_packed_copy_with_the_same_result(ready, animals, mo
     torch.testing.assert_close(torch.stack(task.run_all(texts, compute)), expected, rtol=1e-4, atol=1e-5)
     (network,) = networks
     assert network is not task.model and packed.original(network) is task.model
+
+
+def test_features_of_many_texts_are_computed_without_padding(ready, pairs, monkeypatch):
+    pytest.importorskip("numba", reason="the extra 'fast' is not installed")
+    shape = ["model.dim=32", "model.heads=2", "model.position=learned", "model.score=scaled_dot"]
+    task, rows = ready("text_classification", pairs, *shape), []
+    monkeypatch.setattr(encoder_task, "packing_pays", lambda: True)
+    texts = [task.encode("red cat", "a dog"), task.encode("blue dog " * 5), task.encode("red")] * 4
+    expected = dict(task.features(texts))
+    forward = Bert.forward
+    monkeypatch.setattr(encoder_task, "MIN_PACKED", 1)
+    monkeypatch.setattr(Bert, "forward", lambda *args, **named: (rows.append(args[4]), forward(*args, **named))[1])
+    for row, vectors in task.features(texts):
+        torch.testing.assert_close(vectors, expected[row], rtol=1e-4, atol=1e-5)
+    assert sum(len(lengths) for lengths in rows) == len(texts)
 
 
 @torch.no_grad()

@@ -1,4 +1,4 @@
-"""Attention of all queries of short rows, without a mask or with a padding mask.
+"""Attention of all queries of short rows, with padding or several texts in a row.
 
 Both products are sums over vectors of 16 in registers, and the scores of a few queries stay in the processor's first
 cache. Shapes: B rows, H heads, Q queries, K keys, E head width.
@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from llvmlite import ir
 from numba import float32, njit, types
 from numba.core import cgutils
@@ -21,6 +22,7 @@ from torch import Tensor
 from saccade.decode.compiled import CACHED
 from saccade.decode.compiled.emitter import F32, FLOATS, I32, LANES, SUMS, Emitter
 from saccade.decode.compiled.functions import POLYNOMIAL
+from saccade.nn.masks import Mask, Padding, Segments
 
 MAX_KEYS = 512  # of more keys, blocks of torch's or oneDNN's kernels fit the cache better
 QUERIES = 8  # whose scores are computed together
@@ -258,43 +260,66 @@ def _attend_head(q, keys, values, count, scores, y):
 
 
 @njit(
-    "void(float32[:,:,:,:], float32[:,:,:,:], float32[:,:,:,:], boolean[:,:], float32, float32[:,:,:,::1])",
+    "void(float32[:,:,:], float32[:,:,:], float32[:,:,:], int64[::1], int64[::1], boolean[::1], float32, "
+    "float32[:,:,::1])",
     nogil=True,
     error_model="numpy",
     cache=CACHED,
 )
-def _attend(q, k, v, keep, scale, y):
-    """Write softmax(scale q k) v; q (B, Q, H, E), k and v (B, K, H, E), keep (B, K), y (B, Q, H, E)."""
-    rows, heads, width = len(q), q.shape[2], q.shape[3]
-    padded = (k.shape[1] + LANES - 1) // LANES * LANES
+def _attend(q, k, v, query_starts, key_starts, keep, scale, y):
+    """Write softmax(scale q k) v of rows that are stored one after the other; the starts end with that of the next.
+
+    q and y (Q, H, E), k and v (K, H, E), keep (K,) of all rows.
+    """
+    heads, width, longest = q.shape[1], q.shape[2], np.max(key_starts[1:] - key_starts[:-1])
+    padded = (longest + LANES - 1) // LANES * LANES
     gathered, values = np.zeros((padded, width), np.float32), np.zeros((padded, width), np.float32)
     keys, scores = np.empty((width, padded), np.float32), np.empty((QUERIES, padded), np.float32)
-    for row in range(rows):
+    for row in range(len(query_starts) - 1):
+        first, last = key_starts[row], key_starts[row + 1]
+        start, end = query_starts[row], query_starts[row + 1]
         for head in range(heads):
-            count = _gather(k[row, :, head], keep[row], gathered)
-            _gather(v[row, :, head], keep[row], values)
+            count = _gather(k[first:last, head], keep[first:last], gathered)
+            _gather(v[first:last, head], keep[first:last], values)
             for at in range(0, count, LANES):
                 for feature in range(0, width, LANES):
                     _transpose(_address(gathered[at:, feature:]), _address(keys[feature:, at:]), scale)
             if count:
-                _attend_head(q[row, :, head], keys, values, count, scores, y[row, :, head])
+                _attend_head(q[start:end, head], keys, values, count, scores, y[start:end, head])
             else:
-                y[row, :, head] = float32(0.0)
+                y[start:end, head] = float32(0.0)
 
 
-def attend_rows(q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None, scale: float) -> Tensor | None:
-    """Return softmax(scale q k) v (B, H, Q, E), 0 for a row without visible keys; `keep` (B, K) are the visible ones.
+def attend_rows(q: Tensor, k: Tensor, v: Tensor, mask: Mask | None, scale: float) -> Tensor | None:
+    """Return softmax(scale q k) v (B, H, Q, E), 0 for a row without visible keys.
 
-    None where this kernel cannot be used or is not the fastest: it runs on the thread of the caller alone.
+    None where this kernel cannot be used or is not the fastest: with a mask other than padding or segments that follow
+    one another, and on several threads, as it runs on that of the caller alone.
     """
-    if torch.is_grad_enabled() or torch.get_num_threads() > 1 or k.shape[2] > MAX_KEYS:
+    if torch.is_grad_enabled() or torch.get_num_threads() > 1:
         return None
     if len(q) != len(k) or q.shape[1] != k.shape[1] or q.shape[3] % LANES:
         return None
     if any(x.dtype != torch.float32 or x.device.type != "cpu" or x.stride(3) != 1 for x in (q, k, v)):
         return None
-    keep = torch.ones(len(k), k.shape[2], dtype=torch.bool) if keep is None else keep
+    starts = _starts(q.shape[2], k.shape[2], len(q), mask)
+    if starts is None or int(starts[1].diff().max()) > MAX_KEYS:
+        return None
+    keep = mask.keep if isinstance(mask, Padding) else torch.ones(len(k), k.shape[2], dtype=torch.bool)
     y = torch.empty(len(q), q.shape[2], q.shape[1], q.shape[3])  # so that the heads of a query are one vector
-    inputs = [x.transpose(1, 2).numpy() for x in (q, k, v)]  # (B, T, H, E)
-    _attend(*inputs, keep.numpy(), np.float32(scale), y.numpy())
+    inputs = [x.transpose(1, 2).flatten(0, 1).numpy() for x in (q, k, v)]  # (B T, H, E)
+    bounds = [start.numpy() for start in starts]
+    _attend(*inputs, *bounds, keep.flatten().numpy(), np.float32(scale), y.flatten(0, 1).numpy())
     return y.transpose(1, 2)
+
+
+def _starts(queries: int, keys: int, rows: int, mask: Mask | None) -> tuple[Tensor, Tensor] | None:
+    """Return where the queries and keys of each row begin, and those after the last; None: with another mask."""
+    if mask is None or isinstance(mask, Padding):
+        row = torch.arange(rows + 1)
+        return row * queries, row * keys
+    if not isinstance(mask, Segments) or rows > 1 or queries != keys or bool((mask.segment.diff() < 0).any()):
+        return None
+    counts = mask.segment[0].unique_consecutive(return_counts=True)[1]
+    start = F.pad(counts.cumsum(0), (1, 0))
+    return start, start

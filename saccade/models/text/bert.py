@@ -19,7 +19,7 @@ from saccade.nn.kernels import dropout
 from saccade.nn.layers import ACTIVATIONS, initialize_gpt2, initialize_zero_residual, make_norm
 from saccade.nn.linear import Linear
 from saccade.nn.listeners import emit
-from saccade.nn.masks import Padding
+from saccade.nn.masks import Mask, Padding, Segments
 from saccade.nn.positions import Learned
 from saccade.nn.transformer import Transformer, TransformerConfig
 
@@ -57,6 +57,7 @@ class EncoderInputs(NamedTuple):
     ids: Tensor  # (B, T)
     keep: Tensor | None = None  # (B, T), True for a real token; None: no padding
     segments: Tensor | None = None  # (B, T), 1 for the second text; None: all 0
+    lengths: Tensor | None = None  # (S,), of the texts that the only row holds one after the other; None: one a row
 
 
 class Bert(nn.Module):
@@ -79,16 +80,21 @@ class Bert(nn.Module):
         ids: Tensor,
         keep: Tensor | None = None,
         segments: Tensor | None = None,
+        lengths: Tensor | None = None,
         *,
         states: list[Tensor] | None = None,
     ) -> Tensor:
         """Return the contextual vectors (B, T, D) of ids (B, T).
 
-        `keep` is the padding mask (None: no padding), `segments` the token types (None: all 0); `states` is filled
-        with the embeddings and the output of each layer.
+        `keep` is the padding mask (None: no padding), `segments` the token types (None: all 0), `lengths` those of the
+        texts in one row without padding; `states` is filled with the embeddings and the output of each layer.
         """
         parts: dict[str, Tensor] = {"token embedding": self.embedding(ids)}
-        if self.position is not None:
+        mask: Mask | None = None if keep is None else Padding(keep)
+        if lengths is not None:
+            mask = Segments.of(lengths)
+            parts["position"] = self._learned().at(mask.positions())
+        elif self.position is not None:
             parts["position"] = self.position(0, ids.shape[1], ids.device)
         if self.segment is not None:
             # With one token type, as in RoBERTa, the two texts of a pair share it.
@@ -97,8 +103,13 @@ class Bert(nn.Module):
         emit(self, parts)
         x = reduce(add, parts.values())
         x = dropout(patch_embeddings(self.norm(x)), self.config.embedding_dropout, self.training)
-        out: Tensor = self.encoder(x, mask=None if keep is None else Padding(keep), states=states)
+        out: Tensor = self.encoder(x, mask=mask, states=states)
         return out
+
+    def _learned(self) -> Learned:
+        if self.position is None:
+            raise ValueError(f"position must be learned for several texts in a row, but is {self.config.position}")
+        return self.position
 
     def pooled(self, features: Tensor) -> Tensor:
         """Return the vector of the first token, through the pooler if there is one: (B, T, D) -> (B, D)."""

@@ -125,6 +125,13 @@ def pad_texts(texts: Sequence[EncodedText]) -> EncoderInputs:
     return EncoderInputs(ids.clamp_min(0), None if bool(keep.all()) else keep, (second & keep).long())
 
 
+def join_texts(texts: Sequence[EncodedText]) -> EncoderInputs:
+    """Return texts as one row without padding, one after the other."""
+    ids = torch.tensor([[token for text in texts for token in text.ids]])
+    segments = torch.tensor([[at >= text.second for text in texts for at in range(len(text.ids))]]).long()
+    return EncoderInputs(ids, None, segments, torch.tensor([len(text.ids) for text in texts]))
+
+
 def to_device(value: Value, device: Any) -> Value:
     """Return a tensor, or a tuple with all its tensors, on another device; other values are returned unchanged."""
     moved: Any = value

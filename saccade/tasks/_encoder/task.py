@@ -29,7 +29,7 @@ from saccade.data.text.axes import token_axis
 from saccade.data.text.templates import InputTemplate
 from saccade.data.text.tokenizer_training import train_tokenizer
 from saccade.data.text.tokenizers import Tokenizer
-from saccade.decode.kernels import attention_kernel
+from saccade.decode.kernels import attends_to_segments, attention_kernel
 from saccade.errors import ModelFileError, UsageError
 from saccade.models.text.bert import Bert, BertConfig, BertForPreTraining, EncoderInputs
 from saccade.nn.packed import pack, packing_pays
@@ -38,7 +38,7 @@ from saccade.pretrained.adapters import add_lora
 from saccade.pretrained.families import FAMILIES
 from saccade.pretrained.families.heads import Head
 from saccade.pretrained.processors import TextProcessor
-from saccade.tasks._encoder.inputs import EncodedText, check_outputs, encode_texts, pad_texts, to_device
+from saccade.tasks._encoder.inputs import EncodedText, check_outputs, encode_texts, join_texts, pad_texts, to_device
 from saccade.tasks._encoder.layers import combine
 from saccade.tasks._parallel import parallel_map
 from saccade.tasks._pretrained import cannot_run
@@ -209,19 +209,26 @@ class EncoderTask(Task):
         tokens = self.template.special_count(len(texts)) + sum(map(self.count_tokens, texts.values()))
         return [InputLength(" and ".join(texts), tokens, self.template.max_length)]
 
-    def run_batched(self, encoded: Sequence[EncodedText], compute: Compute[Result]) -> Iterator[tuple[int, Result]]:
+    def run_batched(
+        self, encoded: Sequence[EncodedText], compute: Compute[Result], *, by_token: bool = False
+    ) -> Iterator[tuple[int, Result]]:
         """Yield (row, result) for every encoded text, in batches of similar length on all cores, shortest first.
 
         `compute` takes the network, packed where that pays, a batch and the indices of its rows, and returns a result
-        for each of them; it runs without gradients, in a worker thread.
+        for each of them; it runs without gradients, in a worker thread. `by_token`: it can take several texts as one
+        row (`EncoderInputs.lengths`), which saves the padding.
         """
         device, lengths = self.device(), [len(text.ids) for text in encoded]
         packs = device.type == "cpu" and sum(lengths) >= MIN_PACKED and packing_pays()
-        model = pack(self.model, BATCH_POSITIONS["cpu"], attention_kernel()) if packs else self.model
+        kernel = attention_kernel() if packs else None
+        model = pack(self.model, BATCH_POSITIONS["cpu"], kernel) if packs else self.model
+        bert: Bert = self.model.bert
+        joins = by_token and kernel is not None and bert.position is not None
+        joins = joins and attends_to_segments(bert.config, max(lengths))
 
         def run(rows: list[int]) -> list[tuple[int, Result]]:
             with torch.no_grad():
-                inputs = to_device(pad_texts([encoded[row] for row in rows]), device)
+                inputs = to_device((join_texts if joins else pad_texts)([encoded[row] for row in rows]), device)
                 return list(zip(rows, compute(model, inputs, rows), strict=True))
 
         groups = list(length_groups(lengths, BATCH_ROWS, BATCH_POSITIONS.get(device.type, MANY_POSITIONS)))
@@ -261,10 +268,13 @@ class EncoderTask(Task):
             states: list[Tensor] = []
             model.bert(*inputs, states=states)
             vectors = check_outputs(torch.cat([combine(states, name) for name in layers], dim=-1))
-            tokens = [vectors[at, : len(encoded[row].ids)] for at, row in enumerate(rows)]
+            if inputs.lengths is None:
+                tokens = [vectors[at, : len(encoded[row].ids)] for at, row in enumerate(rows)]
+            else:
+                tokens = list(vectors[0].split(inputs.lengths.tolist()))
             return tokens if pool is None else list(map(pool, tokens))
 
-        return self.run_batched(encoded, compute)
+        return self.run_batched(encoded, compute, by_token=True)
 
     def predict(self, inputs: Sequence[Mapping[str, Any]], options: Any) -> Iterator[Prediction]:
         """Yield the predictions in order, computed in batches of similar length.
