@@ -39,7 +39,6 @@ class TrustRegionConfig:
                 raise ValueError(f"{name} must be at least 1, but is {getattr(self, name)}")
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]
 def trust_region_step(
     surrogate: Objective, kl: Objective, parameters: Parameters, config: TrustRegionConfig
 ) -> dict[str, Tensor]:

@@ -19,7 +19,6 @@ from saccade import atomic_io
 from saccade.atomic_io import dump, open_file, read_sealed, save_error, seal, sync_folder
 from saccade.errors import ModelFileError, ResourceError
 from saccade.runs.journal import JOURNALS, check_written
-from saccade.runs.shards import read_shards
 from saccade.runs.state import FILE as STATE
 from saccade.runs.state import State, read_state
 from saccade.tensor_files import read_header
@@ -86,13 +85,18 @@ def read(path: Path, parts: Sequence[str] | None = None) -> Checkpoint:
         files = _part_files(path, manifest, parts)
         for file in (file for part in files.values() for file in part):
             read_header(file)
-        tensors = {
-            name: load_file(part[0]) if part == [_file(path, name)] else read_shards(path / name, part)
-            for name, part in files.items()
-        }
+        tensors = {name: _read_part(path, name, part) for name, part in files.items()}
     except (OSError, ValueError, SafetensorError) as error:
         raise ModelFileError(f"{path} cannot be read: {error}") from error
     return Checkpoint(manifest["step"], tensors, state)
+
+
+def _read_part(path: Path, name: str, files: list[Path]) -> dict[str, Tensor]:
+    if files == [_file(path, name)]:
+        return load_file(files[0])
+    from saccade.runs.shards import read_shards  # torch's distributed checkpoint takes half a second to import
+
+    return read_shards(path / name, files)
 
 
 def verify(path: Path, parts: Sequence[str] | None = None) -> dict[str, Any]:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol, TypeGuard
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 
 from saccade.errors import ModelFileError
 from saccade.tensor_files import is_finite
+
+if TYPE_CHECKING:
+    from torch.distributed.tensor import DTensor
 
 Networks = Mapping[str, nn.Module]
 Optimizers = Mapping[str, list[torch.optim.Optimizer]]
@@ -32,9 +35,15 @@ def weights(networks: Networks) -> dict[str, Tensor]:
     return tensors
 
 
+def is_sharded(value: Tensor) -> TypeGuard[DTensor]:
+    """Whether this process has a shard of a tensor; torch's module, slow to import, is there if a shard is."""
+    module = sys.modules.get("torch.distributed.tensor")
+    return module is not None and isinstance(value, module.DTensor)
+
+
 def local(value: Tensor) -> Tensor:
     """Return the part of a tensor that this process has: all of it, or its shard."""
-    if isinstance(value, DTensor):
+    if is_sharded(value):
         shard: Tensor = value.detach().to_local()  # type: ignore[attr-defined]
         return shard
     return value

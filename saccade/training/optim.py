@@ -9,10 +9,9 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 from torch.nn.utils.parametrize import is_parametrized
 
-from saccade.runs.weights import local
+from saccade.runs.weights import is_sharded, local
 
 
 @dataclass(frozen=True)
@@ -189,16 +188,20 @@ class Muon(torch.optim.Optimizer):
 
 def _shard(value: Tensor, weight: Tensor) -> Tensor:
     """Return this process's part of a tensor that is sharded as a weight is."""
-    if not isinstance(weight, DTensor):
+    if not is_sharded(weight):
         return value
+    from torch.distributed.tensor import DTensor
+
     shape, stride = weight.shape, weight.stride()
     return DTensor.from_local(value, weight.device_mesh, weight.placements, run_check=False, shape=shape, stride=stride)
 
 
 def _gathered(rows: Tensor, weight: Tensor) -> Tensor:
     """Return whole matrices (N, R, C), of which this process has some rows if the weight is sharded."""
-    if not isinstance(weight, DTensor):
+    if not is_sharded(weight):
         return rows
+    from torch.distributed.tensor import DTensor, Shard
+
     shape = torch.Size((len(rows), *weight.shape))
     stride = torch.empty(shape, device="meta").stride()
     sharded = DTensor.from_local(rows, weight.device_mesh, [Shard(1)], run_check=False, shape=shape, stride=stride)
@@ -207,8 +210,10 @@ def _gathered(rows: Tensor, weight: Tensor) -> Tensor:
 
 def _own_rows(matrices: Tensor, weight: Tensor) -> Tensor:
     """Return the rows of whole matrices (N, R, C) that this process has: all, or those of its shard of the weight."""
-    if not isinstance(weight, DTensor):
+    if not is_sharded(weight):
         return matrices
+    from torch.distributed.tensor import Shard, distribute_tensor
+
     return distribute_tensor(matrices, weight.device_mesh, [Shard(1)], src_data_rank=None).to_local()
 
 

@@ -11,14 +11,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
-from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from saccade.core import Batch, Source, Task
 from saccade.errors import UsageError
-from saccade.runs.weights import Networks, assign, weights
+from saccade.runs.weights import Networks, assign, is_sharded, weights
 from saccade.training.averaging import WeightAverage
 from saccade.training.compiling import training_mode, unchanged
 from saccade.training.distributed import Processes
@@ -129,6 +126,9 @@ class ShardedParallel(DataParallel):
         self.trained = self.networks
 
     def _wrap(self, networks: Networks) -> dict[str, nn.Module]:
+        from torch.distributed.device_mesh import init_device_mesh  # slow to import, and needed here alone
+        from torch.distributed.fsdp import fully_shard
+
         mesh = init_device_mesh(self._device.type, (self._processes.size,))
         sharded = {name: copy.deepcopy(network) for name, network in networks.items()}
         for network in sharded.values():
@@ -183,7 +183,7 @@ def parallelize(
 def clip_gradients(network: nn.Module, limit: float) -> float:
     """Clip the gradient of a network, of all its shards together; return the norm it had."""
     norm = nn.utils.clip_grad_norm_(network.parameters(), limit)
-    return float(norm.full_tensor() if isinstance(norm, DTensor) else norm)
+    return float(norm.full_tensor() if is_sharded(norm) else norm)
 
 
 def check_sharding(networks: Networks) -> None:
@@ -213,8 +213,10 @@ def updates_buffers(task: Task, batch: Any, networks: Mapping[str, nn.Module]) -
 
 def shard_like(value: Tensor, parameter: Tensor) -> Tensor:
     """Return the shard of a whole tensor that belongs to the shard of a parameter; one of another shape as it is."""
-    if not isinstance(parameter, DTensor) or value.shape != parameter.shape:
+    if not is_sharded(parameter) or value.shape != parameter.shape:
         return value
+    from torch.distributed.tensor import distribute_tensor
+
     return distribute_tensor(value, parameter.device_mesh, parameter.placements, src_data_rank=None)
 
 
@@ -262,5 +264,5 @@ def _layers(network: nn.Module) -> list[nn.Module]:
 
 def _gather(value: Tensor, *, keep: bool) -> Tensor:
     """Return a whole tensor, an empty one if it is not kept; all processes call this together."""
-    whole = value.full_tensor() if isinstance(value, DTensor) else value
+    whole = value.full_tensor() if is_sharded(value) else value
     return whole if keep else torch.empty(0)

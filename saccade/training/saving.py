@@ -12,7 +12,6 @@ from saccade.core import Batch
 from saccade.errors import ModelFileError
 from saccade.runs import checkpoint as checkpoints
 from saccade.runs.checkpoint import Checkpoint, Tensors, write_parts
-from saccade.runs.shards import write_shards
 from saccade.runs.weights import (
     Networks,
     Optimizers,
@@ -55,15 +54,21 @@ def write_checkpoint(folder: Path, checkpoint: Checkpoint, processes: Processes,
         return
     shards = {name: tensors for name, tensors in checkpoint.parts.items() if name not in WHOLE}
     if processes.main:
-        checkpoints.save(folder, checkpoint, partial(_write_shards, processes=processes))
+        checkpoints.save(folder, checkpoint, partial(_write_main, processes=processes))
     else:
-        write_shards(processes.share(folder), shards)
+        _write_shards(processes.share(folder), shards)
         processes.wait()
 
 
-def _write_shards(folder: Path, parts: Mapping[str, Tensors], processes: Processes) -> None:
+def _write_shards(folder: Path, parts: Mapping[str, Tensors]) -> None:
+    from saccade.runs.shards import write_shards  # torch's distributed checkpoint takes half a second to import
+
+    write_shards(folder, parts)
+
+
+def _write_main(folder: Path, parts: Mapping[str, Tensors], processes: Processes) -> None:
     """Write the shards of rank 0, while all others write theirs."""
-    write_shards(processes.share(folder), {name: part for name, part in parts.items() if name not in WHOLE})
+    _write_shards(processes.share(folder), {name: part for name, part in parts.items() if name not in WHOLE})
     write_parts(folder, {name: part for name, part in parts.items() if name in WHOLE})
     processes.wait()
 

@@ -119,7 +119,9 @@ class TrustRegionPolicy(Policy):
             divergence: Tensor = before.kl(acting.at(values, histories, lengths)).mean()
             return divergence
 
-        step = trust_region_step(surrogate, kl, parameters, self.trust_region)
+        # The compiler cannot follow second derivatives. As a decorator, `disable` would import it, which is slow.
+        find = torch.compiler.disable(trust_region_step) if torch.compiler.is_compiling() else trust_region_step
+        step = find(surrogate, kl, parameters, self.trust_region)
         with torch.no_grad():
             loss = surrogate(parameters)
         return with_gradient(loss, parameters, {name: -change for name, change in step.items()})
