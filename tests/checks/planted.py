@@ -6,10 +6,10 @@ are listed beside the invariant that the bug is planted for.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -319,7 +319,7 @@ def mean_of_hidden(shop: Workshop) -> Any:
 
     def attend(self: Any, q: Tensor, k: Tensor, v: Tensor, lowered: Any) -> Tensor:
         if lowered is not None and lowered.empty is not None:
-            lowered = SimpleNamespace(mask=lowered.mask, edges=None, tensor=lowered.tensor, causal=False, empty=None)
+            lowered = become(copy.copy(lowered), empty=None)
         return parent._attend(self, q, k, v, lowered)
 
     become(layer, _attend=attend)
